@@ -4,7 +4,7 @@ GO    ?= go
 LINT  := $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 DEAD  := $(GO) tool -modfile=tools/go.mod deadcode
 # Packages that others may use as well: not all of what they offer is used here.
-PUBLIC := ^(jsonrpc|mcptask|task(/[a-z]+)?)/[a-z0-9_]+\.go:
+PUBLIC := ^(jsonrpc|mcpname|mcptask(/[a-z]+)?|task(/[a-z]+)?)/[a-z0-9_]+\.go:
 TEMPL := $(GO) tool -modfile=tools/go.mod templ
 # The race detector needs a C compiler. Without one the tests still run. It leaves SQLite
 # out, which is C translated to Go: to watch each byte of its memory takes most of the time.
@@ -13,15 +13,13 @@ RACE  := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race -gcflags=gi
 # Tests often wait for other programs: one package more than there are cores keeps the cores busy.
 MANY  := -p $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))
 
-.PHONY: help demo build test deploy snapshot vulnerabilities dependencies mutate check fmt generate picture fuzz soak bench measure conformance hosts
+.PHONY: help demo build test test-all deploy snapshot vulnerabilities dependencies mutate check fmt generate picture fuzz soak explore bench measure conformance hosts
 
 help: ## List the targets.
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 demo: ## Start the gate in front of a small built-in server, and say what to try.
-	@echo 'Compiling ThoughtGate. The first time this takes a minute or more, later a few seconds.'
-	@$(GO) build -v -o bin/thoughtgate ./cmd/thoughtgate 2>&1 | awk '{ printf "\r%4d packages  %-60.60s", NR, $$0; fflush() } END { if (NR) print "" }'
-	@$(GO) build -o bin/thoughtgate ./cmd/thoughtgate
+	@GO='$(GO)' tools/compile
 	@bin/thoughtgate demo
 
 BUILT = -X github.com/thoughtgate/thoughtgate-go/internal/version.number=$(shell git describe --tags --always --dirty 2>/dev/null) \
@@ -31,10 +29,19 @@ BUILT = -X github.com/thoughtgate/thoughtgate-go/internal/version.number=$(shell
 build: ## Build the one static binary, bin/thoughtgate.
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w -funcalign=4 $(BUILT)' -o bin/thoughtgate ./cmd/thoughtgate
 
-# The timeout is for a package, on a machine whose cores are busy.
-test: ## Run every test.
+# Packages whose tests take long: with SDKs, browsers, agent hosts and crashes, and of tools.
+SLOW := /(bench|conformance|docs/picture|e2e|packaging)(/|$$)
+
+# The timeouts are for a package, on a machine whose cores are busy.
+test: ## Run the tests that need only Go; takes a few minutes.
+	@GO='$(GO)' tools/compile
+	@tools/setup list
+	$(GO) test $(MANY) -vet=off -timeout 15m $$($(GO) list ./... | grep -vE '$(SLOW)')
+
+test-all: ## Run every test, with the race detector; installs the programs that they need.
+	@tools/setup
 	@test -n "$(RACE)" || echo 'no C compiler: running without the race detector'
-	$(GO) test $(RACE) $(MANY) -timeout 30m ./...
+	TEST_ALL=1 $(GO) test $(RACE) $(MANY) -timeout 30m ./...
 	cd gosdktask && $(GO) test $(RACE) $(MANY) -timeout 10m ./...
 	cd gosdktask/examples && $(GO) test $(RACE) $(MANY) -timeout 10m ./...
 
@@ -62,6 +69,7 @@ check: ## Format, vet, lint; generated code and dependencies up to date; no dead
 		$(TEMPL) generate -path $$dir >$$dir/log 2>&1 && \
 		for f in $$dir/*.go; do cmp $$f internal/inbox/$${f##*/} || { echo 'run make generate'; exit 1; }; done
 	$(GO) vet ./...
+	$(GO) vet -tags failpoints ./internal/failpoint ./internal/storage
 	$(LINT) run ./...
 	$(GO) mod tidy -diff
 	cd deploy && $(GO) mod tidy -diff && $(GO) vet ./... && $(LINT) run ./...
@@ -75,8 +83,12 @@ fmt: ## Put every file in shape.
 	$(LINT) fmt
 	$(TEMPL) fmt internal/inbox
 
-generate: ## Make the Go code of the inbox's pages from internal/inbox/*.templ.
+# Twice, because the first run may drop settings that are gone.
+DOCTESTS := WRITE_DOCS=1 $(GO) test -count=1 -run 'TestDocs|TestDocumented|TestReference' ./internal/config ./internal/mcp ./internal/metrics ./internal/approval/api ./mcptask
+generate: ## Make the Go code of the inbox's pages, and the parts of docs that come from the code.
 	$(TEMPL) generate -path internal/inbox
+	@$(DOCTESTS) >/dev/null || true
+	$(DOCTESTS)
 
 picture: build ## Make the animated picture docs/demo.svg from a run of the demo.
 	$(GO) run ./docs/picture bin/thoughtgate docs/demo.svg
@@ -94,14 +106,19 @@ SOAK ?= 2m
 soak: ## Drive mixed traffic against real gates for SOAK; fail on leaks and broken promises.
 	$(GO) test ./e2e/crash -run '^TestSoak$$' -v -count=1 -timeout 24h -soak $(SOAK)
 
+# make test-all tries a sample under the race detector. 0 means all pairs, which takes hours.
+PAIRS ?= 0
+explore: ## Let every call of a held call's life fail in every way, alone, in PAIRS pairs, and in other orders.
+	TEST_ALL=1 $(GO) test ./internal/explore -count=1 -timeout 24h -pairs $(PAIRS) $(if $(NAME),-run TestNamedRun -v -name $(NAME))
+
 bench: ## Measure against the budgets, side by side with a plain reverse proxy.
 	$(GO) run ./bench
 
-measure: ## Print the sizes of types, functions and files, and how entangled the files are.
+measure: ## Count the lines of code that are shipped.
 	$(GO) run ./internal/archtest/measure
 
 conformance: ## Run the official MCP suite directly and through the gate, and compare.
 	$(GO) run ./conformance
 
-hosts: ## Run real agent hosts in front of the gate (HOSTS= and SCENARIOS= choose) and write docs/hosts.md.
+hosts: ## Run real agent hosts in front of the gate (HOSTS= and SCENARIOS= choose) and write docs/hosts.md and docs/hosts.csv.
 	$(GO) run ./e2e/hosts -hosts '$(HOSTS)' -scenarios '$(SCENARIOS)'

@@ -48,6 +48,8 @@ require (
 	github.com/gorilla/websocket v1.5.3
 	github.com/slack-go/slack v0.33.0
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
+	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.47.0
+	go.opentelemetry.io/proto/otlp v1.11.0
 	golang.org/x/sys v0.49.0
 )
 

@@ -17,8 +17,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/bench/report"
 )
 
-// module is what the paths of our packages begin with. Named by their whole
-// paths, they are found from wherever in the module this program is run.
+// module is the prefix of this project's packages. With full paths, packages are found from
+// every directory of the module.
 const module = "github.com/thoughtgate/thoughtgate-go/"
 
 // A bench is one run of this program.
@@ -28,12 +28,12 @@ type bench struct {
 	now  func() time.Time
 	out  io.Writer
 	self string // this program's file
-	dir  string // for the built gate and what it may write
+	dir  string // for the built gate and its files
 	rand *rand.Rand
 	rows []report.Row
 }
 
-// A part measures one thing. A new part is a method and a line in [parts].
+// A part measures one aspect. A new part needs a method and a line in [parts].
 type part struct {
 	name string
 	run  func(*bench, context.Context) error
@@ -47,6 +47,7 @@ func parts() []part {
 		{"connections", (*bench).connections},
 		{"result", (*bench).result},
 		{"held", (*bench).held},
+		{"life", (*bench).life},
 		{"streams", (*bench).idleStreams},
 		{"subscribers", (*bench).subscribers},
 		{"micro", (*bench).micro},
@@ -77,12 +78,12 @@ func (b *bench) run(ctx context.Context) error {
 			continue
 		}
 		err := p.run(b, ctx)
-		if ctx.Err() != nil { // the servers have been stopped too, so what failed says nothing about them
+		if ctx.Err() != nil { // the servers were stopped, too, so the error is not about them
 			errs = append(errs, fmt.Errorf("%s: %w", p.name, context.Cause(ctx)))
 			break
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", p.name, err)) // the other parts still have something to say
+			errs = append(errs, fmt.Errorf("%s: %w", p.name, err)) // the other parts are still measured
 		}
 	}
 	errs = append(errs, b.printf("\nBudgets. A ratio is the used share of the budget. %s\n\n%s\ntook %s\n",
@@ -90,13 +91,13 @@ func (b *bench) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// buildGate builds the gate as a release is built, unless there is one.
+// buildGate builds the gate like a release, unless the options name one.
 func (b *bench) buildGate(ctx context.Context) error {
 	if b.gate != "" || !slices.Contains(b.targets, targetGate) {
 		return nil
 	}
 	b.gate = filepath.Join(b.dir, "thoughtgate")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w -funcalign=4", "-o", b.gate, //nolint:gosec // the only variable is our own file name
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w -funcalign=4", "-o", b.gate,
 		module+"cmd/thoughtgate")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -107,12 +108,11 @@ func (b *bench) buildGate(ctx context.Context) error {
 
 const rulesFile = "rules.yaml"
 
-// rules returns a configuration whose rules are all tried before a call is
-// forwarded: the budgets are for a gate with policy on.
+// rules returns a configuration in which all rules are tried before a call is forwarded,
+// because the budgets apply to a gate with a policy.
 func rules() []byte {
-	text := []byte("version: 1\nstore: \"memory:\"\noperators: { token: " + operatorToken + ", max_connections: 8 }\ndefault: forward\n" +
-		"limits: { max_concurrent_requests: 1000000, max_connections: 1000000,\n" +
-		"  max_requests_per_client: 1000000, max_streams_per_client: 1000000, max_connections_per_client: 1000000 }\nrules:\n")
+	text := []byte("version: 1\nstore: \"memory:\"\noperators: { token: " + operatorToken + " }\ndefault: forward\n" +
+		"limits: { max_concurrent_requests: 1000000, max_connections: 1000000, max_streams: 1000000 }\nrules:\n")
 	for i := range 100 {
 		text = fmt.Appendf(text, "  - { match: \"*_%d\", action: approve }\n", i)
 	}
@@ -124,35 +124,35 @@ func (b *bench) printf(format string, args ...any) error {
 	return err
 }
 
-// The ways to the upstream.
+// The names of the targets.
 const (
 	targetDirect = "direct"
 	targetProxy  = "proxy"
 	targetGate   = "gate"
-	targetNginx  = "nginx" // if it is installed
+	targetNginx  = "nginx" // only if it is installed
 )
 
 func allTargets() []string { return []string{targetDirect, targetNginx, targetProxy, targetGate} }
 
-// A target is one way to the upstream: the process that agents talk to.
+// A target is the process that agents connect to: the upstream itself, a proxy or a gate.
 type target struct {
 	*proc.Process
 
 	name string
 }
 
-// failed adds to an error which target it is about and what that said last.
+// failed adds the name of the target and the end of its log to an error.
 func (t target) failed(err error) error {
 	return fmt.Errorf("%s: %w; its log ends with:\n%s", t.name, err, t.Log())
 }
 
-// A rig is an upstream and some ways to it.
+// A rig is an upstream and several targets.
 type rig struct {
 	targets []target
 	stop    []func() error // in the order of starting
 }
 
-// assemble starts an upstream and the named ways to it.
+// assemble starts an upstream and the named targets.
 func (b *bench) assemble(ctx context.Context, names ...string) (*rig, error) {
 	r := &rig{}
 	upstream, err := r.add(ctx, proc.Command{Name: "upstream", Path: b.self, Args: []string{peerCommand, "upstream"}, Dir: b.dir})
@@ -169,7 +169,7 @@ func (b *bench) assemble(ctx context.Context, names ...string) (*rig, error) {
 	return r, nil
 }
 
-// reach starts the named way to the upstream.
+// reach starts the named target.
 func (b *bench) reach(ctx context.Context, r *rig, name string, upstream *proc.Process) (target, error) {
 	if name == targetDirect {
 		return target{upstream, name}, nil
@@ -185,7 +185,7 @@ func (b *bench) reach(ctx context.Context, r *rig, name string, upstream *proc.P
 	return target{p, name}, err
 }
 
-// command returns how the proxy or the gate is started.
+// command returns the command that starts the proxy or the gate.
 func (b *bench) command(name string, upstream *proc.Process) proc.Command {
 	url := "http://" + upstream.Agents
 	if name == targetProxy {
@@ -209,7 +209,7 @@ func (r *rig) add(ctx context.Context, c proc.Command) (*proc.Process, error) {
 	return p, nil
 }
 
-// Close stops all processes, those in front first.
+// Close stops all processes, in reverse order of starting.
 func (r *rig) Close() error {
 	var errs []error
 	for _, stop := range slices.Backward(r.stop) {
@@ -218,8 +218,8 @@ func (r *rig) Close() error {
 	return errors.Join(errs...)
 }
 
-// shuffled returns the targets in the order for a round. A fixed order would have
-// each target suffer from what the one before it leaves behind.
+// shuffled returns the targets in the order for a round. With a fixed order, the effects of
+// each target would always disturb the same next one.
 func (r *rig) shuffled(random *rand.Rand) []target {
 	order := slices.Clone(r.targets)
 	random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })

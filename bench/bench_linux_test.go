@@ -13,8 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMain lets the test program stand in for the real one where that runs
-// itself.
+// TestMain lets the test program replace the bench command where that starts itself.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == peerCommand {
 		if err := runPeer(context.Background(), os.Args[2:]); err != nil {
@@ -26,7 +25,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// TestRun measures for real, if briefly, everything that needs no gate.
+// TestRun makes real, short measurements of everything that needs no gate.
 func TestRun(t *testing.T) {
 	var out strings.Builder
 	args := strings.Fields("-quick -targets direct,proxy -parts start,forward,connections,result,streams -conns 2,32 -rounds 2 -round 20ms -gib 0.01 -streams 20")
@@ -50,14 +49,13 @@ func TestRun(t *testing.T) {
 		`(?m)^took `,
 	} {
 		if !regexp.MustCompile(want).MatchString(out.String()) {
-			t.Errorf("no %s in\n%s", want, out.String())
+			t.Errorf("%s is missing in\n%s", want, out.String())
 		}
 	}
 }
 
-// TestRunSaysWhatFailed wants the name of what failed, its log, and the other
-// parts all the same.
-func TestRunSaysWhatFailed(t *testing.T) {
+// An error names the failed part and has its log, and the other parts are still measured.
+func TestRunReportsFailedPart(t *testing.T) {
 	gate := t.TempDir() + "/gate"
 	if err := os.WriteFile(gate, []byte("#!/bin/sh\necho cannot start today >&2\n"), 0o700); err != nil {
 		t.Fatal(err)
@@ -65,11 +63,11 @@ func TestRunSaysWhatFailed(t *testing.T) {
 	var out strings.Builder
 	err := run(t.Context(), []string{"-quick", "-gate", gate, "-parts", "start,streams", "-streams", "5"}, &out)
 	if err == nil {
-		t.Fatal("no error")
+		t.Fatal("Run returned no error")
 	}
 	for _, want := range []string{"start: start gate: it ended", "streams: start gate: it ended", "cannot start today"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("no %q in %q", want, err)
+			t.Errorf("%q is missing in %q", want, err)
 		}
 	}
 	if !strings.Contains(out.String(), "Budgets.") {
@@ -77,7 +75,7 @@ func TestRunSaysWhatFailed(t *testing.T) {
 	}
 }
 
-// TestShuffled wants every target in every round, and every order in the end.
+// Every round has every target, and every order occurs.
 func TestShuffled(t *testing.T) {
 	r := rig{targets: []target{{name: "a"}, {name: "b"}, {name: "c"}}}
 	random := rand.New(rand.NewPCG(1, 0))
@@ -95,7 +93,7 @@ func TestShuffled(t *testing.T) {
 	}
 }
 
-func TestCalibrationLeavesNothing(t *testing.T) {
+func TestCalibrationIsNotCounted(t *testing.T) {
 	b := &bench{options: options{targets: []string{targetDirect}}, self: os.Args[0], dir: t.TempDir(), now: time.Now}
 	r, err := b.assemble(t.Context(), targetDirect)
 	if err != nil {
@@ -107,6 +105,6 @@ func TestCalibrationLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := f.scrape[targetDirect]; n <= 0 || n > 10_000 {
-		t.Errorf("asking once allocates %v objects", n)
+		t.Errorf("one request for the metrics counts %v allocations", n)
 	}
 }

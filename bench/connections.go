@@ -14,8 +14,8 @@ import (
 // crowdTime is how long all connections make calls.
 const crowdTime = 2 * time.Second
 
-// connections measures many connections that all have a call under way
-// (REQ-CORE-003, bench_concurrent_connections): each call must be answered.
+// connections measures many connections with running calls (REQ-CORE-003,
+// bench_concurrent_connections): each call must be answered.
 func (b *bench) connections(ctx context.Context) error {
 	n, less := b.many()
 	title := fmt.Sprintf("bench_concurrent_connections: %d, each with a call under way%s", n, less)
@@ -37,7 +37,7 @@ func (b *bench) connections(ctx context.Context) error {
 	return b.printf("\n%s\n%s", title, table.String())
 }
 
-// crowding is what was seen of a target with many connections.
+// A crowding has the measurements of a target with many connections.
 type crowding struct {
 	stretch
 
@@ -46,8 +46,7 @@ type crowding struct {
 	each      float64 // KiB
 }
 
-// crowd has n connections make calls at the same time. A call that is not
-// answered as it must be is an error.
+// crowd makes calls on n connections at the same time. A wrong answer is an error.
 func (b *bench) crowd(ctx context.Context, name string, n int) (v crowding, err error) {
 	r, err := b.assemble(ctx, name)
 	if err != nil {

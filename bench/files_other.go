@@ -2,6 +2,5 @@
 
 package main
 
-// raiseFileLimit raises nothing here, and returns how many files a process can
-// surely open, or n if that is less.
+// raiseFileLimit does nothing, and returns a safe limit of open files, at most n.
 func raiseFileLimit(n int) int { return min(n, 256) }

@@ -12,19 +12,17 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/bench/workload"
 )
 
-// latencyConns is the number of connections for which the design has a budget
-// for latency.
+// latencyConns is the number of connections for the latency budget of the design.
 const latencyConns = 32
 
 // Budgets of a forwarded call.
 const (
-	budgetCPU = 0.75 // × the proxy's
-	budgetP50 = 0.15 // ms over the proxy's
-	budgetP99 = 1.0  // ms over the proxy's
+	budgetCPU = 0.75 // times the proxy's value
+	budgetP50 = 0.15 // ms more than the proxy
+	budgetP99 = 1.0  // ms more than the proxy
 )
 
-// forward measures forwarded calls of every kind, at every number of
-// connections.
+// forward measures forwarded calls of every kind, at every number of connections.
 func (b *bench) forward(ctx context.Context) (err error) {
 	r, err := b.assemble(ctx, b.targets...)
 	if err != nil {
@@ -50,10 +48,10 @@ type forwarding struct {
 	*bench
 
 	rig    *rig
-	scrape map[string]float64 // what asking a target for its allocations allocates
+	scrape map[string]float64 // the allocations of one request for a target's metrics
 }
 
-// figures are the values of one target, one per round.
+// figures are the values of one target, one for each round.
 type figures struct {
 	rate     []float64 // requests per second
 	p50, p99 []float64 // ms
@@ -66,7 +64,7 @@ func (f *forwarding) calibrate(ctx context.Context) error {
 	f.scrape = map[string]float64{}
 	for _, t := range f.rig.targets {
 		var counts []float64
-		for range 3 { // the first opens a connection and counts for nothing
+		for range 3 { // the first one opens a connection and does not count
 			n, err := t.Mallocs(ctx)
 			if err != nil {
 				return err
@@ -78,9 +76,9 @@ func (f *forwarding) calibrate(ctx context.Context) error {
 	return nil
 }
 
-// kind measures one kind of call, as fast as it goes, and where the design has
-// a budget for latency also at half of what the proxy can do: a full machine's
-// latencies say little but how fast it is.
+// kind measures one kind of call at full speed. Where the design has a latency budget, it also
+// measures at half of the proxy's rate, because latencies at full load depend mostly on the
+// speed of the machine.
 func (f *forwarding) kind(ctx context.Context, k workload.Kind, conns int) error {
 	title := fmt.Sprintf("tools/call %s, %d at a time", k.Short(), conns)
 	full, err := f.compare(ctx, k, conns, 0)
@@ -126,8 +124,8 @@ func (f *forwarding) added(title string, gate, proxy *figures) {
 	)
 }
 
-// compare loads the targets in turns, at a rate or, when that is 0, as fast as
-// they answer.
+// compare loads the targets in turn, at the given rate, or as fast as they answer if the rate
+// is 0.
 func (f *forwarding) compare(ctx context.Context, k workload.Kind, conns int, rate float64) (all map[string]*figures, err error) {
 	all = map[string]*figures{}
 	fleets := map[string]*load.Fleet{}
@@ -159,7 +157,7 @@ func (f *forwarding) compare(ctx context.Context, k workload.Kind, conns int, ra
 	return all, ctx.Err()
 }
 
-// measure is one round of one target.
+// measure measures one round of one target.
 func (f *forwarding) measure(ctx context.Context, t target, to *figures, fleet *load.Fleet, rate float64) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -12,12 +12,11 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/bench/report"
 )
 
-// growthTimeout is for the benchmarks of one package: a hundred thousand tasks must be
-// stored first.
+// growthTimeout bounds the benchmarks of one package, which first store a hundred thousand
+// tasks.
 const growthTimeout = 10 * time.Minute
 
-// A scale is something that may become large, and the Go benchmarks that measure what
-// it costs.
+// A scale is a quantity that may become large, with the Go benchmarks that measure its cost.
 type scale struct{ title, pkg, only string }
 
 func scales() []scale {
@@ -27,12 +26,12 @@ func scales() []scale {
 		{"rules, to judge a call that the last one decides", "internal/policy", "^BenchmarkGrowthRules$"},
 		{"Cedar policies, to judge a call", "internal/policy", "^BenchmarkGrowthPolicies$"},
 		{"rules or policies, to read them", "internal/policy", "^BenchmarkGrowthCompile$"},
-		{"tools in a list", "internal/wire", "^BenchmarkGrowth$"},
+		{"tools in a list", "internal/mcp", "^BenchmarkGrowth$"},
 		{"waiting clients", "internal/approval", "^BenchmarkGrowth$"},
 	}
 }
 
-// growth prints what things cost at several sizes, and whether that is flat or linear.
+// growth prints costs at several sizes, and whether they grow linearly or not at all.
 func (b *bench) growth(ctx context.Context) error {
 	errs := []error{b.printf("\nHow cost grows. %s\n", report.GrowthKinds)}
 	for _, s := range scales() {
@@ -43,13 +42,13 @@ func (b *bench) growth(ctx context.Context) error {
 	return errors.Join(append(errs, b.cores(ctx))...)
 }
 
-// growing runs the benchmarks of a scale, with more arguments for go test.
+// growing runs the benchmarks of a scale, with additional arguments for go test.
 func (b *bench) growing(ctx context.Context, s scale, more []string) ([]report.GoBench, error) {
 	args := append([]string{
 		"test", "-run=^$", "-bench", s.only, "-timeout", growthTimeout.String(),
 		"-count", strconv.Itoa(b.benchRuns), "-benchtime", b.benchTime.String(),
 	}, more...)
-	test := exec.CommandContext(ctx, "go", append(args, module+s.pkg)...) //nolint:gosec // names of our own packages
+	test := exec.CommandContext(ctx, "go", append(args, module+s.pkg)...)
 	test.Cancel = func() error { return test.Process.Signal(os.Interrupt) }
 	out, err := test.CombinedOutput()
 	if err != nil {
@@ -58,7 +57,7 @@ func (b *bench) growing(ctx context.Context, s scale, more []string) ([]report.G
 	return report.Fastest(report.GoBenches(string(out))), err
 }
 
-// cores prints what one and two processors do.
+// cores prints the throughput of one and of two processors.
 func (b *bench) cores(ctx context.Context) error {
 	t := report.Table{Head: []string{"µs", "1 processor", "2 processors", "×"}}
 	var errs []error

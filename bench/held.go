@@ -24,21 +24,20 @@ const (
 	heldToken = "token-of-the-benchmark"
 )
 
-// heldWarmUp is how many blocks are kept first: enough for the heap to reach the size at
-// which it is collected, so that what is measured is what a result takes, and not what
-// the collector leaves to any program.
+// heldWarmUp is the size of the first result in blocks: large enough that the heap reaches the
+// size at which it is collected. So the measurement shows the memory of a result, not that of
+// every Go program.
 const heldWarmUp = 2048
 
-// heldRules returns a configuration under which big calls are held, and their
-// results kept in a file.
+// heldRules returns a configuration that holds big calls and stores their results in a file.
 func (b *bench) heldRules() string {
 	return fmt.Sprintf("version: 1\nstore: %q\nstate_dir: %q\noperators: { token: %s }\ndefault: forward\n"+
 		"rules: [{ match: \"big_*\", action: approve }]\n"+
-		"waiting: { hold: 10m }\nexecution: { timeout: 10m }\nlimits: { max_result: 1024GiB }\n", "sqlite:held.db", b.dir, heldToken)
+		"waiting: { hold: 10m }\nlimits: { call_timeout: 10m, max_result: 1024GiB }\n", "sqlite:held.db", b.dir, heldToken)
 }
 
-// held measures how fast a large result flows that is kept on its way, from its
-// approval to its last byte, and how much memory that takes.
+// held measures the speed of a large stored result, from its approval to its last byte, and
+// the memory that it needs.
 func (b *bench) held(ctx context.Context) (err error) {
 	if !slices.Contains(b.targets, targetGate) || !slices.Contains(b.targets, targetProxy) {
 		return nil
@@ -86,9 +85,9 @@ func (b *bench) held(ctx context.Context) (err error) {
 	return b.printf("\n%s\n%s", title, t.String())
 }
 
-// heldAnswer makes a call that is held, approves it and reads the answer. Each answer
-// is compared with the memory just before it: the store keeps the first mebibyte of each
-// in the database, so that several of them fill SQLite's cache of pages, as other tasks do.
+// heldAnswer makes a call that is held, approves it and reads the answer. It compares each
+// answer with the memory just before it, because the store keeps the first mebibyte of each
+// answer in the database, so that several of them fill SQLite's page cache, like other tasks.
 func (b *bench) heldAnswer(ctx context.Context, gate target, blocks int, to *flow) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*bigTimeout)
 	defer cancel()
@@ -109,7 +108,7 @@ func (b *bench) heldAnswer(ctx context.Context, gate target, blocks int, to *flo
 	if err != nil {
 		return err
 	}
-	approval := approvalOf(string(seen))
+	approval := approvalOf(seen)
 	before, err := gate.Memory()
 	if err != nil {
 		return err
@@ -173,7 +172,7 @@ func (b *bench) pending(ctx context.Context, operators string) (string, error) {
 				ID string `json:"id"`
 			} `json:"approvals"`
 		}
-		if err := json.Unmarshal(text, &page); err != nil {
+		if err := json.Unmarshal([]byte(text), &page); err != nil {
 			return "", err
 		}
 		if len(page.Approvals) > 0 {
@@ -187,24 +186,29 @@ func (b *bench) pending(ctx context.Context, operators string) (string, error) {
 	}
 }
 
-// operate does something as an operator.
-func operate(ctx context.Context, method, address, path, body string) ([]byte, error) {
+// operate makes a request as an operator.
+func operate(ctx context.Context, method, address, path, body string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+address+"/api/approvals"+path, strings.NewReader(body))
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	r.Header.Set("Content-Type", workload.TypeJSON)
 	r.Header.Set("Authorization", "Bearer "+heldToken)
+	return roundTrip(r)
+}
+
+// roundTrip sends a request and returns the body of the answer, which must have status OK.
+func roundTrip(r *http.Request) (string, error) {
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, text)
+		err = fmt.Errorf("%s %s: %s: %s", r.Method, r.URL.Path, resp.Status, text)
 	}
-	return text, err
+	return string(text), err
 }
 
 // approvalOf returns the body that approves the call in an answer of the API.

@@ -1,23 +1,22 @@
-// Command bench measures the gate as a whole, against the upstream without
-// anything in between and against a plain [net/http/httputil.ReverseProxy], all
-// in one run, and holds the values against the budgets of the design. It judges
-// nothing: numbers depend on the machine, ratios less so.
+// Command bench compares the gate with the upstream without a proxy and with a plain
+// [net/http/httputil.ReverseProxy], all in one run, and lists the values with the budgets of
+// the design. A value over its budget is not an error, because values depend on the machine;
+// ratios depend on it less.
 //
 //	go run ./bench                 about ten minutes, half of them for how costs grow
 //	go run ./bench -quick          rougher, in two minutes
 //	go run ./bench -parts growth   tables of how costs grow alone
 //
-// The upstream, the proxy and the gate are processes of their own on loopback,
-// so that the CPU time and memory of each can be told apart. The load comes
-// from this process over raw keep-alive connections (package load). All targets
-// are measured in each of many short rounds, in a random order. A ratio is one of
-// two values of the same round, and a figure is the median over rounds, so that
-// whatever else the machine does hits all targets alike. CPU time per request is
-// what to trust on a machine that does other things as well.
+// The upstream, the proxy and the gate are separate processes on loopback, so that their CPU
+// time and memory can be measured separately. This process generates the load over raw
+// keep-alive connections (package load). All targets are measured in each of many short
+// rounds, in random order. A ratio compares two values of the same round, and a result is the
+// median over rounds, so that other load on the machine affects all targets equally. On a busy
+// machine, CPU time per request is the most reliable value.
 //
-// The proxy has the settings of the gate: buffers that are used again, the same
-// GOGC, the same limits for kept connections, full duplex. nginx, if it is
-// installed, shows how far a proxy can go that is not written in Go.
+// The proxy has the settings of the gate: reused buffers, the same GOGC, the same limits of
+// idle connections, full duplex. nginx, if it is installed, shows the speed of a proxy that is
+// not written in Go.
 package main
 
 import (
@@ -40,8 +39,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/bench/peer"
 )
 
-// peerCommand is the first argument with which this program runs itself as one
-// of the servers.
+// peerCommand is the first argument with which this program starts itself as one of the
+// servers.
 const peerCommand = "peer"
 
 // gatePercent is the GOGC of a gate, and therefore of all servers.
@@ -74,16 +73,16 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	b := &bench{
 		options: o,
-		rand:    rand.New(rand.NewPCG(o.seed, 0)), //nolint:gosec // for the order of measurements
+		rand:    rand.New(rand.NewPCG(o.seed, 0)), // for the order of measurements
 		out:     out,
 		self:    self,
 		dir:     dir,
-		now:     time.Now, //nolint:forbidigo // the one clock of the program
+		now:     time.Now, // the one clock of the program
 	}
 	return errors.Join(b.run(ctx), os.RemoveAll(dir))
 }
 
-// runPeer is what a process runs that this program has started from itself.
+// runPeer runs a server in a process that this program started from itself.
 func runPeer(ctx context.Context, args []string) error {
 	if len(args) == 1 && args[0] == pipePeer {
 		return servePipe(os.Stdin, os.Stdout)

@@ -20,26 +20,32 @@ const (
 	excerptLines = 8
 )
 
-// A suite is a package whose Go benchmarks belong to the picture, and the
-// budgets that they have.
+// A suite is a package whose Go benchmarks are included, with their budgets.
 type suite struct {
 	pkg     string
-	only    string // the benchmarks to run, as go test has it
+	only    string // the benchmarks to run, as for go test -bench
 	budgets []report.GoBudget
 }
 
-// suites lists all of them. A new budget is a line.
+// suites lists all suites. A new budget is one line.
 func suites() []suite {
 	return []suite{
 		{module + "jsonrpc", all, []report.GoBudget{
 			{Name: "Parse/1KiB", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 2},
 			{Name: "Parse/1KiB", Metric: "allocs/op", Scale: 1, Unit: "allocs", Budget: 4},
 		}},
-		{module + "internal/mcphttp", "^BenchmarkForward$", []report.GoBudget{
+		{module + "internal/mcphttp", "^Benchmark(Forward|Notification)$", []report.GoBudget{
 			{Name: "Forward/json", Metric: "allocs/op", Scale: 1, Unit: "allocs", Budget: 60},
 			{Name: "Forward/json", Metric: "B/op", Scale: 1, Unit: "B", Budget: 7500},
 			{Name: "Forward/modern", Metric: "allocs/op", Scale: 1, Unit: "allocs", Budget: 68},
+			{Name: "Forward/modern", Metric: "B/op", Scale: 1.0 / (1 << 10), Unit: "KiB", Budget: 64},
 			{Name: "Forward/sse", Metric: "allocs/op", Scale: 1, Unit: "allocs", Budget: 84},
+			{Name: "Forward/sse", Metric: "B/op", Scale: 1.0 / (1 << 10), Unit: "KiB", Budget: 64},
+			{Name: "Notification", Metric: "ns/op", Scale: 1e-6, Unit: "ms", Budget: 50},
+		}},
+		{module + "internal/conversation", "^Benchmark(CheckTask|FinalReport)$", []report.GoBudget{
+			{Name: "CheckTask", Metric: "ns/op", Scale: 1e-6, Unit: "ms", Budget: 1},
+			{Name: "FinalReport", Metric: "ns/op", Scale: 1e-6, Unit: "ms", Budget: 50},
 		}},
 		{module + "task/memstore", all, []report.GoBudget{
 			{Name: "Create", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 20},
@@ -48,12 +54,13 @@ func suites() []suite {
 			{Name: "Transition", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 5},
 			{Name: "Memory", Metric: "B/task", Scale: 1, Unit: "B", Budget: 1024},
 		}},
-		{module + "internal/policy", "^BenchmarkJudge(1000Rules|Cedar)$", []report.GoBudget{
-			{Name: "Judge1000Rules", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 1},
+		{module + "internal/policy", "^Benchmark(Compile1000Rules|Judge1000Rules|JudgeCedar)$", []report.GoBudget{
+			{Name: "Compile1000Rules", Metric: "ns/op", Scale: 1e-6, Unit: "ms", Budget: 100},
+			{Name: "Judge1000Rules", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 20},
 			{Name: "JudgeCedar/own/100", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 50},
 			{Name: "JudgeCedar/any/100", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 50},
 		}},
-		{module + "internal/wire", "^Benchmark(ScanAndRoute|Declare|RewriteList)$", []report.GoBudget{
+		{module + "internal/mcp", "^Benchmark(ScanAndRoute|Declare|RewriteList)$", []report.GoBudget{
 			{Name: "ScanAndRoute", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 2},
 			{Name: "ScanAndRoute", Metric: "allocs/op", Scale: 1, Unit: "allocs", Budget: 4},
 			{Name: "Declare", Metric: "ns/op", Scale: 1e-6, Unit: "ms", Budget: 1},
@@ -88,9 +95,9 @@ func (b *bench) micro(ctx context.Context) error {
 
 // suite runs the benchmarks of one package. Measurements before a failure count.
 func (b *bench) suite(ctx context.Context, s suite) error {
-	test := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench", s.only, "-benchmem", "-timeout", suiteTimeout.String(), //nolint:gosec // names of our own packages
+	test := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench", s.only, "-benchmem", "-timeout", suiteTimeout.String(),
 		"-count", strconv.Itoa(b.benchRuns), "-benchtime", b.benchTime.String(), s.pkg)
-	test.Cancel = func() error { return test.Process.Signal(os.Interrupt) } // go ends what it runs; killed, it could not
+	test.Cancel = func() error { return test.Process.Signal(os.Interrupt) } // on this signal, go ends its children
 	out, err := test.CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%s: %w\n%s", s.pkg, err, excerpt(string(out)))
@@ -103,7 +110,7 @@ func (b *bench) suite(ctx context.Context, s suite) error {
 	return errors.Join(err, b.printf("\n%s, fastest of %d\n%s", s.pkg, b.benchRuns, report.GoLines(found)))
 }
 
-// excerpt returns the first lines that are no figures.
+// excerpt returns the first lines without figures.
 func excerpt(output string) string {
 	var b strings.Builder
 	left := excerptLines
@@ -118,7 +125,7 @@ func excerpt(output string) string {
 
 // exists reports whether a package exists and has tests.
 func exists(ctx context.Context, pkg string) bool {
-	list := exec.CommandContext(ctx, "go", "list", "-f", "{{.XTestGoFiles}}{{.TestGoFiles}}", pkg) //nolint:gosec // names of our own packages
+	list := exec.CommandContext(ctx, "go", "list", "-f", "{{.XTestGoFiles}}{{.TestGoFiles}}", pkg)
 	out, err := list.Output()
 	return err == nil && strings.Contains(string(out), "_test.go")
 }

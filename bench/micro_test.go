@@ -8,11 +8,11 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/bench/report"
 )
 
-// TestSuite runs benchmarks of the standard library, which are always there.
+// TestSuite runs benchmarks of the standard library, which are always available.
 func TestSuite(t *testing.T) {
 	const pkg = "container/heap"
 	if !exists(t.Context(), pkg) || exists(t.Context(), module+"no/such/package") {
-		t.Error("what exists was not found, or what does not was")
+		t.Error("exists is wrong")
 	}
 	var out strings.Builder
 	b := &bench{options: options{benchTime: time.Millisecond, benchRuns: 3}, out: &out}
@@ -24,10 +24,10 @@ func TestSuite(t *testing.T) {
 		t.Errorf("rows %+v", b.rows)
 	}
 	if n := strings.Count(out.String(), "BenchmarkDup"); n != 1 {
-		t.Errorf("%d lines of BenchmarkDup; want the fastest only:\n%s", n, out.String())
+		t.Errorf("%d lines of BenchmarkDup; want only the fastest:\n%s", n, out.String())
 	}
 	err = b.suite(t.Context(), suite{pkg: module + "no/such/package"})
 	if err == nil || !strings.Contains(err.Error(), "no required module provides package") {
-		t.Errorf("of a package that does not exist: %v", err)
+		t.Errorf("for a package that does not exist: %v", err)
 	}
 }

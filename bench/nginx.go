@@ -12,13 +12,12 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/bench/proc"
 )
 
-// installed returns the targets that this machine has.
+// installed returns the targets that are installed.
 func installed() []string {
 	return slices.DeleteFunc(allTargets(), func(name string) bool { return name == targetNginx && nginxPath() == "" })
 }
 
-// nginxPath returns where nginx is, or nothing. Debian keeps it where only
-// administrators look.
+// nginxPath returns the path of nginx, or nothing. Debian installs it outside the usual PATH.
 func nginxPath() string {
 	for _, name := range []string{"nginx", "/usr/sbin/nginx"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -28,8 +27,8 @@ func nginxPath() string {
 	return ""
 }
 
-// nginxConfig has nginx pass events on at once, as an MCP gateway must, and keep
-// its connections. It is one process, whose CPU time and memory can be read.
+// nginxConfig makes nginx forward events at once, as an MCP gateway must, and keep
+// connections. It is one process, whose CPU time and memory can be read.
 const nginxConfig = `daemon off;
 master_process off;
 pid %[1]s/nginx.pid;
@@ -61,7 +60,7 @@ http {
 }
 `
 
-// nginx returns how nginx is started.
+// nginx returns the command that starts nginx.
 func (b *bench) nginx(ctx context.Context, upstream *proc.Process) (proc.Command, error) {
 	address, err := freeAddress(ctx)
 	if err != nil {
@@ -77,7 +76,7 @@ func (b *bench) nginx(ctx context.Context, upstream *proc.Process) (proc.Command
 	}, nil
 }
 
-// freeAddress returns an address on loopback on which nothing listens.
+// freeAddress returns an unused loopback address.
 func freeAddress(ctx context.Context) (string, error) {
 	var listen net.ListenConfig
 	l, err := listen.Listen(ctx, "tcp", "127.0.0.1:0")

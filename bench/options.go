@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// options say what is measured, and how long.
+// options define the measurements and their duration.
 type options struct {
 	parts   []string
 	targets []string
@@ -64,7 +64,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 		return options{}, err
 	}
 	if o.gate != "" {
-		if o.gate, err = filepath.Abs(o.gate); err != nil { // it is not started from here
+		if o.gate, err = filepath.Abs(o.gate); err != nil { // it is started in another directory
 			return options{}, err
 		}
 	}
@@ -78,7 +78,7 @@ func (o options) check() error {
 	return nil
 }
 
-// chosen splits a list and refuses what is not among known.
+// chosen splits a list, and refuses names that are not in known.
 func chosen(list string, known []string) ([]string, error) {
 	names := strings.Split(list, ",")
 	for _, name := range names {

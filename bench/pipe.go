@@ -18,8 +18,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/bench/report"
 )
 
-// pipePeer is the argument with which this program runs itself as an MCP server
-// over standard input and output.
+// pipePeer is the argument with which this program starts itself as an MCP server over
+// standard input and output.
 const pipePeer = "pipe"
 
 // servePipe answers every request with the same result.
@@ -45,8 +45,8 @@ func servePipe(in io.Reader, out io.Writer) error {
 	}
 }
 
-// pipe measures a forwarded call over standard input and output, one at a time,
-// through wrap and without it.
+// pipe measures forwarded calls over standard input and output, one at a time, with and
+// without wrap.
 func (b *bench) pipe(ctx context.Context) (err error) {
 	server := []string{b.self, peerCommand, pipePeer}
 	wrap := append([]string{b.gate, "wrap", "--config", filepath.Join(b.dir, rulesFile), "--name", "bench", "--"}, server...)
@@ -90,7 +90,7 @@ type piped struct {
 }
 
 func (b *bench) startPiped(ctx context.Context, command []string) (*piped, error) {
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // our own programs
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+b.dir)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -104,7 +104,7 @@ func (b *bench) startPiped(ctx context.Context, command []string) (*piped, error
 		return nil, err
 	}
 	p := &piped{cmd: cmd, in: in, out: bufio.NewReaderSize(out, 64<<10)}
-	for range 200 { // until it is warm
+	for range 200 { // warm up
 		if err := p.call(); err != nil {
 			return nil, errors.Join(err, p.stop())
 		}
@@ -129,10 +129,10 @@ func (p *piped) call() error {
 	return err
 }
 
-// A pipeRound is what one round of calls took, in microseconds.
+// A pipeRound has the measurements of one round of calls, in microseconds.
 type pipeRound struct{ p50, p99, cpu float64 }
 
-// round makes calls for as long as a round lasts.
+// round makes calls for the duration of a round.
 func (p *piped) round(b *bench) (pipeRound, error) {
 	before, err := p.cpu()
 	if err != nil {
@@ -154,7 +154,7 @@ func (p *piped) round(b *bench) (pipeRound, error) {
 	}, err
 }
 
-// cpu returns the CPU time that the program has used, without that of its children.
+// cpu returns the CPU time of the program, without its children.
 func (p *piped) cpu() (time.Duration, error) {
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
 	var total time.Duration

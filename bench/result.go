@@ -13,7 +13,7 @@ import (
 
 // Budgets of a streamed result.
 const (
-	budgetThroughput = 0.8 // × the proxy's
+	budgetThroughput = 0.8 // times the proxy's value
 	budgetExtra      = 4.0 // MiB
 )
 
@@ -22,11 +22,10 @@ const (
 	bigTimeout    = time.Minute
 	warmUpBlocks  = 128
 	mostBigRounds = 3
-	uploadBlocks  = 15 // of one large request: a gate takes up to a mebibyte
+	uploadBlocks  = 15 // of one large request; the gate's limit is one mebibyte
 )
 
-// result measures how fast large answers and requests flow, and how much memory
-// they take on their way.
+// result measures the speed of large answers and requests, and the memory that they need.
 func (b *bench) result(ctx context.Context) error {
 	for _, k := range []workload.Kind{workload.BigJSON, workload.BigSSE, workload.Upload} {
 		if err := b.bigAnswers(ctx, k); err != nil {
@@ -36,11 +35,11 @@ func (b *bench) result(ctx context.Context) error {
 	return nil
 }
 
-// flow is what was seen of one target.
+// A flow has the measurements of one target.
 type flow struct {
 	speed []float64 // MiB per second
 	cpu   []float64 // ms
-	extra int64     // bytes resident at most during a round, less those before it
+	extra int64     // the peak of resident bytes during a round, minus the bytes before it
 }
 
 func (b *bench) bigAnswers(ctx context.Context, k workload.Kind) (err error) {
@@ -67,7 +66,7 @@ func (b *bench) bigAnswers(ctx context.Context, k workload.Kind) (err error) {
 	return b.reportFlows(k, flows)
 }
 
-// bigAnswer reads one answer from t on a fresh connection.
+// bigAnswer reads one answer from t on a new connection.
 func (b *bench) bigAnswer(ctx context.Context, t target, k workload.Kind, blocks int, to *flow) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -110,10 +109,10 @@ func (b *bench) bigAnswer(ctx context.Context, t target, k workload.Kind, blocks
 	return err
 }
 
-// reportFlows prints what was seen of all targets.
+// reportFlows prints the measurements of all targets.
 func (b *bench) reportFlows(k workload.Kind, flows map[string]*flow) error {
 	title, throughput, extra := fmt.Sprintf("%s GiB %s result", report.Number(b.gibibytes), k.Short()), budgetThroughput, budgetExtra
-	if k == workload.Upload { // a gate reads each request to its end before it sends the first byte
+	if k == workload.Upload { // a gate reads the whole request before it forwards the first byte
 		title, throughput, extra = fmt.Sprintf("%s GiB of requests with 15/16 MiB each", report.Number(b.gibibytes)), 0, 0
 	}
 	t := report.Table{Head: []string{"", "MiB/s", "CPU ms", "extra RSS MiB"}}

@@ -23,8 +23,7 @@ const (
 	settleTime   = 300 * time.Millisecond
 )
 
-// start measures the gate from its start until it is ready, and what it needs
-// when it has nothing to do.
+// start measures the time until the gate is ready, and the memory of an idle gate.
 func (b *bench) start(ctx context.Context) (err error) {
 	if !slices.Contains(b.targets, targetGate) {
 		return nil

@@ -17,10 +17,10 @@ const (
 
 	streamBuffer = 1 << 10
 	openers      = 32
-	spareFiles   = 2000 // that a proxy needs beside two for each stream
+	spareFiles   = 2000 // descriptors of a proxy, in addition to two for each stream
 )
 
-// idleStreams measures what a stream costs that is open and silent.
+// idleStreams measures the cost of an open stream without events.
 func (b *bench) idleStreams(ctx context.Context) error {
 	n, less := b.many()
 	title := fmt.Sprintf("%d idle event streams%s", n, less)
@@ -43,8 +43,8 @@ func (b *bench) idleStreams(ctx context.Context) error {
 	return b.printf("\n%s\n%s", title, table.String())
 }
 
-// many returns how many streams or connections there can be, and the reason if
-// that is less than what was asked for.
+// many returns how many streams or connections are possible, and the reason if that is less
+// than requested.
 func (b *bench) many() (n int, less string) {
 	limit := raiseFileLimit(2*b.streams + spareFiles)
 	if n = (limit - spareFiles) / 2; n < b.streams {
@@ -53,7 +53,7 @@ func (b *bench) many() (n int, less string) {
 	return b.streams, ""
 }
 
-// stretch is the memory of a target before and after its streams were opened.
+// A stretch is the memory of a target before and after its streams were opened.
 type stretch struct {
 	before, after proc.Memory
 	seconds       float64
@@ -84,7 +84,7 @@ func (b *bench) openStreams(ctx context.Context, name string, n int) (s stretch,
 	return s, err
 }
 
-// streams are connections that each have an event stream open.
+// streams are connections with one open event stream each.
 type streams struct {
 	bench *bench
 	addr  string

@@ -20,8 +20,8 @@ import (
 const (
 	fewSubscribers   = 100
 	budgetSubscriber = 30.0    // KiB
-	budgetTelling    = 50.0    // ms until those few have all been told
-	budgetFew        = 5 << 10 // KiB that they may take together
+	budgetTelling    = 50.0    // ms until these few are all notified
+	budgetFew        = 5 << 10 // KiB of all of these together
 	idleTime         = 2 * time.Second
 	operatorToken    = "token-of-the-benchmark"
 	eventBuffer      = 512
@@ -30,8 +30,8 @@ const (
 	secondStepEvent  = "Approved"
 )
 
-// subscribers measures what it costs to have many listen to a held call, and
-// how long it takes until all of them know that it was approved.
+// subscribers measures the cost of many subscribers of a held call, and the time until all of
+// them are notified of the approval.
 func (b *bench) subscribers(ctx context.Context) error {
 	if !slices.Contains(b.targets, targetGate) {
 		return nil
@@ -60,10 +60,10 @@ func (b *bench) subscribers(ctx context.Context) error {
 	return b.printf("\nsubscribers to one held call\n%s", table.String())
 }
 
-// telling is what was measured of some subscribers.
+// A telling has the measurements of some subscribers.
 type telling struct {
 	before, after int64           // memory
-	busy          float64         // percent of a processor while nothing happened
+	busy          float64         // percent of a processor without events
 	told          []time.Duration // from the decision, sorted
 }
 
@@ -107,7 +107,7 @@ func (b *bench) subscribe(ctx context.Context, n int) (v telling, err error) {
 	return v, err
 }
 
-// together does something n times, some at a time.
+// together calls a function n times, several at a time.
 func together(n int, do func(i int) error) error {
 	errs := make([]error, openers)
 	var wg sync.WaitGroup
@@ -122,7 +122,7 @@ func together(n int, do func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// idle returns how busy a target is while nothing happens.
+// idle returns the processor usage of a target without events.
 func (b *bench) idle(ctx context.Context, t target) (float64, error) {
 	before, err := t.CPU()
 	if err != nil {
@@ -139,7 +139,7 @@ func (b *bench) idle(ctx context.Context, t target) (float64, error) {
 	return 100 * float64(after-before) / float64(idleTime), err
 }
 
-// holdOne has a call held and returns the id of its task.
+// holdOne makes a call that is held, and returns the id of its task.
 func (b *bench) holdOne(ctx context.Context, t target) (string, error) {
 	answer, err := send(ctx, http.MethodPost, "http://"+t.Agents+"/mcp", heldCall, http.Header{
 		"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
@@ -167,7 +167,7 @@ func send(ctx context.Context, method, url, body string, header http.Header) (st
 	return string(answer), err
 }
 
-// A subscriber has the events of a task open.
+// A subscriber has an open event stream of a task.
 type subscriber struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -189,7 +189,7 @@ func (b *bench) listen(ctx context.Context, addr, id string) (*subscriber, error
 	return s, s.await(firstStepEvent)
 }
 
-// await reads until a line has the given text.
+// await reads until a line contains the text.
 func (s *subscriber) await(text string) error {
 	for {
 		line, err := s.in.ReadSlice('\n')
@@ -202,7 +202,7 @@ func (s *subscriber) await(text string) error {
 	}
 }
 
-// tell approves the task and returns how long each subscriber took to know.
+// tell approves the task, and returns how long each subscriber waited for the notification.
 func (b *bench) tell(ctx context.Context, t target, id string, all []*subscriber) ([]time.Duration, error) {
 	told := make([]time.Duration, len(all))
 	errs := make([]error, len(all)+1)
@@ -220,7 +220,7 @@ func (b *bench) tell(ctx context.Context, t target, id string, all []*subscriber
 	}
 	if err != nil {
 		for _, s := range all {
-			_ = s.conn.Close() // nobody will tell them
+			_ = s.conn.Close() // clients that have left are not notified
 		}
 		errs[len(all)] = err
 	}
@@ -229,7 +229,7 @@ func (b *bench) tell(ctx context.Context, t target, id string, all []*subscriber
 	return told, errors.Join(errs...)
 }
 
-// approve looks at a call and approves it.
+// approve reads a call and approves it.
 func approve(ctx context.Context, t target, id string) (string, error) {
 	url := "http://" + t.Operators + "/api/approvals/" + id
 	header := http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + operatorToken}}

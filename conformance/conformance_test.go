@@ -17,9 +17,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/conformance/suite"
 )
 
-// When this is set, the test binary stands in for the three programs: for the
-// server (-http=…), the gate (serve …) and the suite (anything else). Its value
-// says in which of its runs through the gate the suite finds a loss.
+// With this variable, the test binary plays the three programs: the server (-http=…), the gate
+// (serve …) and the suite (any other arguments). Its value is the number of the run through
+// the gate in which the suite reports a loss.
 const standIn = "CONFORMANCE_TEST_STAND_IN"
 
 func TestMain(m *testing.M) {
@@ -43,7 +43,7 @@ func play(losing string, args []string) error {
 	return playSuite(losing, args)
 }
 
-// listen accepts connections until the process is ended.
+// listen accepts connections until the process ends.
 func listen(addr string, log *slog.Logger) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -60,8 +60,8 @@ func listen(addr string, log *slog.Logger) error {
 	}
 }
 
-// playSuite answers like the suite, if the server that it is pointed at is
-// there. It has more scenarios than may differ by chance.
+// playSuite prints results like the suite, if it can reach the server. It has more scenarios
+// than may differ by chance.
 func playSuite(losing string, args []string) error {
 	target, err := url.Parse(args[3])
 	if err != nil {
@@ -104,7 +104,7 @@ func playSuite(losing string, args []string) error {
 func newRig(t *testing.T, losing string) *rig {
 	t.Helper()
 	t.Setenv(standIn, losing)
-	t.Setenv("GORACE", "atexit_sleep_ms=0") // or every stand-in takes a second to end
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise every program takes a second to end
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -142,10 +142,10 @@ func TestCompareRunsDifferencesAgain(t *testing.T) {
 	}
 }
 
-func TestCompareNeedsSomethingToCompare(t *testing.T) {
+func TestCompareNeedsPassingScenario(t *testing.T) {
 	_, err := newRig(t, "direct").compare(t.Context(), leg{})
 	if err == nil || !strings.Contains(err.Error(), "nothing passes directly") {
-		t.Errorf("error = %v, want that nothing passes directly", err)
+		t.Errorf("error = %v, want one that no check passes directly", err)
 	}
 }
 
@@ -160,11 +160,11 @@ func TestProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !reachable(t.Context(), u.Host) {
-		t.Error("a server that was started is not reachable")
+		t.Error("a started server is not reachable")
 	}
 	p.stop()
 	if reachable(t.Context(), u.Host) {
-		t.Error("a server that was stopped is reachable")
+		t.Error("a stopped server is reachable")
 	}
 }
 
@@ -176,7 +176,7 @@ func TestProcessThatDoesNotStart(t *testing.T) {
 	}
 	err = p.await(t.Context(), func() bool { return false })
 	if err == nil || !strings.Contains(err.Error(), "nowhere") {
-		t.Errorf("error = %v, want one with what the program printed", err)
+		t.Errorf("error = %v, want one with the program's output", err)
 	}
 }
 

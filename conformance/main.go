@@ -1,12 +1,11 @@
-// Command conformance runs the official MCP conformance suite against the Go
-// SDK's everything-server, once directly and once through ThoughtGate, and
-// fails when a check comes out worse through the gate.
+// Command conformance runs the official MCP conformance suite against the Go SDK's
+// everything-server, directly and through ThoughtGate. It fails if a check has a worse result
+// through the gate.
 //
-// It is run from the root of the repository and needs Go and npm. Checks that
-// the server itself fails are no concern here; the comparison is. A scenario
-// that differs is run again before it counts, since some of them race against
-// time, and the output says so. The last line is the verdict: "N passed, N
-// failed".
+// Run it from the root of the repository. It needs Go and npm. Checks that the server itself
+// fails do not count, only the differences. A scenario that differs is run again before it
+// counts, because some scenarios depend on timing; the output mentions this. The last line is
+// the verdict: "N passed, N failed".
 package main
 
 import (
@@ -39,12 +38,12 @@ func main() {
 		say(r.String())
 	}
 	if err != nil {
-		os.Exit(1) //nolint:forbidigo // the exit status is what this program is for
+		os.Exit(1)
 	}
 }
 
-// run compares the legs whose name contains only. A loss is an error, too. The files of a run that is
-// not clean stay, for whoever looks for the reason.
+// run compares the legs whose names contain only. A loss is also an error. The files of a run
+// with losses are kept.
 func run(limit time.Duration, only string) (report, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -64,7 +63,7 @@ func run(limit time.Duration, only string) (report, error) {
 	return r, os.RemoveAll(dir)
 }
 
-// say prints text. If nobody reads it, the exit status still tells.
+// say prints text. Errors of the output are ignored: the exit status has the result.
 func say(text string) { _, _ = os.Stdout.WriteString(text) }
 
 func compareAll(ctx context.Context, dir, only string) (report, error) {

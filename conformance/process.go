@@ -20,22 +20,22 @@ const (
 	stopLimit  = 3 * time.Second  // for a program to end before it is killed
 )
 
-// process is a program that runs in the background until it is stopped.
+// A process is a program that runs in the background until it is stopped.
 type process struct {
 	name   string
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the program has ended
 
 	mu    sync.Mutex
-	lines bytes.Buffer // all that it printed
+	lines bytes.Buffer // the output
 }
 
-// start starts a program. It ends with ctx or when it is stopped: first it is
-// asked to, then killed.
+// start starts a program. The program ends with ctx or when it is stopped: first with a
+// signal, then it is killed.
 func start(ctx context.Context, path string, args ...string) (*process, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &process{name: filepath.Base(path), cancel: cancel, done: make(chan struct{})}
-	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // a program that this one has built
+	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopLimit
 	cmd.Stdout, cmd.Stderr = p, p
@@ -58,8 +58,8 @@ func (p *process) stop() {
 	<-p.done
 }
 
-// await waits until the program is ready. One that ends instead, or takes too
-// long, is stopped, and what it printed is in the error.
+// await waits until the program is ready. If the program ends first or takes too long, await
+// stops it and returns an error with its output.
 func (p *process) await(ctx context.Context, ready func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -79,26 +79,25 @@ func (p *process) await(ctx context.Context, ready func() bool) error {
 	return nil
 }
 
-// Write keeps what the program prints.
+// Write records the program's output.
 func (p *process) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lines.Write(b)
 }
 
-// log returns what the program has printed so far.
+// log returns the output of the program so far.
 func (p *process) log() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.lines.Bytes())
 }
 
-// freeAddress returns a loopback address that nobody listened on a moment ago.
-// The SDK's server cannot be asked which port it was given, so it is told one that
-// the system does not hand out to others.
+// freeAddress returns an unused loopback address. The SDK's server does not report its port, so
+// the port is chosen here, among those that the system does not assign to other sockets.
 func freeAddress(ctx context.Context) (string, error) {
 	for {
-		address := fmt.Sprintf("127.0.0.1:%d", 15_000+rand.IntN(15_000)) //nolint:gosec // a port; not security-sensitive
+		address := fmt.Sprintf("127.0.0.1:%d", 15_000+rand.IntN(15_000)) // a port; not security-sensitive
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 		switch {
 		case err == nil:
@@ -109,7 +108,7 @@ func freeAddress(ctx context.Context) (string, error) {
 	}
 }
 
-// reachable reports whether somebody listens on addr.
+// reachable reports whether a server listens on addr.
 func reachable(ctx context.Context, addr string) bool {
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {

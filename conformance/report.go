@@ -11,12 +11,12 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/conformance/suite"
 )
 
-// outcome is what one leg gave.
+// An outcome is the result of one leg.
 type outcome struct {
 	leg    leg
 	direct suite.Results
 	gated  suite.Results
-	reruns []string // the scenarios that differed at first, once for every time they were run again
+	reruns []string // the scenarios that differed at first, once for each repetition
 }
 
 // differing returns the scenarios that are worse through the gate.
@@ -29,17 +29,16 @@ func (o outcome) differing() []string {
 	return slices.Compact(names)
 }
 
-// String returns one line that sums the leg up.
+// String returns a summary of the leg in one line.
 func (o outcome) String() string {
 	return fmt.Sprintf("%-29s %2d scenarios: %3d checks pass directly, %3d through the gate",
 		o.leg, len(o.direct), o.direct.Total(suite.Success), o.gated.Total(suite.Success))
 }
 
-// report is what all legs gave.
+// A report has the results of all legs.
 type report []outcome
 
-// count returns how many checks pass both ways, and how many are worse through
-// the gate.
+// count returns how many checks pass in both ways, and how many are worse through the gate.
 func (r report) count() (passed, lost int) {
 	for _, o := range r {
 		n, losses := suite.Compare(o.direct, o.gated)
@@ -76,7 +75,7 @@ func describe(l suite.Loss) string {
 		l.Scenario, l.Check, cmp.Or(l.Want, "absent"), cmp.Or(l.Got, "absent"), l.Message)
 }
 
-// table writes, for each scenario, how many of its checks pass in all legs.
+// table writes for each scenario the number of checks that pass in all legs.
 func (r report) table(b *strings.Builder) {
 	type row struct{ legs, made, direct, gated int }
 	rows := make(map[string]row)
@@ -96,11 +95,11 @@ func (r report) table(b *strings.Builder) {
 		lines = append(lines, fmt.Sprintf("%s\t%d\t%d\t%d\t%d", scenario, t.legs, t.made, t.direct, t.gated))
 	}
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "\n"+strings.Join(lines, "\n")+"\n") // a strings.Builder takes everything
+	_, _ = fmt.Fprintln(w, "\n"+strings.Join(lines, "\n")+"\n") // writing to a strings.Builder cannot fail
 	_ = w.Flush()
 }
 
-// directFailures returns the checks that fail without the gate, one in a line.
+// directFailures returns the checks that fail without the gate, one per line.
 func (r report) directFailures() string {
 	var b strings.Builder
 	for _, o := range r {

@@ -15,25 +15,23 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/conformance/suite"
 )
 
-// leg is one setting in which the server is looked at directly and through the
-// gate.
+// A leg is one setting in which the server is compared directly and through the gate.
 type leg struct {
 	version  string // empty: each scenario at its own version, extensions included
-	sessions bool   // the server keeps sessions: it speaks the legacy era only
-	policy   string // the name of the gate's policy in policies; empty: none
+	sessions bool   // the server keeps sessions, and supports only the legacy era
+	policy   string // the name of the gate's policy in policies; empty without a policy
 }
 
-// policies are the policies under which the gate must lose nothing: they forward
-// everything, but have the gate look at every message and rewrite every list.
+// policies are policies under which the gate must lose nothing: they forward everything, but
+// make the gate parse every message and rewrite every list.
 var policies = map[string]string{
 	"rules":   "rules: [{match: \"*\", action: forward}]\ndefault: deny\n",
 	"forward": "rules: [{match: no_such_tool, action: deny}]\ndefault: forward\n",
 }
 
-// legs covers every version and both ways of running the server. A version on
-// a server of the other era is in it on purpose: refusals must pass the gate
-// unchanged, too. 2025-03-26 has one scenario, and that is about sessions. Each
-// policy is tried with the server of either era.
+// legs covers every version and both ways of running the server. Legs with a version of the
+// other era are deliberate: refusals must be forwarded unchanged, too. 2025-03-26 has one
+// scenario, about sessions. Each policy is tried with the server of each era.
 func legs() []leg {
 	return []leg{
 		{"2025-03-26", true, ""},
@@ -68,15 +66,15 @@ func (l leg) String() string {
 }
 
 const (
-	// retries is how often a scenario that differs is run again through the
-	// gate before the difference counts.
+	// retries is how often a scenario that differs is run again through the gate before the
+	// difference counts.
 	retries = 2
-	// flaky is how many scenarios of a leg may differ by chance. More are a gate
-	// that is broken, and running them all again only takes time.
+	// flaky is how many scenarios of a leg may differ by chance. If more differ, the gate has
+	// a defect, and running all of them again would only take time.
 	flaky = 5
 )
 
-// rig holds what the runs of all legs share.
+// A rig has everything that the runs of all legs share.
 type rig struct {
 	suite  *suite.Suite
 	dir    string // for programs, logs and the suite's files
@@ -85,8 +83,8 @@ type rig struct {
 	known  map[leg]suite.Results // of legs without a policy, directly
 }
 
-// build builds the server from the SDK that go.mod names, inside the SDK's own
-// module so that ours needs none of its dependencies, and the gate.
+// build builds the gate, and the server from the SDK version in go.mod. It builds the server
+// inside the SDK's own module, so that this module needs none of the server's dependencies.
 func (b *rig) build(ctx context.Context) error {
 	const sdk = "github.com/modelcontextprotocol/go-sdk"
 	if _, err := tool(ctx, "mod", "download", sdk); err != nil {
@@ -104,10 +102,10 @@ func (b *rig) build(ctx context.Context) error {
 	return err
 }
 
-// tool runs a command of the go tool and returns what it prints; its complaints
-// become part of the error.
+// tool runs a command of the go tool and returns its output. Its error output becomes part of
+// the error.
 func tool(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // build names the arguments
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.WaitDelay = stopLimit
 	out, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -116,7 +114,7 @@ func tool(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// compare runs one leg directly and through the gate, and what differs again.
+// compare runs one leg directly and through the gate, and repeats the scenarios that differ.
 func (b *rig) compare(ctx context.Context, l leg) (outcome, error) {
 	o := outcome{leg: l}
 	var err error
@@ -146,8 +144,8 @@ func (b *rig) compare(ctx context.Context, l leg) (outcome, error) {
 	return o, nil
 }
 
-// directly runs all scenarios of a leg against a fresh server, unless another leg
-// has done so: the gate's policy makes no difference here.
+// directly runs all scenarios of a leg against a new server, unless a leg with the same server
+// has done so: the gate's policy does not matter here.
 func (b *rig) directly(ctx context.Context, l leg) (suite.Results, error) {
 	l.policy = ""
 	if results, ok := b.known[l]; ok {
@@ -172,8 +170,8 @@ func (b *rig) runDirectly(ctx context.Context, l leg) (suite.Results, error) {
 	return b.suite.Run(ctx, suite.Target{URL: url, Version: l.version}, filepath.Join(b.dir, l.String()+"-direct"))
 }
 
-// throughGate runs one scenario of a leg, or with an empty name all of them,
-// against a fresh server behind a fresh gate.
+// throughGate runs one scenario of a leg, or all without a name, against a new server behind a
+// new gate.
 func (b *rig) throughGate(ctx context.Context, l leg, scenario string) (suite.Results, error) {
 	url, server, err := b.startServer(ctx, l)
 	if err != nil {
@@ -209,8 +207,8 @@ func (b *rig) startServer(ctx context.Context, l leg) (string, *process, error) 
 	return "http://" + addr + "/mcp", p, nil
 }
 
-// startGate starts the gate in front of upstream and returns the URL of its
-// endpoint for agents.
+// startGate starts the gate in front of upstream, and returns the URL of its endpoint for
+// agents.
 func (b *rig) startGate(ctx context.Context, upstream string, l leg) (string, *process, error) {
 	args := []string{"serve", "--listen", "127.0.0.1:0", "--operators-listen", "127.0.0.1:0", "--upstream", upstream}
 	if l.policy != "" {
@@ -231,8 +229,8 @@ func (b *rig) startGate(ctx context.Context, upstream string, l leg) (string, *p
 	return "http://" + addr + "/mcp", p, nil
 }
 
-// agentsAddress returns where a gate that logged this listens for agents, or
-// nothing if it does not say so yet.
+// agentsAddress returns the agents' address in a gate's log, or nothing if the log does not
+// contain it yet.
 func agentsAddress(log []byte) string {
 	for line := range bytes.Lines(log) {
 		var entry struct {

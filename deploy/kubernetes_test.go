@@ -62,7 +62,7 @@ func TestChart(t *testing.T) {
 		"as it is":   "",
 		"one":        "replicas: 1\npersistence: {enabled: true, storageClass: fast}\npodDisruptionBudget: {enabled: false}\n",
 		"monitored":  "serviceMonitor: {enabled: true, labels: {team: a}}\nprometheusRule: {enabled: true}\n",
-		"closed":     "networkPolicy: {agents: [], operators: [], monitoring: []}\nconfig: {allowed_hosts: [gate.example.com]}\n",
+		"closed":     "networkPolicy: {agents: [], operators: [], monitoring: []}\nconfig: {allowed_hosts: [catalog.example.com]}\n",
 		"policies":   "policies: {a.cedar: 'permit(principal, action, resource);'}\nconfig: {cedar: {policies: [policies/*.cedar]}, default: policy}\n",
 		"placed":     "nodeSelector: {a: b}\ntolerations: [{key: a, operator: Exists}]\npodAnnotations: {a: b}\nimagePullSecrets: [{name: a}]\nimage: {tag: v9}\n",
 		"no network": "networkPolicy: {enabled: false}\nservice: {type: LoadBalancer}\n",

@@ -1,5 +1,5 @@
-// Package docs holds the pages of the documentation that the program itself
-// refers to, so that what it says of a setting is what the page says.
+// Package docs holds what the documentation says of each setting, for the JSON Schema that
+// the program prints.
 package docs
 
 import (
@@ -7,39 +7,37 @@ import (
 	"strings"
 )
 
-//go:embed configuration.md
-var configuration string
+//go:embed settings.txt
+var settings string
 
-// A Setting is what configuration.md says of a setting.
+// A Setting is what the documentation says of a setting.
 type Setting struct {
-	Type    string
-	Default string // empty if there is none
+	Path    string
+	Default string // as a file would write it, in backquotes; or in words
 	Meaning string
+	Common  bool // one of those that most people use
 }
 
-// Settings returns the settings in configuration.md by their paths.
-func Settings() map[string]Setting {
-	all := map[string]Setting{}
-	for line := range strings.Lines(configuration) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
-		}
-		path, ok := code(cells[0])
-		if !ok || len(cells) != 4 {
+// Value returns the default as a file would write it, or nothing if a file cannot write it.
+func (s Setting) Value() string {
+	value := strings.Trim(s.Default, "`")
+	if s.Default != "`"+value+"`" {
+		return ""
+	}
+	return value
+}
+
+// Settings returns what the documentation says of each setting.
+func Settings() []Setting {
+	var all []Setting
+	for line := range strings.Lines(settings) {
+		if strings.HasPrefix(line, "#") {
 			continue
 		}
-		value, _ := code(cells[2])
-		all[path] = Setting{Type: cells[1], Default: value, Meaning: cells[3]}
+		line, common := strings.CutPrefix(strings.TrimSpace(line), "* ")
+		path, rest, _ := strings.Cut(line, " |")
+		value, meaning, _ := strings.Cut(rest, "|")
+		all = append(all, Setting{path, strings.TrimSpace(value), strings.TrimSpace(meaning), common})
 	}
 	return all
-}
-
-// code returns the text in a cell that is nothing but code.
-func code(cell string) (string, bool) {
-	text := strings.Trim(cell, "`")
-	if cell != "`"+text+"`" {
-		return "", false
-	}
-	return text, true
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/demo"
 )
 
-// The demo's server speaks both eras on one endpoint, so its gate has to tell
-// them apart message by message.
+// The demo's server supports both eras at one endpoint, so its gate has to distinguish them by
+// message.
 func TestDemo(t *testing.T) {
 	each(t, allVersions, func(t *testing.T, s setting) {
 		server := demo.New()

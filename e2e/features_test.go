@@ -13,7 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// codeOf returns the JSON-RPC code of an error that came from the other side.
+// codeOf returns the JSON-RPC code of an error from the peer.
 func codeOf(t *testing.T, err error) int64 {
 	t.Helper()
 	wire, ok := errors.AsType[*jsonrpc.Error](err)
@@ -73,7 +73,7 @@ func TestTools(t *testing.T) {
 		_, err = cs.CallTool(soon(t), &mcp.CallToolParams{Name: "tool-0"})
 		wire, _ := errors.AsType[*jsonrpc.Error](err)
 		if wire == nil || wire.Code != 4711 || string(wire.Data) != `{"why":"because"}` {
-			t.Errorf("an error of the server's own came as %v", err)
+			t.Errorf("an error with the server's own code arrived as %v", err)
 		}
 		_, err = cs.CallTool(soon(t), &mcp.CallToolParams{Name: "nothing"})
 		if code := codeOf(t, err); code != jsonrpc.CodeInvalidParams {
@@ -189,20 +189,20 @@ func TestPing(t *testing.T) {
 		if got := callText(t, cs, &mcp.CallToolParams{Name: "ping-back"}); got != "pong" {
 			t.Error(got)
 		}
-		// Outside of any call the server's ping takes the client's GET stream.
+		// Outside of calls, the server's ping is sent on the client's GET stream.
 		for ss := range server.Sessions() {
 			if err := ss.Ping(soon(t), nil); err != nil {
-				t.Errorf("unasked ping: %v", err)
+				t.Errorf("ping outside of a call: %v", err)
 			}
 		}
 	})
 }
 
-// awkward are arguments that a decoder which means well would change.
+// awkward are arguments that a decoder could change.
 const awkward = `{"big":9007199254740993,"bigger":123456789012345678901234567890,"one":1.0,"tiny":1e-400,"minus":-0,` +
 	`"name":"Zoë 夜 \ud83d\ude00 \u0000 \u2028 \/","😀":[[],{},null,true,""],"z":1,"a":2}`
 
-// F-004: what the gate does not own passes as it is.
+// F-004: forwarded values are unchanged.
 func TestArgumentsArriveIntact(t *testing.T) {
 	each(t, allVersions, func(t *testing.T, s setting) {
 		server := newServer(nil)
@@ -223,12 +223,12 @@ func TestArgumentsArriveIntact(t *testing.T) {
 	})
 }
 
-// F-005.2, F-005.4: answers find their requests.
+// F-005.2, F-005.4: each answer reaches its request.
 func TestConcurrentCalls(t *testing.T) {
 	const calls = 64
 	each(t, bothEras, func(t *testing.T, s setting) {
 		server := newServer(nil)
-		// No call is answered before all have arrived.
+		// The server answers only after all calls have arrived.
 		arrived := make(chan struct{}, calls)
 		answer := make(chan struct{})
 		addTool(server, "echo", func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -266,8 +266,8 @@ func TestConcurrentCalls(t *testing.T) {
 	})
 }
 
-// The legacy server answers with an event stream here and the modern one with
-// JSON, so that both ways are covered.
+// The legacy server answers with an event stream and the modern one with JSON, so both are
+// covered.
 func TestLargeMessages(t *testing.T) {
 	const size = 10 << 20
 	each(t, bothEras, func(t *testing.T, s setting) {
@@ -285,13 +285,13 @@ func TestLargeMessages(t *testing.T) {
 		head := strings.Repeat("x", 900<<10)
 		got := callText(t, cs, &mcp.CallToolParams{Name: "big", Arguments: map[string]any{"text": head}})
 		if got != head+text {
-			t.Errorf("%d bytes came back; want %d", len(got), len(head)+len(text))
+			t.Errorf("%d bytes returned; want %d", len(got), len(head)+len(text))
 		}
 	})
 }
 
 func TestNegotiation(t *testing.T) {
-	// A client that wants the newest version gets the newest the server has.
+	// A client that requests the newest version gets the newest version of the server.
 	want := map[string]string{"2025-11-25": "2025-11-25", modernVersion: modernVersion}
 	each(t, bothEras, func(t *testing.T, s setting) {
 		where := s.serve(t, newServer(&mcp.ServerOptions{Instructions: "Be kind."}))

@@ -9,8 +9,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 )
 
-// gateTo runs a gate with default settings before the server at url and
-// returns the URL at which agents reach it.
+// gateTo runs a gate with default settings in front of the server at url, and returns the
+// gate's URL for agents.
 func gateTo(t *testing.T, url string) string {
 	t.Helper()
 	cfg, _, err := config.Load(config.Sources{Overrides: []config.Override{
@@ -28,8 +28,7 @@ func gateTo(t *testing.T, url string) string {
 	return run(t, gate)
 }
 
-// run runs a gate until the test ends and returns the URL at which agents reach
-// it.
+// run runs a gate until the test ends, and returns its URL for agents.
 func run(t *testing.T, gate *app.App) string {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -62,14 +62,14 @@ func TestServerCancels(t *testing.T) {
 				}
 			}()
 			if _, err := r.Session.Elicit(inner, &mcp.ElicitParams{Message: "?", RequestedSchema: branchSchema}); !errors.Is(err, context.Canceled) {
-				t.Errorf("the question ended with %v", err)
+				t.Errorf("the server's request ended with %v", err)
 			}
-			// The SDK withdraws a question on the stream of the call, so the call
-			// must not end before.
+			// The SDK cancels its request on the stream of the call, so the call must not end
+			// before.
 			select {
 			case <-withdrawn:
 			case <-time.After(patience):
-				t.Error("the client still thinks about it")
+				t.Error("the client's handler is still running")
 			}
 			return textResult("never mind"), nil
 		})
@@ -110,7 +110,7 @@ func TestSessionEnds(t *testing.T) {
 		}
 		resp := where.post(t, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, "Mcp-Session-Id", id, "Mcp-Protocol-Version", s.version)
 		if resp.status != http.StatusNotFound {
-			t.Errorf("a dead session is answered with %d", resp.status)
+			t.Errorf("a request in an ended session is answered with %d", resp.status)
 		}
 	})
 }
@@ -123,7 +123,7 @@ func sessionsOf(server *mcp.Server) int {
 	return n
 }
 
-// A server that restarts forgets its sessions; the client has to see that.
+// A restarted server has no sessions, and the client must get its answer about that.
 func TestServerRestarts(t *testing.T) {
 	each(t, legacyVersions, func(t *testing.T, s setting) {
 		before, after := newServer(nil), newServer(nil)
@@ -167,9 +167,9 @@ func (r *resumer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.RoundTripper.RoundTrip(req)
 }
 
-// A call outlives the connection it was made on: the server goes on, and the
-// client comes back for the answer with the last event it saw.
-func TestResumption(t *testing.T) {
+// A call continues when its connection is lost: the client resumes the stream with the id of
+// the last event, and gets the answer.
+func TestCallOutlivesItsConnection(t *testing.T) {
 	cuts := []struct {
 		name string
 		cut  func(client, server *cuttable, r *mcp.CallToolRequest)
@@ -222,10 +222,9 @@ func TestResumption(t *testing.T) {
 	}
 }
 
-// A client that vanishes in the middle of a call: in the legacy era that means
-// nothing and the answer can be fetched, in the modern era it cancels the call.
-// EC-MCP-012, F-006.4.
-func TestClientVanishes(t *testing.T) {
+// A client disconnects during a call. In the legacy era the call continues, and the answer can
+// be fetched. In the modern era the call is cancelled. EC-MCP-012, F-006.4.
+func TestClientDisconnectsDuringCall(t *testing.T) {
 	each(t, bothEras, func(t *testing.T, s setting) {
 		server := newServer(nil)
 		started, finish := make(chan struct{}), make(chan struct{})

@@ -13,11 +13,11 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// sealed is a request state that must come back exactly as it was sent.
+// sealed is a request state that must be returned unchanged.
 const sealed = "v1.夜 \"quoted\" \\ \u2028 =?base64?eA==?= \t{}"
 
-// A tool that needs input says so in its result, and the client calls again
-// with the answers. In the legacy era the server's SDK asks the client instead.
+// A tool that needs input returns the requests in its result, and the client calls again with
+// the responses. In the legacy era, the server's SDK sends the requests to the client instead.
 func TestInputRequired(t *testing.T) {
 	each(t, []string{"2025-06-18", "2025-11-25", modernVersion}, func(t *testing.T, s setting) {
 		server := newServer(nil)
@@ -30,7 +30,7 @@ func TestInputRequired(t *testing.T) {
 				}}, nil
 			}
 			if r.Params.RequestState != sealed {
-				return nil, fmt.Errorf("the state came back as %q", r.Params.RequestState)
+				return nil, fmt.Errorf("the returned state is %q", r.Params.RequestState)
 			}
 			answers, err := json.Marshal(r.Params.InputResponses)
 			return textResult(string(answers)), err
@@ -48,8 +48,8 @@ func TestInputRequired(t *testing.T) {
 	})
 }
 
-// A client may also drive the rounds by hand.
-func TestInputRequiredByHand(t *testing.T) {
+// A client may also make each round itself.
+func TestInputRequiredDrivenByClient(t *testing.T) {
 	each(t, []string{modernVersion}, func(t *testing.T, s setting) {
 		server := newServer(nil)
 		addTool(server, "deploy", func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -81,8 +81,8 @@ func TestInputRequiredByHand(t *testing.T) {
 	})
 }
 
-// A server that only wants to be asked again sends a state and no questions.
-func TestInputRequiredWithoutQuestions(t *testing.T) {
+// A server that only needs another call sends a state and no requests.
+func TestInputRequiredWithoutRequests(t *testing.T) {
 	each(t, []string{modernVersion}, func(t *testing.T, s setting) {
 		server := newServer(nil)
 		addTool(server, "slow", func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -99,8 +99,8 @@ func TestInputRequiredWithoutQuestions(t *testing.T) {
 	})
 }
 
-// The metadata and headers in which a modern client describes itself reach the
-// server with every request. F-004.2.
+// The metadata and headers that describe a modern client reach the server with every request.
+// F-004.2.
 func TestRequestMetadata(t *testing.T) {
 	each(t, []string{modernVersion}, func(t *testing.T, s setting) {
 		server := newServer(nil)
@@ -122,7 +122,7 @@ func TestRequestMetadata(t *testing.T) {
 		where := s.serve(t, server)
 		client := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, answers())
 		cs := where.connectClient(t, client, &http.Client{Transport: &headerAdder{newHTTPClient(t).Transport}})
-		if _, err := cs.ListTools(soon(t), nil); err != nil { // tells the client of x-mcp-header
+		if _, err := cs.ListTools(soon(t), nil); err != nil { // the client learns x-mcp-header from the list
 			t.Fatal(err)
 		}
 
@@ -146,12 +146,12 @@ func TestRequestMetadata(t *testing.T) {
 			},
 		}
 		if diff := cmp.Diff(want, receive(t, got)); diff != "" {
-			t.Errorf("the server saw (-want +got):\n%s", diff)
+			t.Errorf("the server received (-want +got):\n%s", diff)
 		}
 	})
 }
 
-// A headerAdder adds headers of which the SDK knows nothing.
+// A headerAdder adds headers that the SDK does not send.
 type headerAdder struct{ http.RoundTripper }
 
 func (h *headerAdder) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -26,8 +26,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
-// A taskServer is an MCP server of 2025-11-25 that runs its tools as tasks, if
-// it says so, written on our own library.
+// A taskServer is an MCP server of 2025-11-25 that runs its tools as tasks if its capabilities
+// include them. It uses the project's own library.
 type taskServer struct {
 	mcptask.Server
 
@@ -102,7 +102,7 @@ func (s *taskServer) result(ctx context.Context, m *jsonrpc.Message) (json.RawMe
 
 var called = json.RawMessage(`{"content":[{"type":"text","text":"called"}]}`)
 
-// A governed gate runs with rules in a file that tests change.
+// A governed gate has its rules in a file that tests change.
 type governed struct {
 	t    *testing.T
 	url  string
@@ -168,7 +168,7 @@ func (g *governed) ask(method, params string) string {
 	return string(body)
 }
 
-// support returns the tools that a client sees, with their task support.
+// support returns the listed tools with their task support.
 func (g *governed) support() string {
 	g.t.Helper()
 	answer := g.ask("tools/list", "{}")
@@ -191,10 +191,10 @@ const (
 	doesTasks  = `{"tools":{},"tasks":{"list":{},"requests":{"tools":{"call":{}}}}}`
 )
 
-// 9.2 "Full handshake", "Policy reload", "Upstream reconnect", EC-SEP-010:
-// capabilities and annotations as a client sees them, before and after a
-// change of policy, and after an upstream came back with other capabilities.
-func TestWhatClientsSee(t *testing.T) {
+// 9.2 "Full handshake", "Policy reload", "Upstream reconnect", EC-SEP-010: the client's view
+// of capabilities and annotations before and after a policy change, and after an upstream has
+// restarted with other capabilities.
+func TestCapabilitiesFollowPolicyAndUpstream(t *testing.T) {
 	withTasks, without := newTaskServer(t, doesTasks, "optional"), newTaskServer(t, `{"tools":{}}`, "optional")
 	var mu sync.Mutex
 	current := withTasks
@@ -217,18 +217,18 @@ func TestWhatClientsSee(t *testing.T) {
 		t.Errorf("tools are %s; want %s", got, want)
 	}
 
-	// Mixed ownership: a task on a forwarded tool is the upstream's.
+	// Mixed ownership: a task of a forwarded tool belongs to the upstream.
 	if created := g.ask("tools/call", `{"name":"read_file","task":{}}`); strings.Contains(created, `"tg_`) || !strings.Contains(created, `"taskId"`) {
 		t.Errorf("forward + task + optional: %s; want a task of the upstream's", created)
 	}
 	if created := g.ask("tools/call", `{"name":"delete_file","task":{}}`); !strings.Contains(created, `"taskId":"tg_`) {
 		t.Errorf("approve + task: %s; want a task of the gate's", created)
 	}
-	// tasks/list merge: own ones first, then the upstream's, on one page.
+	// tasks/list lists the gate's tasks first, then those of the upstream, on one page.
 	list := g.ask("tasks/list", `{}`)
 	before, after, _ := strings.Cut(list, `"taskId":"tg_`)
 	if strings.Contains(before, `"taskId"`) || strings.Count(after, `"taskId"`) != 1 || strings.Contains(list, "nextCursor") {
-		t.Errorf("tasks/list: %s\nwant the gate's one, then the upstream's one, and no more", list)
+		t.Errorf("tasks/list: %s\nwant the gate's task, then the upstream's task, and no others", list)
 	}
 
 	g.write(strings.Replace(fileRules, "delete_*", "drop_*", 1))
@@ -250,8 +250,8 @@ func TestWhatClientsSee(t *testing.T) {
 	}
 }
 
-// The official client sees what policy leaves it, of both eras, and hears of
-// changes where it has a stream to hear them on.
+// The official client of each era sees only the tools that policy allows, and is notified of
+// changes on its streams.
 func TestPolicyWithOfficialSDK(t *testing.T) {
 	for _, version := range []string{"2025-11-25", modernVersion} {
 		t.Run(version, func(t *testing.T) {
@@ -269,7 +269,7 @@ func TestPolicyWithOfficialSDK(t *testing.T) {
 				ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { offer(changed, "changed") },
 			})
 			if got := toolNames(t, session); got != "delete_file read_file" {
-				t.Errorf("the client sees %q; want what it may call", got)
+				t.Errorf("the client sees %q; want the allowed tools", got)
 			}
 			if got := callText(t, session, &mcp.CallToolParams{Name: "read_file"}); got != "ran read_file" {
 				t.Errorf("read_file: %q", got)

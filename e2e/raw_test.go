@@ -10,11 +10,10 @@ import (
 	"time"
 )
 
-// modernMeta is the metadata of a request in the modern era.
+// modernMeta is the metadata of a modern request.
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 
-// request returns the text of a request in the site's era. The members are
-// those of params.
+// request returns the text of a request in the site's era, with the given members of params.
 func (s *site) request(id, method, members string) string {
 	if s.modern() {
 		if members != "" {
@@ -25,15 +24,15 @@ func (s *site) request(id, method, members string) string {
 	return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{` + members + `}}`
 }
 
-// An answer is an HTTP response that was read to its end.
+// An answer is a complete HTTP response.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// post sends body and returns the whole answer. Headers come as pairs; a later
-// one replaces an earlier one, and an empty value removes it.
+// post sends body and returns the whole answer. headers are pairs: a later pair replaces an
+// earlier one, and an empty value removes the header.
 func (s *site) post(t *testing.T, body string, headers ...string) answer {
 	t.Helper()
 	return s.send(t, http.MethodPost, body, headers...)
@@ -73,8 +72,7 @@ func (s *site) newRequest(t *testing.T, method, body string, headers ...string) 
 	return r
 }
 
-// open returns the headers that requests need from now on: those of a new
-// session, or the version.
+// open returns the headers of later requests: those of a new session, or the protocol version.
 func (s *site) open(t *testing.T) []string {
 	t.Helper()
 	headers := []string{"Mcp-Protocol-Version", s.version}
@@ -96,7 +94,7 @@ func (s *site) open(t *testing.T) []string {
 // An event is one server-sent event.
 type event struct{ name, id, data string }
 
-// A stream is an event stream that is being read.
+// A stream is an open event stream.
 type stream struct {
 	lines *bufio.Scanner
 	close func() // drops the connection
@@ -107,7 +105,7 @@ func (s *site) stream(t *testing.T, method, body string, headers ...string) *str
 	ctx, cancel := context.WithCancel(soon(t))
 	client := newHTTPClient(t)
 	resp, err := client.Do(s.newRequest(t, method, body, headers...).WithContext(ctx))
-	for err == nil && resp.StatusCode == http.StatusConflict { // the server has not yet seen that the one who read the stream has gone
+	for err == nil && resp.StatusCode == http.StatusConflict { // the server has not yet noticed that the earlier reader is gone
 		_ = resp.Body.Close()
 		time.Sleep(2 * time.Millisecond)
 		resp, err = client.Do(s.newRequest(t, method, body, headers...).WithContext(ctx))
@@ -119,12 +117,12 @@ func (s *site) stream(t *testing.T, method, body string, headers ...string) *str
 	opened := &stream{lines: bufio.NewScanner(resp.Body), close: cancel}
 	t.Cleanup(cancel)
 	if kind := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || kind != "text/event-stream" {
-		t.Fatalf("no stream but %s, %s", resp.Status, kind)
+		t.Fatalf("got %s, %s; want a stream", resp.Status, kind)
 	}
 	return opened
 }
 
-// next returns the next event of the stream, which must have one.
+// next returns the next event of the stream.
 func (s *stream) next(t *testing.T) event {
 	t.Helper()
 	var e event

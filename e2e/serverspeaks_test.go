@@ -12,7 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// EC-MCP-015, F-006.2: events pass one by one, as they come.
+// EC-MCP-015, F-006.2: each event is forwarded at once.
 func TestProgress(t *testing.T) {
 	each(t, allVersions, func(t *testing.T, s setting) {
 		server := newServer(nil)
@@ -25,7 +25,8 @@ func TestProgress(t *testing.T) {
 				if err != nil {
 					return nil, err
 				}
-				// The next step waits for the client: nothing may be held back.
+				// The server waits for the client before the next step, so events must not be
+				// delayed.
 				select {
 				case <-heard:
 				case <-ctx.Done():
@@ -74,7 +75,7 @@ func TestProgressOfTheClient(t *testing.T) {
 	})
 }
 
-// answers is a client that knows an answer to everything.
+// answers is a client that answers every request of the server.
 func answers() *mcp.ClientOptions {
 	return &mcp.ClientOptions{
 		ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
@@ -92,8 +93,7 @@ func answers() *mcp.ClientOptions {
 
 var branchSchema = json.RawMessage(`{"type":"object","properties":{"branch":{"type":"string"}},"required":["branch"]}`)
 
-// The server sends requests of its own on the stream of the call, and the
-// client posts the answers.
+// The server sends requests on the stream of the call, and the client posts its answers.
 func TestElicitationSamplingAndRoots(t *testing.T) {
 	each(t, []string{"2025-06-18", "2025-11-25"}, func(t *testing.T, s setting) {
 		server := newServer(nil)
@@ -127,13 +127,13 @@ func TestElicitationSamplingAndRoots(t *testing.T) {
 
 		got := callText(t, cs, &mcp.CallToolParams{Name: "ask"})
 		if want := "accept main — Which branch?, decline, parrot-1 Polly!, file:///home"; got != want {
-			t.Errorf("the server was told %q; want %q", got, want)
+			t.Errorf("the server got the answers %q; want %q", got, want)
 		}
 	})
 }
 
-// The same questions outside of any call take the client's GET stream.
-func TestUnaskedRequests(t *testing.T) {
+// Outside of calls, the same requests are sent on the client's GET stream.
+func TestServerRequestsUseGetStream(t *testing.T) {
 	each(t, []string{"2025-06-18", "2025-11-25"}, func(t *testing.T, s setting) {
 		server := newServer(nil)
 		s.serve(t, server).connect(t, answers())
@@ -147,8 +147,8 @@ func TestUnaskedRequests(t *testing.T) {
 	})
 }
 
-// A question that is answered on a web page: the client agrees to open it, and
-// learns from a notification that it is done.
+// A request that is answered on a web page: the client accepts it, and a notification reports
+// the completion.
 func TestElicitationByURL(t *testing.T) {
 	each(t, []string{"2025-11-25"}, func(t *testing.T, s setting) {
 		server := newServer(nil)
@@ -164,7 +164,7 @@ func TestElicitationByURL(t *testing.T) {
 			Capabilities: &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{URL: &mcp.URLElicitationCapabilities{}}},
 			ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 				if r.Params.URL != "https://example.com/login?a=1&b=2" || r.Params.ElicitationID != "e-1" {
-					t.Errorf("asked to open %s as %s", r.Params.URL, r.Params.ElicitationID)
+					t.Errorf("elicitation of %s with id %s", r.Params.URL, r.Params.ElicitationID)
 				}
 				return &mcp.ElicitResult{Action: "accept"}, nil
 			},
@@ -187,7 +187,7 @@ func TestRootsListChanged(t *testing.T) {
 		changed := make(chan []*mcp.Root, 1)
 		server := newServer(&mcp.ServerOptions{
 			RootsListChangedHandler: func(ctx context.Context, r *mcp.RootsListChangedRequest) {
-				go func() { // a handler that waits would keep the answer from being read
+				go func() { // in the background: a blocked handler would prevent reading the answer
 					res, err := r.Session.ListRoots(context.WithoutCancel(ctx), nil)
 					if err != nil {
 						t.Errorf("list roots: %v", err)
@@ -261,9 +261,9 @@ func TestListChanged(t *testing.T) {
 			ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { offer(changed, "resources") },
 		})
 		if s.modern() {
-			// Connect does not wait until its subscription has arrived. The server
-			// tells of a change a little later, and puts that off with every
-			// further change: a probe must leave it that time.
+			// Connect does not wait until the subscription has arrived. The server delays its
+			// notification of a change, and every further change extends the delay, so
+			// attempts must not be too frequent.
 			eventually(t, func() bool {
 				addTool(server, "probe", noTool)
 				select {
@@ -290,8 +290,7 @@ func TestListChanged(t *testing.T) {
 	})
 }
 
-// offer puts v into c if there is room. A handler of the SDK that waits stops
-// everything behind it.
+// offer sends v to c if c is not full. A blocked handler would block the SDK's session.
 func offer(c chan<- string, v string) {
 	select {
 	case c <- v:
@@ -305,7 +304,7 @@ func drain(c <-chan string) {
 	}
 }
 
-// expect waits for the given word; others may come before it.
+// expect waits for the given text; other texts may come first.
 func expect(t *testing.T, c <-chan string, want string) {
 	t.Helper()
 	for receive(t, c) != want {
@@ -313,7 +312,7 @@ func expect(t *testing.T, c <-chan string, want string) {
 	}
 }
 
-func TestResourceSubscription(t *testing.T) {
+func TestResourceUpdatesReachSubscriber(t *testing.T) {
 	each(t, allVersions, func(t *testing.T, s setting) {
 		subscribed, unsubscribed := make(chan string, 1), make(chan string, 1)
 		server := newServer(&mcp.ServerOptions{
@@ -340,7 +339,7 @@ func TestResourceSubscription(t *testing.T) {
 		if got := receive(t, subscribed); got != "file:///log" {
 			t.Errorf("subscribed to %s", got)
 		}
-		// The subscription counts from the moment its handler has returned.
+		// The subscription takes effect when its handler has returned.
 		eventually(t, func() bool {
 			if err := server.ResourceUpdated(soon(t), &mcp.ResourceUpdatedNotificationParams{URI: "file:///log"}); err != nil {
 				t.Fatal(err)

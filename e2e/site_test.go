@@ -1,10 +1,10 @@
-// Package e2e_test lets the official Go SDK's client and server talk to each
-// other, once directly and once through the gate, and demands the same of both.
+// Package e2e_test connects the official Go SDK's client and server, once directly and once
+// through the gate, and requires the same behaviour of both.
 //
-// Every test runs in each protocol version it concerns and there as "direct"
-// and as "gate": the direct run shows that the test asks for what the SDK does,
-// so a gate run that differs is the gate's fault. Nothing is faked: the server,
-// the client and the gate have real listeners on the loopback interface.
+// Every test runs in each relevant protocol version as "direct" and as "gate". The direct run
+// shows that the test matches the SDK's behaviour, so a gate run that differs is a defect of
+// the gate. The server, the client and the gate are real, and listen on the loopback
+// interface.
 package e2e_test
 
 import (
@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what should happen soon. It is only
-// ever used up by a test that fails, or by 10 MiB on a slow machine.
+// patience limits every wait in a test. Only failures, and 10 MiB on a slow machine, use all
+// of it.
 const patience = 2 * time.Minute
 
 const modernVersion = "2026-07-28"
@@ -34,15 +34,15 @@ var (
 	bothEras       = []string{"2025-11-25", modernVersion}
 )
 
-// A setting is one combination under which a test runs.
+// A setting is one combination of options of a test.
 type setting struct {
 	version string // of the protocol
-	gated   bool   // whether the gate stands in between
+	gated   bool   // clients connect through the gate
 }
 
 func (s setting) modern() bool { return s.version == modernVersion }
 
-// each runs test directly and through the gate in each of the versions.
+// each runs test directly and through the gate, in each of the versions.
 func each(t *testing.T, versions []string, test func(t *testing.T, s setting)) {
 	t.Helper()
 	for _, version := range versions {
@@ -53,7 +53,7 @@ func each(t *testing.T, versions []string, test func(t *testing.T, s setting)) {
 	}
 }
 
-// A site is an MCP server and the address at which clients reach it.
+// A site is an MCP server and its URL for clients.
 type site struct {
 	setting
 
@@ -61,8 +61,8 @@ type site struct {
 	upstream *upstream
 }
 
-// serve starts an official server, stateful in the legacy era and stateless in
-// the modern one, with the gate in front of it if the setting says so.
+// serve starts an official server, stateful in the legacy era and stateless in the modern one.
+// If the setting requires it, a gate is in front of the server.
 func (s setting) serve(t *testing.T, server *mcp.Server) *site {
 	t.Helper()
 	return s.serveWith(t, server, mcp.StreamableHTTPOptions{})
@@ -92,7 +92,7 @@ func (s setting) handler(server *mcp.Server, opts mcp.StreamableHTTPOptions) htt
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &opts)
 }
 
-// endSessions ends what clients left behind, as the end of a process would.
+// endSessions ends the sessions that clients left open, as the end of their processes would.
 func endSessions(t *testing.T, server *mcp.Server) {
 	t.Helper()
 	for ss := range server.Sessions() {
@@ -100,22 +100,22 @@ func endSessions(t *testing.T, server *mcp.Server) {
 	}
 }
 
-// end closes something that can only be closed if the test went well.
+// end calls closing, and fails the test if it does not return in time.
 func end(t *testing.T, closing func() error) {
 	t.Helper()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = closing() // what the other side did to the connection before is not of interest
+		_ = closing() // errors of connections that the peer closed do not matter
 	}()
 	select {
 	case <-ended:
 	case <-time.After(patience):
-		t.Error("something is still going on")
+		t.Error("closing takes too long")
 	}
 }
 
-// An upstream is a server that can be stopped and started again.
+// An upstream is a server that tests can stop and start again.
 type upstream struct {
 	addr    string
 	server  *http.Server
@@ -150,14 +150,14 @@ func (u *upstream) stop(t *testing.T) {
 	<-u.stopped
 }
 
-// restart replaces the server by one that remembers nothing.
+// restart replaces the server by a new one without state.
 func (u *upstream) restart(t *testing.T, handler http.Handler) {
 	t.Helper()
 	u.stop(t)
 	u.start(t, u.addr, handler)
 }
 
-// cuttable remembers the connections of one side, to cut them.
+// cuttable records the connections of one side, to close them.
 type cuttable struct {
 	mu    sync.Mutex
 	conns []net.Conn
@@ -211,10 +211,10 @@ func newServer(opts *mcp.ServerOptions) *mcp.Server {
 	return mcp.NewServer(&mcp.Implementation{Name: "upstream", Version: "1"}, opts)
 }
 
-// anyObject is the schema of a tool that checks its arguments itself, if at all.
+// anyObject is the schema of a tool that accepts any object.
 var anyObject = map[string]any{"type": "object"}
 
-// addTool gives server a tool that takes any arguments.
+// addTool adds a tool that accepts any arguments.
 func addTool(server *mcp.Server, name string, run mcp.ToolHandler) {
 	server.AddTool(&mcp.Tool{Name: name, InputSchema: anyObject}, run)
 }
@@ -236,7 +236,7 @@ func callText(t *testing.T, cs *mcp.ClientSession, params *mcp.CallToolParams) s
 	return res.Content[0].(*mcp.TextContent).Text
 }
 
-// soon returns a context for something that should be done soon.
+// soon returns a context with a timeout for fast operations.
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -244,14 +244,14 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// receive returns the next value of c, which should be there soon.
+// receive returns the next value of c, which must arrive in time.
 func receive[T any](t *testing.T, c <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-c:
 		return v
 	case <-time.After(patience):
-		t.Fatal("waited in vain")
+		t.Fatal("timed out")
 		panic("unreachable")
 	}
 }
@@ -266,7 +266,7 @@ func eventually(t *testing.T, condition func() bool) {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatal("waited in vain")
+			t.Fatal("timed out")
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// exactServer answers the same bytes to the same request, whoever asks.
+// exactServer answers equal requests with equal bytes.
 func exactServer() *mcp.Server {
 	server := newServer(&mcp.ServerOptions{Instructions: "Be exact."})
 	addTool(server, "echo", func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -25,7 +25,7 @@ func exactServer() *mcp.Server {
 	return server
 }
 
-// A wireCase is one request as it stands on the wire.
+// A wireCase is one request with its exact bytes.
 type wireCase struct {
 	name    string
 	method  string // POST if empty
@@ -33,8 +33,8 @@ type wireCase struct {
 	body    string
 }
 
-// compare sends each request to the same server, once directly and once through
-// the gate, each in a session of its own, and lets the test judge the pair.
+// compare sends each request to the same server directly and through the gate, in separate
+// sessions, and passes both answers to the test.
 func compare(t *testing.T, version string, cases []wireCase, judge func(t *testing.T, direct, gate answer)) {
 	t.Helper()
 	for _, jsonAnswers := range []bool{false, true} {
@@ -61,7 +61,7 @@ func compare(t *testing.T, version string, cases []wireCase, judge func(t *testi
 	}
 }
 
-// same demands the same status, bytes and telling headers.
+// same requires equal statuses, bytes and relevant headers.
 func same(t *testing.T, direct, gate answer) {
 	t.Helper()
 	if direct.status != gate.status {
@@ -80,7 +80,7 @@ func same(t *testing.T, direct, gate answer) {
 	}
 }
 
-// sameError demands the same status, id and code; words may differ.
+// sameError requires equal statuses, ids and codes; messages may differ.
 func sameError(t *testing.T, direct, gate answer) {
 	t.Helper()
 	type verdict struct {
@@ -93,7 +93,7 @@ func sameError(t *testing.T, direct, gate answer) {
 			ID    json.RawMessage
 			Error struct{ Code int }
 		}
-		_ = json.Unmarshal([]byte(a.body), &body) // a server may answer in plain words
+		_ = json.Unmarshal([]byte(a.body), &body) // a server may answer with plain text
 		return verdict{a.status, string(body.ID), body.Error.Code}
 	}
 	want := judge(direct)
@@ -105,8 +105,8 @@ func sameError(t *testing.T, direct, gate answer) {
 	}
 }
 
-// sameRefusal demands the same status. The SDK refuses what it cannot read in
-// plain words, the gate with a JSON-RPC error.
+// sameRefusal requires equal statuses. The SDK refuses unreadable input with plain text, the
+// gate with a JSON-RPC error.
 func sameRefusal(t *testing.T, direct, gate answer) {
 	t.Helper()
 	if direct.status < 400 || gate.status != direct.status {
@@ -114,7 +114,7 @@ func sameRefusal(t *testing.T, direct, gate answer) {
 	}
 }
 
-// legacyCases need no more than a session.
+// legacyCases need only a session.
 var legacyCases = []wireCase{
 	{name: "call", body: `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":` + awkward + `}}`},
 	{name: "odd spelling", body: " {\n\t\"params\" : {\"arguments\":{ \"a\" : 1.50e+3 },\"name\":\"echo\", \"x\":[1 , 2]} , \"method\":\"tools\\/call\",\"id\":\"\\u0031\" ,\"jsonrpc\":\"2.0\"}\r\n"},
@@ -148,7 +148,7 @@ func TestSameBytesBatch(t *testing.T) {
 		{name: "notifications only", body: `[{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}]`},
 	}
 	compare(t, "2025-03-26", cases, same)
-	t.Run("later versions have none", func(t *testing.T) {
+	t.Run("unsupported in later versions", func(t *testing.T) {
 		compare(t, "2025-06-18", cases, sameRefusal)
 	})
 }
@@ -191,7 +191,7 @@ func TestSameErrorsModern(t *testing.T) {
 	}, sameError)
 }
 
-// The gate refuses messages that no server may accept, as the server does.
+// The gate refuses messages that every server must refuse, like the server does.
 func TestSameRefusals(t *testing.T) {
 	cases := []wireCase{
 		{name: "EC-MCP-002 no JSON", body: `{"jsonrpc":`},

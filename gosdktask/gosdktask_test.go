@@ -31,10 +31,10 @@ type site struct {
 	tasks  *gosdktask.Tasks
 	store  *memstore.Store
 	ids    int
-	head   http.Header // of every request
+	head   http.Header // added to every request
 }
 
-// modes of the tools of newServer.
+// modes returns the modes of the tools of newServer.
 func modes() map[string]gosdktask.Mode {
 	return map[string]gosdktask.Mode{
 		"optional": gosdktask.Optional, "required": gosdktask.Required, "wait": gosdktask.Optional, "panic": gosdktask.Optional,
@@ -79,7 +79,7 @@ func newServer() *mcp.Server {
 	return server
 }
 
-// ask asks its client who it is.
+// ask asks the client for a name.
 func ask(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	call, ok := gosdktask.From(ctx)
 	if !ok {
@@ -121,7 +121,7 @@ func newSite(t *testing.T, options *mcp.StreamableHTTPOptions, change ...func(*g
 	return s
 }
 
-// serve serves until the test ends, and then ends what runs.
+// serve serves until the test ends, and then ends running tasks.
 func (s *site) serve(options *mcp.StreamableHTTPOptions) {
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s.server }, options)
 	listening := httptest.NewServer(authenticated(s.tasks.HTTP(handler)))
@@ -140,14 +140,14 @@ func (s *site) serve(options *mcp.StreamableHTTPOptions) {
 
 var stateless = &mcp.StreamableHTTPOptions{Stateless: true}
 
-// An answer is what a client gets.
+// An answer is an HTTP response to the client.
 type answer struct {
 	status int
 	Result json.RawMessage `json:"result"`
 	Error  *jsonrpc.Error  `json:"error"`
 }
 
-// member returns a member of the result, by the names that lead to it.
+// member returns a member of the result. Names are the path to it.
 func (a answer) member(path ...string) string {
 	value := a.Result
 	for _, name := range path {
@@ -166,7 +166,8 @@ func (s *site) post(method, params string) answer {
 	return s.send(method, params, http.Header{"Mcp-Protocol-Version": {"2025-11-25"}})
 }
 
-// modern sends a request of 2026-07-28 whose client has tasks. Params have no _meta.
+// modern sends a request of 2026-07-28 as a client that supports tasks. The params have no
+// _meta.
 func (s *site) modern(method, params string, more ...string) answer {
 	s.t.Helper()
 	params = modernParams(params, more...)
@@ -177,7 +178,7 @@ func (s *site) modern(method, params string, more ...string) answer {
 	})
 }
 
-// modernParams adds the _meta of a client of 2026-07-28 that has tasks to params.
+// modernParams adds to params the _meta of a client of 2026-07-28 that supports tasks.
 func modernParams(params string, more ...string) string {
 	meta := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},` +
 		`"io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}` + strings.Join(more, "") + `}`
@@ -211,7 +212,7 @@ func (s *site) send(method, params string, header http.Header) answer {
 	return s.read(res)
 }
 
-// read reads the answer that is a body or an event.
+// read parses an answer, which is a body or an event.
 func (s *site) read(res *http.Response) answer {
 	s.t.Helper()
 	lines := bufio.NewReader(res.Body)
@@ -237,7 +238,7 @@ func (s *site) read(res *http.Response) answer {
 	}
 }
 
-// until asks for a task until it has a status.
+// until polls a task until it has the given status.
 func (s *site) until(ask func(method, params string) answer, id, status string) answer {
 	s.t.Helper()
 	for {
@@ -255,15 +256,16 @@ func (s *site) until(ask func(method, params string) answer, id, status string) 
 	}
 }
 
-// current is modern for until.
+// current asks for a task as a client of 2026-07-28, for until.
 func (s *site) current(method, params string) answer { return s.modern(method, params) }
 
-// A client of 2025-11-25 is told of tasks, asks for one, and gets its result.
-func TestTask2025(t *testing.T) {
+// A client of 2025-11-25 sees that the server supports tasks, asks for one, and gets its
+// result.
+func TestTaskOnRequest2025(t *testing.T) {
 	s := newSite(t, stateless)
 	hello := s.post("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
 	if got := hello.member("capabilities", "tasks"); got != `{"cancel":{},"requests":{"tools":{"call":{}}}}` {
-		t.Errorf("capabilities.tasks = %s; a server that cannot tell its clients apart must not list", got)
+		t.Errorf("capabilities.tasks = %s; a server with unidentified clients must not list tasks", got)
 	}
 	if got := s.post("tools/list", `{}`).member("tools"); !strings.Contains(got, `"execution":{"taskSupport":"required"}`) ||
 		strings.Count(got, "taskSupport") != len(modes()) {
@@ -287,7 +289,7 @@ func TestTask2025(t *testing.T) {
 	for name, want := range map[string]int64{"forbidden": 0, "optional": 0, "required": -32601} {
 		a := s.post("tools/call", `{"name":"`+name+`"}`)
 		if want == 0 && !strings.Contains(string(a.Result), `"done"`) || want != 0 && (a.Error == nil || a.Error.Code != want) {
-			t.Errorf("%s as no task: %s %v", name, a.Result, a.Error)
+			t.Errorf("%s without a task: %s %v", name, a.Result, a.Error)
 		}
 	}
 	for params, want := range map[string]int64{`{"name":"optional","task":{"ttl":-1}}`: -32602, `{"name":"optional","task":{"ttl":"x"}}`: -32602} {
@@ -296,13 +298,13 @@ func TestTask2025(t *testing.T) {
 		}
 	}
 	if a := s.post("tasks/list", `{}`); a.Error == nil || a.Error.Code != -32601 {
-		t.Errorf("anybody lists all tasks: %s", a.Result)
+		t.Errorf("an unidentified client lists tasks: %s", a.Result)
 	}
 }
 
-// A client of 2026-07-28 gets a task because it can have one, and the result with
+// A client of 2026-07-28 gets a task because it supports tasks, and gets the result with
 // tasks/get.
-func TestTask2026(t *testing.T) {
+func TestTaskForSupportingClient2026(t *testing.T) {
 	s := newSite(t, stateless)
 	if got := s.modern("server/discover", `{}`).member("capabilities"); !strings.Contains(got, `"io.modelcontextprotocol/tasks":{}`) || strings.Contains(got, `"tasks":{"`) {
 		t.Errorf("capabilities: %s", got)
@@ -326,9 +328,9 @@ func TestTask2026(t *testing.T) {
 	}
 }
 
-// How tools end their tasks: an error of the SDK's stays what it is, a panic says
-// nothing, and a cancelled task ends its tool.
-func TestEnds(t *testing.T) {
+// A tool's JSON-RPC error reaches the client unchanged. The text of a panic does not reach the
+// client. Cancelling a task ends its tool.
+func TestEndOfToolEndsTask(t *testing.T) {
 	s := newSite(t, stateless)
 	broken := s.modern("tools/call", `{"name":"broken"}`).member("taskId")
 	if got := s.until(s.current, broken, "failed"); got.member("error") != `{"code":1234,"message":"the job broke","data":{"why":"rust"}}` {
@@ -349,9 +351,9 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// Variables go both ways while a tool runs, and those of the call are there with
-// the task or there is no task.
-func TestVariables(t *testing.T) {
+// Client and server exchange variables while a tool runs. A task is created together with the
+// variables of its call, or not at all.
+func TestClientAndToolExchangeVariables(t *testing.T) {
 	s := newSite(t, stateless)
 	id := s.modern("tools/call", `{"name":"variables"}`, `,"client.reason":"taste"`).member("taskId")
 	for {
@@ -374,7 +376,7 @@ func TestVariables(t *testing.T) {
 }
 
 // A task asks a client of 2026-07-28, which answers with tasks/update.
-func TestAsk2026(t *testing.T) {
+func TestTaskAsksClient2026(t *testing.T) {
 	s := newSite(t, stateless)
 	id := s.modern("tools/call", `{"name":"ask"}`).member("taskId")
 	asked := s.until(s.current, id, "input_required")
@@ -393,9 +395,9 @@ func TestAsk2026(t *testing.T) {
 	}
 }
 
-// A task asks a client of 2025-11-25 while that waits for the result, in the session
-// of HTTP that it has.
-func TestAsk2025(t *testing.T) {
+// A task asks a client of 2025-11-25 in its HTTP session, while the client waits for the
+// result.
+func TestTaskAsksWaitingClient2025(t *testing.T) {
 	s := newSite(t, nil)
 	s.post("initialize", `{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"test","version":"1"}}`)
 	s.notify("notifications/initialized")
@@ -407,8 +409,8 @@ func TestAsk2025(t *testing.T) {
 	}
 }
 
-// A client that cannot be asked makes the tool fail, and nobody waits.
-func TestAskInVain(t *testing.T) {
+// A tool that asks a client that cannot be asked fails without waiting.
+func TestAskFailsWithoutClient(t *testing.T) {
 	s := newSite(t, stateless)
 	id := s.post("tools/call", `{"name":"ask","task":{}}`).member("task", "taskId")
 	got := s.post("tasks/result", `{"taskId":"`+id+`"}`)
@@ -417,8 +419,8 @@ func TestAskInVain(t *testing.T) {
 	}
 }
 
-// elicitation returns the answer to a message that asks for a name in a task, or
-// nothing if the message is another one.
+// elicitation returns the answer to a message that asks for a name in a task, and nothing for
+// other messages.
 func elicitation(message string) string {
 	var r struct {
 		ID     json.RawMessage
@@ -436,7 +438,7 @@ func elicitation(message string) string {
 // notify sends a notification.
 func (s *site) notify(method string) { s.deliver(`{"jsonrpc":"2.0","method":"` + method + `"}`) }
 
-// deliver sends a message that is not answered.
+// deliver sends a message that has no answer.
 func (s *site) deliver(message string) {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url, strings.NewReader(message))

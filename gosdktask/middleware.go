@@ -9,32 +9,29 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 const (
-	methodCall       = "tools/call"
-	methodList       = "tools/list"
-	methodInitialize = "initialize"
-	methodDiscover   = "server/discover"
-
 	version2025 = "2025-11-25"
 	version2026 = "2026-07-28"
 )
 
-// middleware puts tasks between the clients and the server.
+// middleware handles the requests that concern tasks, before the server sees them.
 func (t *Tasks) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	t.next = next
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 		switch method {
-		case methodCall:
+		case mcpname.ToolsCall:
 			return t.call(ctx, r)
-		case mcptask.MethodGet, mcptask.MethodResult, mcptask.MethodList, mcptask.MethodCancel, mcptask.MethodUpdate:
+		case mcpname.TasksGet, mcpname.TasksResult, mcpname.TasksList, mcpname.TasksCancel, mcpname.TasksUpdate:
 			return t.manage(ctx, method, r)
-		case methodListen:
+		case mcpname.SubscriptionsListen:
 			return t.listen(ctx, r)
-		case methodInitialize, methodDiscover, methodList:
+		case mcpname.Initialize, mcpname.ServerDiscover, mcpname.ToolsList:
 			result, err := next(ctx, method, r)
 			if err != nil {
 				return nil, err
@@ -46,10 +43,10 @@ func (t *Tasks) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// unmarshal reads JSON into a type of package mcptask.
+// unmarshal decodes JSON into a type of package mcptask.
 func unmarshal(text []byte, v any) error { return jsonv2.Unmarshal(text, v) }
 
-// dialect returns how tasks are shown to the client of r.
+// dialect returns the dialect in which the client of r sees tasks.
 func dialect(r mcp.Request) mcptask.Dialect {
 	var d mcptask.Dialect
 	if p := r.GetParams(); p != nil {
@@ -60,36 +57,40 @@ func dialect(r mcp.Request) mcptask.Dialect {
 	return d
 }
 
-// The owners of tasks whose client nobody has identified, the one at the other end
-// of a pipe and whoever comes over HTTP; and the beginning of all other owners, so that
-// no user is taken for one of those.
+// The owners of tasks whose client has no identity: the client at the other end of a pipe, and
+// all clients over HTTP without a user. The prefix ownerUser keeps the names of users distinct
+// from both.
 const (
 	ownerLocal   = "local"
 	ownerUnknown = "anonymous"
 	ownerUser    = "user "
 )
 
-// owner returns who makes r, and whether that tells clients apart.
+// owner returns the owner of the request r, and whether the owner identifies one client.
 func (t *Tasks) owner(ctx context.Context, r mcp.Request) (owner string, known bool) {
 	extra := r.GetExtra()
 	switch {
 	case t.opts.Owner != nil:
 		if owner := t.opts.Owner(ctx, r); owner != "" {
+			//mutate:swap "ownerUser + owner" "owner" TestOnlyOwnerSeesTask a user named by Options.Owner is treated as an unidentified client
 			return ownerUser + owner, true
 		}
+	//mutate:true TestOnlyOwnerSeesTask clients over HTTP are treated as the client of a pipe
 	case extra == nil || extra.Header == nil:
 		return ownerLocal, true
+	//mutate:swap ` && extra.TokenInfo.UserID != ""` "" TestTokenWithoutUserIsUnidentified a token without a user identifies one
 	case extra.TokenInfo != nil && extra.TokenInfo.UserID != "":
+		//mutate:swap "ownerUser + " "" TestOnlyOwnerSeesTask a user is treated as an unidentified client
 		return ownerUser + extra.TokenInfo.UserID, true
 	}
 	return ownerUnknown, false
 }
 
-// call makes a task of a call, or lets the server answer it.
+// call makes a task for a call, or lets the server answer it.
 func (t *Tasks) call(ctx context.Context, r mcp.Request) (mcp.Result, error) {
 	params, ok := r.GetParams().(*mcp.CallToolParamsRaw)
 	if !ok {
-		return t.next(ctx, methodCall, r)
+		return t.next(ctx, mcpname.ToolsCall, r)
 	}
 	d := dialect(r)
 	wanted := draft{era: d.Era, wish: params.Meta[metaTask]}
@@ -103,7 +104,7 @@ func (t *Tasks) call(ctx context.Context, r mcp.Request) (mcp.Result, error) {
 		return nil, toClient(d, err)
 	}
 	if !isTask {
-		return t.next(ctx, methodCall, r)
+		return t.next(ctx, mcpname.ToolsCall, r)
 	}
 	made, err := t.launch(ctx, r, params, wanted)
 	if err != nil {
@@ -116,12 +117,13 @@ func (t *Tasks) call(ctx context.Context, r mcp.Request) (mcp.Result, error) {
 	return &rawResult{text: text}, nil
 }
 
-// becomesTask reports whether a call becomes a task, or why it must not be made.
+// becomesTask reports whether a call becomes a task. The error explains why the call is
+// refused.
 func (t *Tasks) becomesTask(params *mcp.CallToolParamsRaw, d mcptask.Dialect, wanted draft) (bool, error) {
 	mode, modern := t.opts.Tools[params.Name], d.Era == mcptask.V2026
 	can := wanted.wish != nil
 	if modern {
-		can = mcptask.RequestDeclaresTasks(wanted.meta)
+		can = schema.RequestDeclaresTasks(wanted.meta)
 	}
 	switch {
 	case mode == "" && can && !modern:
@@ -135,14 +137,14 @@ func (t *Tasks) becomesTask(params *mcp.CallToolParamsRaw, d mcptask.Dialect, wa
 	}
 }
 
-// A draft is what a client says of a task that it wants.
+// A draft is the client's request for a task.
 type draft struct {
-	meta mcptask.Object
+	meta schema.Object
 	wish any // the member task of the params
 	era  mcptask.Era
 }
 
-// ttl returns how long the task is to live.
+// ttl returns the TTL of the task.
 func (t *Tasks) ttl(d draft) (ttl task.TTL, err error) {
 	rules := task.TTLRules{Max: t.opts.MaxTTL}
 	asked := t.opts.TTL
@@ -157,7 +159,7 @@ func (t *Tasks) ttl(d draft) (ttl task.TTL, err error) {
 	return task.TTL{Value: min(asked, rules.Longest())}, err
 }
 
-// launch makes a task of a call and runs it.
+// launch makes a task for a call and runs it.
 func (t *Tasks) launch(ctx context.Context, r mcp.Request, params *mcp.CallToolParamsRaw, d draft) (task.Task, error) {
 	ttl, err := t.ttl(d)
 	if err != nil {
@@ -169,9 +171,11 @@ func (t *Tasks) launch(ctx context.Context, r mcp.Request, params *mcp.CallToolP
 	}
 	owner, _ := t.owner(ctx, r)
 	made, err := t.core.Launch(ctx, task.Draft{
+		//mutate:swap "owner" "owner[:0] + ownerUnknown" TestOnlyOwnerSeesTask tasks are made without their owner
 		Owner: owner, TTL: ttl.Value,
-		Call:      task.Call{Method: methodCall, Name: params.Name, Arguments: string(params.Arguments), Message: string(message)},
-		Variables: []task.SetVariables{{Side: task.ClientSide, Values: mcptask.ClientVariables(d.meta)}},
+		Call: task.Call{Method: mcpname.ToolsCall, Name: params.Name, Arguments: string(params.Arguments), Message: string(message)},
+		//mutate:swap "ClientSide" "ServerSide" TestClientAndToolExchangeVariables a client writes variables of the server
+		Variables: []task.VariableChange{{Side: task.ClientSide, Values: mcptask.ClientVariables(d.meta)}},
 	}, t.told(t.work(params, peerOf(r)), r, d.era))
 	if errors.Is(err, task.ErrInvalid) {
 		err = errors.Join(invalid("Invalid arguments"), err)
@@ -179,8 +183,8 @@ func (t *Tasks) launch(ctx context.Context, r mcp.Request, params *mcp.CallToolP
 	return made, err
 }
 
-// told returns work that tells the client of 2025-11-25 which has made r how it goes
-// on. Clients of 2026-07-28 subscribe.
+// told returns work that also notifies the client of 2025-11-25 that made r. Clients of
+// 2026-07-28 subscribe instead.
 func (t *Tasks) told(work mcptask.Work, r mcp.Request, era mcptask.Era) mcptask.Work {
 	session, lasting := sessionOf(r)
 	if era == mcptask.V2026 || !lasting {
@@ -198,12 +202,14 @@ func (t *Tasks) told(work mcptask.Work, r mcp.Request, era mcptask.Era) mcptask.
 func (t *Tasks) manage(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 	d := dialect(r)
 	owner, known := t.owner(ctx, r)
+	//mutate:swap "owner" `ownerUser + "alice" + owner[:0]` TestOnlyOwnerSeesTask every client finds and ends the tasks of an owner
 	request := mcptask.Request{Dialect: d, Owner: owner, Method: method}
 	if p, ok := r.GetParams().(*rawParams); ok && p != nil {
 		request.Params = []byte(p.text)
 	}
-	if method == mcptask.MethodList && !known {
-		request.Method = "" // which nobody knows
+	//mutate:false TestTaskOnRequest2025 unidentified clients list each other's tasks
+	if method == mcpname.TasksList && !known {
+		request.Method = "" // an unknown method, so that the request is refused
 	}
 	text, err := t.core.Handle(context.WithValue(ctx, sessionKey{}, r.GetSession()), request)
 	if err != nil {
@@ -212,18 +218,19 @@ func (t *Tasks) manage(ctx context.Context, method string, r mcp.Request) (mcp.R
 	return &rawResult{text: text}, nil
 }
 
-// declared adds to what the server says of itself and its tools that it has tasks.
+// declared adds the support of tasks to the server's capabilities and its tools.
 func (t *Tasks) declared(ctx context.Context, r mcp.Request, result mcp.Result) (mcp.Result, error) {
 	switch result := result.(type) {
 	case *mcp.DiscoverResult:
-		result.Capabilities.AddExtension(mcptask.Extension, map[string]any{})
+		result.Capabilities.AddExtension(mcpname.ExtensionTasks, map[string]any{})
 		return result, nil
 	case *mcp.InitializeResult:
 		if result.ProtocolVersion < version2025 {
 			return result, nil
 		}
 		_, known := t.owner(ctx, r)
-		tasks, err := jsonv2.Marshal(mcptask.ServerSupport{Call: true, Cancel: true, List: known}.Capability())
+		//mutate:swap "known" "known || true" TestTaskOnRequest2025 the capabilities of unidentified clients include tasks/list
+		tasks, err := jsonv2.Marshal(schema.ServerSupport{Call: true, Cancel: true, List: known}.Capability())
 		if err != nil {
 			return nil, err
 		}
@@ -240,7 +247,7 @@ func (t *Tasks) declared(ctx context.Context, r mcp.Request, result mcp.Result) 
 	}
 }
 
-// supporting adds to each tool in a list whether it supports tasks.
+// supporting adds its support of tasks to each tool in a list.
 func (t *Tasks) supporting(list object, tools []*mcp.Tool) error {
 	written := make([]json.RawMessage, len(tools))
 	for i, tool := range tools {
@@ -249,12 +256,12 @@ func (t *Tasks) supporting(list object, tools []*mcp.Tool) error {
 			return err
 		}
 		written[i] = text
-		support := mcptask.SupportOptional
+		support := schema.SupportOptional
 		switch t.opts.Tools[tool.Name] {
 		case "":
 			continue
 		case Required:
-			support = mcptask.SupportRequired
+			support = schema.SupportRequired
 		case Optional, AskFirst:
 		}
 		if written[i], err = edited(text, func(o object) error {
@@ -266,7 +273,7 @@ func (t *Tasks) supporting(list object, tools []*mcp.Tool) error {
 	return list.set("tools", written)
 }
 
-// changed returns result after change.
+// changed applies change to the JSON of result.
 func changed(result mcp.Result, change func(object) error) (mcp.Result, error) {
 	text, err := json.Marshal(result)
 	if err != nil {

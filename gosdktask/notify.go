@@ -10,36 +10,33 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-const (
-	methodListen       = "subscriptions/listen"
-	methodAcknowledged = "notifications/subscriptions/acknowledged"
-)
-
-// A line leads to a client. The SDK sends only what it knows, so notifications about
-// tasks go past it.
+// A line is a connection to a client. The SDK sends only messages that it knows, so
+// notifications about tasks bypass it.
 type line interface {
 	// send sends a message.
 	send(message []byte) error
 
-	// accept adds the ids of tasks to the acknowledgement of their subscription, and
-	// closes the channel when that has been sent.
+	// accept adds the ids of tasks to the acknowledgement of their subscription. It closes the
+	// channel after that has been sent.
 	accept(s subscription) <-chan struct{}
 }
 
-// lines are those to clients of 2025-11-25, which are told of all tasks that they have
-// made.
+// lines are the connections to clients of 2025-11-25. Each client is notified of the tasks that
+// it has made.
 type lines struct {
 	mu        sync.Mutex
 	open      map[string]line // by the id of the session, which is empty for a pipe
 	followers sync.WaitGroup
-	ended     chan struct{} // is closed when nobody is told any more
+	ended     chan struct{} // closed when notifications have ended
 }
 
-// close ends all that goes on.
+// close ends all notifications.
 func (l *lines) close() {
 	close(l.ended)
 	l.followers.Wait()
@@ -67,15 +64,14 @@ func (l *lines) to(session string) line {
 	return l.open[session]
 }
 
-// sessionOf returns the session in which r was made, and whether its client can be told
-// anything later.
+// sessionOf returns the session of r, and whether its client can be notified later.
 func sessionOf(r mcp.Request) (id string, lasting bool) {
 	id = r.GetSession().ID()
 	extra := r.GetExtra()
 	return id, id != "" || extra == nil || extra.Header == nil
 }
 
-// tell tells the client of 2025-11-25 that has made a task how it goes on.
+// tell notifies the client of 2025-11-25 that made a task of its changes.
 func (t *Tasks) tell(ctx context.Context, session, owner, id string) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	t.lines.followers.Go(func() {
@@ -88,27 +84,27 @@ func (t *Tasks) tell(ctx context.Context, session, owner, id string) {
 	t.lines.followers.Go(func() {
 		defer stop()
 		_ = t.core.Follow(ctx, mcptask.Request{Owner: owner}, id, nil, func(message []byte) error {
+			//mutate:swap "if to" "t.lines.mu.Lock(); for _, other := range t.lines.open { _ = other.send(message) }; t.lines.mu.Unlock(); if to" TestSessionIsNotifiedOfItsTasks a session is notified of the tasks of another
 			if to := t.lines.to(session); to != nil {
 				return to.send(message)
 			}
 			return nil
-		}) // a client that is not told asks
+		}) // a client without notifications polls
 	})
 }
 
-// A subscription is the part of subscriptions/listen that is about tasks, as it gets
-// past the SDK.
+// A subscription is the part of subscriptions/listen that concerns tasks, in the form in which
+// it passes the SDK.
 type subscription struct {
 	ID      json.RawMessage `json:"id"`
 	TaskIDs []string        `json:"taskIds"`
 }
 
-// metaListen is where a subscription goes, which the SDK would drop: into _meta, under
-// this name.
+// metaListen is the name in _meta that carries the task ids of a subscription. The SDK would
+// drop them elsewhere.
 const metaListen = "io.thoughtgate/listen"
 
-// moveListen moves the ids of tasks in a subscriptions/listen to where the SDK keeps
-// them.
+// moveListen moves the task ids of a subscriptions/listen into _meta, which the SDK keeps.
 func moveListen(id json.RawMessage, params []byte) ([]byte, error) {
 	var asked struct {
 		Notifications struct {
@@ -127,11 +123,12 @@ func moveListen(id json.RawMessage, params []byte) ([]byte, error) {
 
 type lineKey struct{}
 
-// listen has the server answer subscriptions/listen, and tells of tasks on its stream.
+// listen lets the server answer subscriptions/listen, and sends notifications about tasks on
+// its stream.
 func (t *Tasks) listen(ctx context.Context, r mcp.Request) (mcp.Result, error) {
 	params, ok := r.GetParams().(*mcp.SubscriptionsListenParams)
 	if !ok || params.Meta[metaListen] == nil {
-		return t.next(ctx, methodListen, r)
+		return t.next(ctx, mcpname.SubscriptionsListen, r)
 	}
 	d := dialect(r)
 	text, err := json.Marshal(params.Meta[metaListen])
@@ -144,7 +141,7 @@ func (t *Tasks) listen(ctx context.Context, r mcp.Request) (mcp.Result, error) {
 		return nil, toClient(d, err)
 	}
 	meta, err := metaOf(params.Meta)
-	if err == nil && !mcptask.RequestDeclaresTasks(meta) {
+	if err == nil && !schema.RequestDeclaresTasks(meta) {
 		err = mcptask.MissingExtension()
 	}
 	if err != nil {
@@ -155,17 +152,19 @@ func (t *Tasks) listen(ctx context.Context, r mcp.Request) (mcp.Result, error) {
 		to = t.lines.to("")
 	}
 	if to == nil {
-		return t.next(ctx, methodListen, r)
+		return t.next(ctx, mcpname.SubscriptionsListen, r)
 	}
 	return t.follow(ctx, r, to, wanted)
 }
 
-// follow tells a client of the tasks that it has subscribed to, until it leaves or all
-// of them have ended.
+// follow notifies a client of the tasks to which it has subscribed, until the client leaves or
+// all tasks have ended.
 func (t *Tasks) follow(ctx context.Context, r mcp.Request, to line, wanted subscription) (mcp.Result, error) {
 	owner, _ := t.owner(ctx, r)
-	mine := []string{} // an acknowledgement always has a list
+	mine := []string{} // the acknowledgement always contains a list
 	for _, id := range wanted.TaskIDs {
+		//mutate:swap "OwnedBy(owner)" "AnyOwner()" TestSubscriptionIgnoresTasksOfOtherOwners a subscription finds the tasks of another owner
+		//mutate:swap "_, err := t.opts.Store.Get(ctx, task.OwnedBy(owner).Ref(task.ID(id))); err == nil {" "found, err := t.opts.Store.Get(ctx, task.AnyOwner().Ref(task.ID(id))); err == nil { owner = found.Owner" TestSubscriptionIgnoresTasksOfOtherOwners a subscription is notified of the tasks of another owner
 		if _, err := t.opts.Store.Get(ctx, task.OwnedBy(owner).Ref(task.ID(id))); err == nil {
 			mine = append(mine, id)
 		}
@@ -179,13 +178,13 @@ func (t *Tasks) follow(ctx context.Context, r mcp.Request, to line, wanted subsc
 			select {
 			case <-acknowledged:
 				about := mcptask.Request{Dialect: dialect(r), Owner: owner}
-				_ = t.core.Follow(following, about, id, []byte(wanted.ID), to.send) // a client that is not told asks
+				_ = t.core.Follow(following, about, id, []byte(wanted.ID), to.send) // a client without notifications polls
 			case <-following.Done():
 			}
 		})
 	}
-	// The server returns at once if the client listens to nothing else.
-	result, err := t.next(ctx, methodListen, r)
+	// The server returns at once if the client subscribes only to tasks.
+	result, err := t.next(ctx, mcpname.SubscriptionsListen, r)
 	if err != nil {
 		stop()
 	}
@@ -193,14 +192,14 @@ func (t *Tasks) follow(ctx context.Context, r mcp.Request, to line, wanted subsc
 	return result, err
 }
 
-// acknowledging adds the ids of tasks to the acknowledgements of subscriptions, of which
-// a pipe may have several at the same time.
+// acknowledging adds the ids of tasks to the acknowledgements of subscriptions. A pipe may have
+// several subscriptions at the same time.
 type acknowledging struct {
 	mu   sync.Mutex
 	open map[string]*acknowledgement // by the id of the subscription
 }
 
-// An acknowledgement is one that has not been sent.
+// An acknowledgement is added to a message that has not been sent.
 type acknowledgement struct {
 	ids  []string
 	sent chan struct{}
@@ -217,15 +216,14 @@ func (a *acknowledging) accept(s subscription) <-chan struct{} {
 	return sent
 }
 
-// take returns what the acknowledgement that a message is must have, if it must have
-// anything.
+// take returns the acknowledgement for a message, or nil if the message needs none.
 func (a *acknowledging) take(message []byte) *acknowledgement {
 	var m struct {
 		Params struct {
 			Meta map[string]json.RawMessage `json:"_meta"`
 		} `json:"params"`
 	}
-	if !bytes.Contains(message, []byte(methodAcknowledged)) || json.Unmarshal(message, &m) != nil {
+	if !bytes.Contains(message, []byte(mcpname.NotifySubscriptionsAcknowledged)) || json.Unmarshal(message, &m) != nil {
 		return nil
 	}
 	id := string(m.Params.Meta[mcp.MetaKeySubscriptionID])
@@ -236,8 +234,8 @@ func (a *acknowledging) take(message []byte) *acknowledgement {
 	return found
 }
 
-// edit returns a message with the ids, if it is an acknowledgement, and what to call
-// when it has been sent.
+// edit adds the ids to a message that is an acknowledgement. Call sent after the message has
+// been sent.
 func (a *acknowledging) edit(message []byte) (with []byte, sent func()) {
 	found := a.take(message)
 	if found == nil {
@@ -254,23 +252,21 @@ func (a *acknowledging) edit(message []byte) (with []byte, sent func()) {
 	return with, func() { close(found.sent) }
 }
 
-// An eventWriter is the stream of a response over HTTP, to which events of the SDK and
-// of tasks are written.
+// An eventWriter is the stream of an HTTP response. The SDK and the tasks write events to it.
 type eventWriter struct {
 	http.ResponseWriter
 	acknowledging
 
 	writing sync.Mutex
 	begun   bool
-	early   [][]byte // messages that came before the SDK had begun the stream
+	early   [][]byte // messages that were sent before the SDK started the stream
 	ended   bool
 }
 
 // Unwrap is for [http.ResponseController].
 func (w *eventWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// FlushError is for [http.ResponseController], which must not flush in the middle of
-// an event.
+// FlushError is for [http.ResponseController]. It must not flush a part of an event.
 func (w *eventWriter) FlushError() error {
 	w.writing.Lock()
 	defer w.writing.Unlock()
@@ -285,16 +281,16 @@ func (w *eventWriter) WriteHeader(status int) {
 	w.begin()
 }
 
-// begin sends what came early. The SDK writes its headers before.
+// begin sends the early messages. The SDK has written its headers by then.
 func (w *eventWriter) begin() {
 	w.begun = true
 	for _, message := range w.early {
-		_ = w.event(message) // a client that has gone needs none
+		_ = w.event(message) // an error means that the client has gone
 	}
 	w.early = nil
 }
 
-// Write writes what is an event as a whole, as the SDK does.
+// Write writes one whole event, as the SDK does.
 func (w *eventWriter) Write(p []byte) (int, error) {
 	w.writing.Lock()
 	defer w.writing.Unlock()
@@ -335,7 +331,7 @@ func (w *eventWriter) event(message []byte) error {
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// end has no more sent: the handler has returned.
+// end stops sending, because the handler has returned.
 func (w *eventWriter) end() {
 	w.writing.Lock()
 	defer w.writing.Unlock()

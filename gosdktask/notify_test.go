@@ -9,15 +9,14 @@ import (
 	"testing"
 )
 
-// A client of 2026-07-28 is told of the tasks that it names in a subscription, and of
-// no others.
-func TestSubscription(t *testing.T) {
+// A client of 2026-07-28 is only notified of the tasks that its subscription names.
+func TestSubscriberIsOnlyNotifiedOfItsTasks(t *testing.T) {
 	s := newSite(t, stateless)
 	id := s.modern("tools/call", `{"name":"ask"}`).member("taskId")
 	messages := s.listen(`{"taskIds":["` + id + `","another"]}`)
 	first := <-messages
 	if first.Method != "notifications/subscriptions/acknowledged" || !strings.Contains(string(first.Params), `"taskIds":["`+id+`"]`) {
-		t.Errorf("the first message is %s %s", first.Method, first.Params)
+		t.Errorf("first message: %s %s", first.Method, first.Params)
 	}
 	asked := answer{}
 	for m := range messages {
@@ -26,7 +25,7 @@ func TestSubscription(t *testing.T) {
 		}
 	}
 	if asked.member("_meta", "io.modelcontextprotocol/subscriptionId") != "l1" {
-		t.Errorf("the notification is %s", asked.Result)
+		t.Errorf("notification: %s", asked.Result)
 	}
 	var questions map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(asked.member("inputRequests")), &questions); err != nil {
@@ -42,7 +41,7 @@ func TestSubscription(t *testing.T) {
 		}
 	}
 	if last.member("status") != "completed" || !strings.Contains(last.member("result"), "Hello, Ann!") {
-		t.Errorf("the last notification is %s", last.Result)
+		t.Errorf("last notification: %s", last.Result)
 	}
 }
 
@@ -54,13 +53,14 @@ func (s *site) listen(notifications string) <-chan message {
 	return s.stream(`{"jsonrpc":"2.0","id":"l1","method":"subscriptions/listen","params":`+modernParams(`{"notifications":`+notifications+`}`)+`}`, header)
 }
 
-// update returns the params of tasks/update that answer a question of a task.
+// update returns the params of a tasks/update that answers a question of a task.
 func update(id, key string) string {
 	return `{"taskId":"` + id + `","inputResponses":{"` + key + `":{"action":"accept","content":{"name":"Ann"}}}}`
 }
 
-// A subscription to a task of another owner is acknowledged without it, and ends.
-func TestSubscriptionOfAnother(t *testing.T) {
+// The acknowledgement of a subscription leaves out the task of another owner, and the stream
+// ends.
+func TestSubscriptionIgnoresTasksOfOtherOwners(t *testing.T) {
 	s := newSite(t, stateless)
 	s.head = http.Header{"Authorization": {"Bearer alice"}}
 	id := s.modern("tools/call", `{"name":"wait"}`).member("taskId")
@@ -68,25 +68,25 @@ func TestSubscriptionOfAnother(t *testing.T) {
 		s.head = other
 		messages := s.listen(`{"taskIds":["` + id + `"]}`)
 		if first := <-messages; !strings.Contains(string(first.Params), `"taskIds":[]`) {
-			t.Fatalf("%v: the acknowledgement is %s", other, first.Params)
+			t.Fatalf("%v: acknowledgement: %s", other, first.Params)
 		}
 		for m := range messages {
 			if m.Method != "" {
-				t.Fatalf("%v is told %s", other, m.Params)
+				t.Fatalf("%v was sent %s", other, m.Params)
 			}
 		}
 	}
 }
 
-// A subscription to tasks and to something else is one stream: it tells of both, and
-// goes on when the tasks have ended.
-func TestMixedSubscription(t *testing.T) {
+// A subscription to tasks and to something else is one stream. It delivers both, and stays open
+// after the tasks have ended.
+func TestMixedSubscriptionOutlivesTasks(t *testing.T) {
 	s := newSite(t, stateless)
 	id := s.modern("tools/call", `{"name":"wait"}`).member("taskId")
 	messages := s.listen(`{"toolsListChanged":true,"taskIds":["` + id + `"]}`)
 	first := answer{Result: (<-messages).Params}
 	if first.member("notifications", "toolsListChanged") != "true" || first.member("notifications", "taskIds") != `["`+id+`"]` {
-		t.Errorf("the acknowledgement is %s", first.Result)
+		t.Errorf("acknowledgement: %s", first.Result)
 	}
 	changes := 0
 	for m := range messages {
@@ -108,11 +108,11 @@ func TestMixedSubscription(t *testing.T) {
 			t.Errorf("%s %s", m.Method, m.Params)
 		}
 	}
-	t.Errorf("the stream has ended after %d changes of the list", changes)
+	t.Errorf("the stream ended after %d changes of the list", changes)
 }
 
-// A client of 2025-11-25 is told of its tasks on the stream of its session.
-func TestSessionIsTold(t *testing.T) {
+// A client of 2025-11-25 is notified of its tasks on the stream of its session.
+func TestSessionIsNotifiedOfItsTasks(t *testing.T) {
 	s := newSite(t, nil)
 	s.post("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
 	s.notify("notifications/initialized")
@@ -126,7 +126,7 @@ func TestSessionIsTold(t *testing.T) {
 	other.isTold(others)
 }
 
-// isTold makes a task and cancels it. The messages that come are about nothing else.
+// isTold makes a task and cancels it, and expects only messages about that task.
 func (s *site) isTold(messages <-chan message) {
 	s.t.Helper()
 	id := s.post("tools/call", `{"name":"wait","task":{}}`).member("task", "taskId")
@@ -140,17 +140,17 @@ func (s *site) isTold(messages <-chan message) {
 			return
 		}
 	}
-	s.t.Error("the client was not told that the task was cancelled")
+	s.t.Error("the client was not notified that the task was cancelled")
 }
 
-// A message is one that the server sends of its own.
+// A message is a message that the server sends without a request.
 type message struct {
 	Method string
 	Params json.RawMessage
 }
 
-// stream returns the messages of a stream until it ends: of the answer to a request or,
-// without one, of the session.
+// stream returns the messages of a stream until it ends. The stream is the answer to a request
+// or, without a request, that of the session.
 func (s *site) stream(request string, header http.Header) <-chan message {
 	s.t.Helper()
 	method := http.MethodPost

@@ -13,9 +13,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/gosdktask"
 )
 
-// authenticated has the SDK check bearer tokens, each of which is the name of a user,
-// but for one that names nobody.
-// Requests without one come from nobody in particular.
+// authenticated makes the SDK check bearer tokens. Each token is the name of a user, except one
+// token without a user. Requests without a token have no user.
 func authenticated(next http.Handler) http.Handler {
 	check := auth.RequireBearerToken(func(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
 		if token == "service" {
@@ -32,9 +31,9 @@ func authenticated(next http.Handler) http.Handler {
 	})
 }
 
-// Nobody sees the tasks of another owner, and an owner lists its own, whether the SDK or
-// the program says who asks. No name makes a user one of those who are not identified.
-func TestOwners(t *testing.T) {
+// Only its owner sees a task, and an owner can list its tasks. This holds whether the SDK or
+// the program identifies the owner. No user name equals the owner of unidentified clients.
+func TestOnlyOwnerSeesTask(t *testing.T) {
 	bearer := func(user string) http.Header {
 		if user == "" {
 			return nil
@@ -78,8 +77,8 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// A token that names no user does not tell clients apart.
-func TestTokenWithoutUser(t *testing.T) {
+// A token without a user does not identify a client.
+func TestTokenWithoutUserIsUnidentified(t *testing.T) {
 	s := newSite(t, stateless)
 	s.head = http.Header{"Authorization": {"Bearer service"}}
 	s.post("tools/call", `{"name":"wait","task":{}}`)

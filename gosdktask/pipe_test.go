@@ -17,16 +17,16 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/gosdktask"
 )
 
-// A pipe is a server with tasks whose one client is the test.
+// A pipe is a server with tasks. The test is its only client.
 type pipe struct {
 	t      *testing.T
 	server *mcp.Server
 	in     io.Writer
 	out    *bufio.Reader
-	aside  []packet // messages that came before an answer
+	aside  []packet // messages that came before an expected answer
 }
 
-// A packet is any message of the server.
+// A packet is a message of the server.
 type packet struct {
 	answer
 
@@ -35,7 +35,7 @@ type packet struct {
 	Params json.RawMessage `json:"params"`
 }
 
-// about returns the params of a notification, for [answer.member].
+// about returns the params of a notification as a result, for [answer.member].
 func (p packet) about() answer { return answer{Result: p.Params} }
 
 func newPipe(t *testing.T) *pipe {
@@ -64,7 +64,7 @@ func (p *pipe) send(id, method, params string) {
 	}
 }
 
-// read returns the next message of the server. Its questions are answered.
+// read returns the next message of the server. It answers the server's questions.
 func (p *pipe) read() (m packet) {
 	p.t.Helper()
 	for {
@@ -83,7 +83,7 @@ func (p *pipe) read() (m packet) {
 	}
 }
 
-// next returns the next message that no call has waited past.
+// next returns the next message, including those that call has set aside.
 func (p *pipe) next() packet {
 	p.t.Helper()
 	if len(p.aside) > 0 {
@@ -107,8 +107,9 @@ func (p *pipe) call(id, method, params string) answer {
 	}
 }
 
-// The client at the other end of a pipe is asked and told, and may list its tasks.
-func TestPipe(t *testing.T) {
+// The client at the other end of a pipe gets questions and notifications, and may list its
+// tasks.
+func TestPipeClientIsAskedAndNotified(t *testing.T) {
 	p := newPipe(t)
 	hello := p.call("1", "initialize", `{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"test","version":"1"}}`)
 	if got := hello.member("capabilities", "tasks", "list"); got != "{}" {
@@ -132,11 +133,11 @@ func TestPipe(t *testing.T) {
 
 const subscriptionID = "io.modelcontextprotocol/subscriptionId"
 
-// Clients of 2026-07-28 subscribe over a pipe as well. Each subscription is
-// acknowledged with its own tasks, told of them, and answered when they have ended.
-func TestPipeSubscriptions(t *testing.T) {
+// Clients of 2026-07-28 can also subscribe over a pipe. Each subscription is acknowledged with
+// its tasks, delivers only their changes, and is answered when they have ended.
+func TestPipeSubscriptionsEndWithTheirTasks(t *testing.T) {
 	p := newPipe(t)
-	wants := map[string]string{} // ids of tasks by subscription
+	wants := map[string]string{} // ids of tasks by the id of the subscription
 	for i := range 20 {
 		name := strconv.Itoa(i)
 		if i%2 == 0 {
@@ -144,18 +145,18 @@ func TestPipeSubscriptions(t *testing.T) {
 		}
 		wants[name] = p.call(`"call"`, "tools/call", modernParams(`{"name":"wait"}`)).member("taskId")
 	}
-	for name, id := range wants { // all at once
+	for name, id := range wants { // all at the same time
 		p.send(name, "subscriptions/listen", modernParams(`{"notifications":{"taskIds":["`+id+`"]}}`))
 	}
-	told := map[string]string{} // the last status by subscription
+	told := map[string]string{} // the last status by the id of the subscription
 	for ended := 0; ended < len(wants); {
 		m := p.next()
 		switch {
-		case m.Result != nil && wants[string(m.ID)] == "": // to tasks/cancel
+		case m.Result != nil && wants[string(m.ID)] == "": // the answer to tasks/cancel
 			continue
 		case m.Result != nil:
 			if ended++; told[string(m.ID)] != "cancelled" {
-				t.Errorf("subscription %s has ended when its task was %s", m.ID, told[string(m.ID)])
+				t.Errorf("subscription %s ended while its task was %s", m.ID, told[string(m.ID)])
 			}
 			continue
 		}
@@ -172,7 +173,7 @@ func TestPipeSubscriptions(t *testing.T) {
 			told[name] = "acknowledged"
 		case "notifications/tasks":
 			if m.about().member("taskId") != wants[name] {
-				t.Errorf("subscription %s is told of another task: %s", name, m.Params)
+				t.Errorf("subscription %s was notified of another task: %s", name, m.Params)
 			}
 			if told[name] == "acknowledged" {
 				p.send(`"cancel `+wants[name]+`"`, "tasks/cancel", modernParams(`{"taskId":"`+wants[name]+`"}`))
@@ -184,15 +185,15 @@ func TestPipeSubscriptions(t *testing.T) {
 	}
 }
 
-// A subscription over a pipe to tasks and to something else tells of both, and goes on
-// when the tasks have ended.
-func TestPipeMixedSubscription(t *testing.T) {
+// A subscription over a pipe to tasks and to something else delivers both, and stays open after
+// the tasks have ended.
+func TestPipeMixedSubscriptionOutlivesTasks(t *testing.T) {
 	p := newPipe(t)
 	id := p.call(`"call"`, "tools/call", modernParams(`{"name":"wait"}`)).member("taskId")
 	p.send(`"l1"`, "subscriptions/listen", modernParams(`{"notifications":{"toolsListChanged":true,"taskIds":["`+id+`"]}}`))
 	first := p.next().about()
 	if first.member("notifications", "toolsListChanged") != "true" || first.member("notifications", "taskIds") != `["`+id+`"]` {
-		t.Errorf("the acknowledgement is %s", first.Result)
+		t.Errorf("acknowledgement: %s", first.Result)
 	}
 	for {
 		m := p.next()

@@ -9,6 +9,8 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
 // A peer is the client for which a tool runs.
@@ -30,11 +32,10 @@ func peerOf(r mcp.Request) peer {
 	return p
 }
 
-// connect returns the session in which a task calls its tool. The session of the
-// request has ended by then, or ends with its client. The new one has no client at
-// its other end: progress that the tool reports becomes the status message of the
-// task, and what it would ask in the middle of its work is refused. It has to
-// return InputRequests or to use [Call.Ask].
+// connect returns the session in which a task calls its tool. The session of the request may
+// end before the task does. The new session has no client: progress that the tool reports
+// becomes the status message of the task, and requests to the client are refused. Instead, the
+// tool must return InputRequests or call [Call.Ask].
 func (t *Tasks) connect(ctx context.Context, p peer) (*mcp.ServerSession, error) {
 	c := &taskConn{call: nil, in: make(chan sdk.Message, 1), done: make(chan struct{})}
 	if call, ok := From(ctx); ok {
@@ -45,7 +46,7 @@ func (t *Tasks) connect(ctx context.Context, p peer) (*mcp.ServerSession, error)
 	}})
 }
 
-// A taskConn is the connection of such a session, and its own transport.
+// A taskConn is the connection of such a session, and also its transport.
 type taskConn struct {
 	call  func(ctx context.Context, status string) error
 	in    chan sdk.Message
@@ -85,17 +86,17 @@ func (c *taskConn) Write(ctx context.Context, m sdk.Message) error {
 		return nil
 	case r.IsCall():
 		return c.answer(ctx, r)
-	case r.Method == "notifications/progress" && c.call != nil:
+	case r.Method == mcpname.NotifyProgress && c.call != nil:
 		return c.call(ctx, progressText(r.Params))
 	default:
 		return nil
 	}
 }
 
-// answer answers pings, which keep a session alive, and refuses anything else.
+// answer answers pings, which keep a session alive, and refuses all other requests.
 func (c *taskConn) answer(ctx context.Context, r *sdk.Request) error {
 	response := &sdk.Response{ID: r.ID, Result: json.RawMessage("{}")}
-	if r.Method != "ping" {
+	if r.Method != mcpname.Ping {
 		response = &sdk.Response{ID: r.ID, Error: &sdk.Error{Code: sdk.CodeMethodNotFound, Message: "a task cannot ask its client this way"}}
 	}
 	select {
@@ -108,7 +109,7 @@ func (c *taskConn) answer(ctx context.Context, r *sdk.Request) error {
 	}
 }
 
-// progressText says in words what a tool reports as its progress.
+// progressText returns a tool's progress as text.
 func progressText(params json.RawMessage) string {
 	var p mcp.ProgressNotificationParams
 	if json.Unmarshal(params, &p) != nil {

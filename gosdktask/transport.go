@@ -12,15 +12,14 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
-	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
-// maxEdited is the size of the largest request over HTTP in which a client can ask
-// for a task.
+// maxEdited is the largest size of an HTTP request in which a client can ask for a task.
 const maxEdited = 16 << 20
 
-// HTTP returns a handler that gives next, a handler of the SDK, what it needs for
-// tasks. Put it around the SDK's handler and inside of the one that authenticates.
+// HTTP adds to next, a handler of the SDK, the parts that tasks need. Wrap the SDK's handler
+// with it, inside the handler that authenticates.
 func (t *Tasks) HTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		to := &eventWriter{ResponseWriter: w}
@@ -51,13 +50,13 @@ func (t *Tasks) HTTP(next http.Handler) http.Handler {
 	})
 }
 
-// joined is a body that was read in part.
+// joined is a body of which a part was already read.
 type joined struct {
 	io.Reader
 	io.Closer
 }
 
-// failing returns the error that a body was read with, if there is one.
+// failing returns a reader that ends with the error of the body, if there is one.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) {
@@ -67,7 +66,7 @@ func (f failing) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// moved returns a message whose params the SDK keeps.
+// moved returns the message with params that the SDK does not drop.
 func moved(message []byte) []byte {
 	if !bytes.Contains(message, []byte("task")) {
 		return message
@@ -76,8 +75,8 @@ func moved(message []byte) []byte {
 		ID     json.RawMessage `json:"id"`
 		Method string          `json:"method"`
 	}
-	if json.Unmarshal(message, &r) != nil || r.Method != methodCall && r.Method != methodListen {
-		return message // the SDK says what is wrong with it, if anything is
+	if json.Unmarshal(message, &r) != nil || r.Method != mcpname.ToolsCall && r.Method != mcpname.SubscriptionsListen {
+		return message // the SDK reports what is wrong with it
 	}
 	changed, err := edited(message, func(m object) (err error) {
 		m["params"], err = movedParams(r.Method, r.ID, m["params"])
@@ -91,17 +90,17 @@ func moved(message []byte) []byte {
 
 func movedParams(method string, id json.RawMessage, params []byte) ([]byte, error) {
 	switch method {
-	case methodCall:
+	case mcpname.ToolsCall:
 		return moveTask(params)
-	case methodListen:
+	case mcpname.SubscriptionsListen:
 		return moveListen(id, params)
 	default:
 		return params, nil
 	}
 }
 
-// headerError returns the answer to a request of 2026-07-28 about a task whose
-// header Mcp-Name does not name the task, which the SDK does not check.
+// headerError returns the error for a request of 2026-07-28 whose header Mcp-Name does not name
+// its task. The SDK does not check this.
 func headerError(h http.Header, message []byte) []byte {
 	if h.Get("Mcp-Protocol-Version") < version2026 || !bytes.Contains(message, []byte("tasks/")) {
 		return nil
@@ -117,10 +116,11 @@ func headerError(h http.Header, message []byte) []byte {
 		return nil
 	}
 	switch r.Method {
-	case mcptask.MethodGet, mcptask.MethodCancel, mcptask.MethodUpdate:
+	case mcpname.TasksGet, mcpname.TasksCancel, mcpname.TasksUpdate:
 	default:
 		return nil
 	}
+	//mutate:swap `strings.TrimSpace(h.Get("Mcp-Name")) == r.Params.TaskID` `strings.TrimSpace("") == ""` TestTaskForSupportingClient2026 a header may name a different task than the request
 	if strings.TrimSpace(h.Get("Mcp-Name")) == r.Params.TaskID {
 		return nil
 	}
@@ -132,11 +132,11 @@ func headerError(h http.Header, message []byte) []byte {
 func refuse(w http.ResponseWriter, message []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusBadRequest)
-	_, _ = w.Write(message) // a client that has gone needs no answer
+	_, _ = w.Write(message) // an error means that the client has gone
 }
 
-// Transport returns a transport that gives the server what it needs for tasks. It
-// is for a transport with one client, such as [mcp.StdioTransport].
+// Transport wraps a transport with the parts that tasks need. It is for a transport with one
+// client, such as [mcp.StdioTransport].
 func (t *Tasks) Transport(inner mcp.Transport) mcp.Transport { return &transport{inner, t} }
 
 type transport struct {
@@ -178,7 +178,7 @@ func (c *conn) Read(ctx context.Context) (sdk.Message, error) {
 // Write implements [mcp.Connection].
 func (c *conn) Write(ctx context.Context, m sdk.Message) error {
 	r, ok := m.(*sdk.Request)
-	if !ok || r.Method != methodAcknowledged {
+	if !ok || r.Method != mcpname.NotifySubscriptionsAcknowledged {
 		return c.Connection.Write(ctx, m)
 	}
 	text, err := sdk.EncodeMessage(r)

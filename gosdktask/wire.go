@@ -11,13 +11,14 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 )
 
-// metaTask is where the member task of a call's params goes, which the SDK would
-// drop: into _meta, under this name.
+// metaTask is the name in _meta that carries the member task of a call's params. The SDK would
+// drop it elsewhere.
 const metaTask = "io.thoughtgate/task"
 
-// Params of a request about tasks, as they came.
+// Params of a request about tasks, as received.
 type rawParams struct {
 	mcp.ParamsBase
 
@@ -35,8 +36,7 @@ func (p *rawParams) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// A rawResult is a result as it goes to the client, but for what the SDK adds to
-// its _meta.
+// A rawResult is the result for the client, without the members that the SDK adds to its _meta.
 type rawResult struct {
 	mcp.ResultBase
 
@@ -63,15 +63,15 @@ func (r *rawResult) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// unreached is the handler of requests that the middleware answers.
+// unreached is registered for methods that the middleware answers first.
 func unreached(context.Context, *mcp.ServerSession, *rawParams) (*rawResult, error) {
 	return nil, &sdk.Error{Code: sdk.CodeInternalError, Message: "Internal error"}
 }
 
-// An object is a JSON object that is to be changed.
+// An object is a JSON object that can be changed.
 type object map[string]json.RawMessage
 
-// edited returns a JSON object after change.
+// edited applies change to a JSON object.
 func edited(text []byte, change func(object) error) ([]byte, error) {
 	var o object
 	if err := json.Unmarshal(text, &o); err != nil {
@@ -86,7 +86,7 @@ func edited(text []byte, change func(object) error) ([]byte, error) {
 	return json.Marshal(o)
 }
 
-// edit changes the member called name, which is an object or absent.
+// edit applies change to the member called name, which is an object or absent.
 func (o object) edit(name string, change func(object) error) error {
 	text := o[name]
 	if text == nil {
@@ -103,7 +103,7 @@ func (o object) set(name string, value any) error {
 	return err
 }
 
-// moveTask moves the member task of a call's params to where the SDK keeps it.
+// moveTask moves the member task of a call's params into _meta, which the SDK keeps.
 func moveTask(params []byte) ([]byte, error) {
 	return edited(params, func(p object) error {
 		asked := p["task"]
@@ -112,7 +112,7 @@ func moveTask(params []byte) ([]byte, error) {
 			return nil
 		}
 		return p.edit("_meta", func(meta object) error {
-			delete(meta, metaTask) // nobody else may put one there
+			delete(meta, metaTask) // only moveTask may set it
 			if asked != nil {
 				meta[metaTask] = asked
 			}
@@ -121,9 +121,9 @@ func moveTask(params []byte) ([]byte, error) {
 	})
 }
 
-// metaOf returns the _meta of a request as it is written.
-func metaOf(meta mcp.Meta) (mcptask.Object, error) {
-	var o mcptask.Object
+// metaOf returns the _meta of a request as JSON.
+func metaOf(meta mcp.Meta) (schema.Object, error) {
+	var o schema.Object
 	text, err := json.Marshal(meta)
 	if err == nil {
 		err = unmarshal(text, &o)
@@ -131,7 +131,7 @@ func metaOf(meta mcp.Meta) (mcptask.Object, error) {
 	return o, err
 }
 
-// toClient returns err as the SDK sends it.
+// toClient returns err as an error that the SDK can send.
 func toClient(d mcptask.Dialect, err error) error {
 	if err == nil {
 		return nil
@@ -140,8 +140,7 @@ func toClient(d mcptask.Dialect, err error) error {
 	return &sdk.Error{Code: int64(e.Code), Message: e.Message, Data: json.RawMessage(e.Data)}
 }
 
-// fromTool returns the error of a tool so that a JSON-RPC error of the SDK's stays
-// one.
+// fromTool returns the error of a tool. A JSON-RPC error of the SDK stays a JSON-RPC error.
 func fromTool(err error) error {
 	own, ok := errors.AsType[*sdk.Error](err)
 	if !ok {

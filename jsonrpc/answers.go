@@ -6,36 +6,34 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// An AnswerScanner finds the ids of the responses in a text of any size, while
-// the text passes in pieces. It reads no more than the brackets, the names of
-// the messages' members and the ids, so it is fast, and it keeps nothing else.
+// An AnswerScanner finds the IDs of the responses in a text of any size, which it gets in
+// pieces. It keeps only names and IDs.
 //
-// It does not check the text: a text that is no JSON has no ids, and no client
-// can read it either. Where clients read the same text in different ways, all
-// their readings count: every member that some client takes for an id is one.
-// The zero AnswerScanner stands at the start of a text.
+// It does not validate the text: input that is not JSON has no IDs, and clients cannot read it
+// either. If clients read the same text differently, every reading counts: each member that
+// some client takes for an ID is reported. The zero AnswerScanner is ready to use.
 type AnswerScanner struct {
-	// Method, if it is not nil, is called with the method of each message that has
-	// one, before the message ends. Its error ends the scan.
+	// Method, unless nil, is called with the method of each message before the message ends.
+	// Its error ends the scan.
 	Method func(method string) error
 
-	depth   int  // how many brackets are open
-	level   int  // how many are around the members of a message; 0 before the text begins
-	foreign bool // the text is neither an object nor an array, and so no message
+	depth      int  // number of open brackets
+	level      int  // number of brackets around the members of a message; 0 before the text begins
+	notMessage bool // the text is neither an object nor an array
 
-	text    bool // within a string
-	escaped bool // what comes next in the string follows a backslash
+	text    bool // inside a string
+	escaped bool // the next byte of the string follows a backslash
 
-	named   bool // the member's name has been read
+	named   bool // the name of the member was read
 	member  memberKind
-	token   []byte // the name or the id, as far as it has been read
+	token   []byte // the part of the name or ID read so far
 	answers bool   // the message has a result or an error
 	ids     [][]byte
-	before  int // how many of ids belong to messages before this one
-	kept    int // how many bytes ids have
+	before  int // number of ids that belong to earlier messages
+	kept    int // total bytes of ids
 }
 
-// A memberKind says what a member of a message is to some client.
+// A memberKind is the meaning of a member of a message.
 type memberKind byte
 
 const (
@@ -43,20 +41,18 @@ const (
 	memberID
 	memberAnswer
 	memberMethod
-	memberUnclear
 )
 
-// How long the names of a message's members, and its method, may be: longer than those
-// that matter, all of their characters escaped.
+// Limits for member names and methods. Even with every character escaped, the relevant ones are
+// shorter.
 const (
 	maxName   = 64
 	maxMethod = 256
 )
 
-var errUnclear = &ParseError{Code: CodeParse, Reason: "clients may read the message in different ways"}
+var errAmbiguous = &ParseError{Code: CodeParse, Reason: "clients may read the message in different ways"}
 
-// IDs returns the ids of the responses so far. Other messages, such as requests
-// of a server, have ids that do not count.
+// IDs returns the IDs of the responses so far. IDs of requests do not count.
 func (s *AnswerScanner) IDs() [][]byte {
 	if s.answers {
 		return s.ids
@@ -64,20 +60,21 @@ func (s *AnswerScanner) IDs() [][]byte {
 	return s.ids[:s.before]
 }
 
-// Closed reports whether the text ends where it may end. A text that is no JSON may.
-func (s *AnswerScanner) Closed() bool { return s.foreign || s.depth == 0 && s.level > 0 }
+// Closed reports whether the text is complete. Input that is not JSON always counts as
+// complete.
+func (s *AnswerScanner) Closed() bool { return s.notMessage || s.depth == 0 && s.level > 0 }
 
-// Scan takes in the next bytes of the text. It returns an error if some client
-// may read them in a way that the scanner does not know.
+// Scan reads the next bytes of the text. It returns an error if some client may read them in an
+// unknown way.
 func (s *AnswerScanner) Scan(p []byte) error {
-	if s.level == 0 && !s.foreign {
+	if s.level == 0 && !s.notMessage {
 		n, err := s.begin(p)
 		if err != nil {
 			return err
 		}
 		p = p[n:]
 	}
-	for len(p) > 0 && !s.foreign {
+	for len(p) > 0 && !s.notMessage {
 		n, err := s.next(p)
 		if err != nil {
 			return err
@@ -87,7 +84,7 @@ func (s *AnswerScanner) Scan(p []byte) error {
 	return nil
 }
 
-// begin reads up to the bracket that a text begins with.
+// begin reads up to the opening bracket.
 func (s *AnswerScanner) begin(p []byte) (int, error) {
 	for i, c := range p {
 		switch {
@@ -98,21 +95,21 @@ func (s *AnswerScanner) begin(p []byte) (int, error) {
 		case c == '[':
 			s.level, s.depth = 2, 1
 			return i + 1, nil
-		case c < ' ' || c > '~', c == '/', c == '#', c == ')': // perhaps JSON in another encoding, or behind a comment
-			return 0, errUnclear
+		case c < ' ' || c > '~', c == '/', c == '#', c == ')': // possibly JSON in another encoding or after a comment
+			return 0, errAmbiguous
 		default:
-			s.foreign = true
+			s.notMessage = true
 			return i, nil
 		}
 	}
 	return len(p), nil
 }
 
-// next reads on, at least one byte, and returns how many it read.
+// next reads at least one byte, and returns how many it read.
 func (s *AnswerScanner) next(p []byte) (int, error) {
 	switch {
 	case s.text:
-		return s.inText(p)
+		return s.inString(p)
 	case s.depth > s.level:
 		return s.skip(p)
 	case s.depth == s.level:
@@ -122,7 +119,7 @@ func (s *AnswerScanner) next(p []byte) (int, error) {
 	}
 }
 
-// Bytes outside of strings.
+// Kinds of bytes outside of strings.
 const (
 	byteRefused byte = iota
 	bytePlain
@@ -131,7 +128,7 @@ const (
 	byteCloses
 )
 
-var outsideText = func() (kinds [256]byte) {
+var outsideStrings = func() (kinds [256]byte) {
 	for _, c := range []byte(" \t\r\n,:+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") {
 		kinds[c] = bytePlain
 	}
@@ -141,10 +138,10 @@ var outsideText = func() (kinds [256]byte) {
 	return kinds
 }()
 
-// skip reads within the value of a member.
+// skip reads inside the value of a member.
 func (s *AnswerScanner) skip(p []byte) (int, error) {
 	for i := 0; i < len(p); i++ {
-		switch outsideText[p[i]] {
+		switch outsideStrings[p[i]] {
 		case bytePlain:
 		case byteQuote:
 			n, closed, escaped := textEnd(p[i+1:], 0)
@@ -158,32 +155,33 @@ func (s *AnswerScanner) skip(p []byte) (int, error) {
 				return i + 1, nil
 			}
 		default:
-			return 0, errUnclear
+			return 0, errAmbiguous
 		}
 	}
 	return len(p), nil
 }
 
-// inText reads within a string, up to its end if it is there.
-func (s *AnswerScanner) inText(p []byte) (int, error) {
-	first := 0
+// inString reads up to the end of a string, or to the end of p, and returns how many bytes it
+// read. It keeps them only if the string is directly in a message.
+func (s *AnswerScanner) inString(p []byte) (int, error) {
+	skipped := 0 // bytes that cannot end the string
 	if s.escaped {
-		first = 1
+		skipped = 1
 	}
-	n, closed, escaped := textEnd(p, first)
+	n, closed, escaped := textEnd(p, skipped)
 	s.text, s.escaped = !closed, escaped
-	if s.depth != s.level {
+	if s.depth != s.level { // inside the value of a member
 		return n, nil
 	}
 	return n, s.keep(p[:n])
 }
 
-// inMessage reads a byte between the brackets of a message.
+// inMessage reads a byte directly inside a message.
 func (s *AnswerScanner) inMessage(c byte) error {
-	kind := outsideText[c]
+	kind := outsideStrings[c]
 	switch {
 	case kind == byteRefused || c == ']':
-		return errUnclear
+		return errAmbiguous
 	case isSpace(c):
 		return nil
 	case c == ',':
@@ -191,14 +189,14 @@ func (s *AnswerScanner) inMessage(c byte) error {
 	case c == '}':
 		s.depth--
 		return s.endMessage()
-	case c == ':' && s.named: // a comma is missing
-		return errUnclear
+	case c == ':' && s.named: // missing comma
+		return errAmbiguous
 	case c == ':':
 		return s.endName()
 	case kind == byteQuote:
 		s.text = true
 	case !s.named:
-		return errUnclear
+		return errAmbiguous
 	case kind == byteOpens:
 		s.depth++
 	}
@@ -215,76 +213,57 @@ func (s *AnswerScanner) between(c byte) error {
 		s.depth--
 	case c == ',' && s.depth == 1, isSpace(c):
 	default:
-		return errUnclear
+		return errAmbiguous
 	}
 	return nil
 }
 
-// keep keeps a part of the name or the id that is being read.
+// keep stores a part of the current name, ID or method.
 func (s *AnswerScanner) keep(p []byte) error {
+	size := len(s.token) + len(p)
 	switch {
-	case !s.named:
-		if len(s.token)+len(p) > maxName {
-			return errUnclear
-		}
-		s.token = append(s.token, p...)
-	case s.member == memberID:
+	case !s.named && size > maxName, s.named && s.member == memberMethod && size > maxMethod:
+		return errAmbiguous
+	case s.named && s.member == memberID:
 		if s.kept += len(p); s.kept > maxWindow {
 			return ErrTooLarge
 		}
-		s.token = append(s.token, p...)
-	case s.member == memberMethod:
-		if len(s.token)+len(p) > maxMethod {
-			return errUnclear
-		}
-		s.token = append(s.token, p...)
+	case s.named && s.member != memberMethod:
+		return nil
 	}
+	s.token = append(s.token, p...)
 	return nil
 }
 
-// endName takes note of the name of a member.
-func (s *AnswerScanner) endName() error {
-	var err error
-	if s.member, err = kindOf(s.token); err != nil {
-		return err
-	}
+// endName handles the end of a member name.
+func (s *AnswerScanner) endName() (err error) {
+	s.member, err = kindOf(s.token)
+	s.answers = s.answers || s.member == memberAnswer
 	s.named, s.token = true, s.token[:0]
-	switch s.member {
-	case memberUnclear:
-		return errUnclear
-	case memberAnswer:
-		s.answers = true
-	case memberID, memberMethod, memberOther:
-	}
-	return nil
+	return err
 }
 
-// kindOf returns what a member with the given name, in quotes, is.
+// kindOf returns the kind of the member with the given quoted name.
 func kindOf(quoted []byte) (memberKind, error) {
-	if bytes.Contains(quoted, []byte(`\u0000`)) {
-		return memberUnclear, nil // see hasNUL
-	}
 	name, err := jsontext.AppendUnquote(nil, quoted)
 	switch {
-	case err != nil:
-		return memberUnclear, errUnclear
+	case err != nil, bytes.Contains(quoted, []byte(`\u0000`)), bytes.EqualFold(name, []byte(prototype)): // see hasNUL
+		return memberOther, errAmbiguous
 	case bytes.EqualFold(name, []byte("id")):
 		return memberID, nil
 	case bytes.EqualFold(name, []byte("result")), bytes.EqualFold(name, []byte("error")):
 		return memberAnswer, nil
 	case bytes.EqualFold(name, []byte("method")):
 		return memberMethod, nil
-	case bytes.EqualFold(name, []byte(prototype)):
-		return memberUnclear, nil
 	default:
 		return memberOther, nil
 	}
 }
 
-// endMember takes note that a member has ended.
+// endMember handles the end of a member.
 func (s *AnswerScanner) endMember() error {
 	if !s.named {
-		return errUnclear
+		return errAmbiguous
 	}
 	switch {
 	case s.member == memberID:
@@ -298,19 +277,19 @@ func (s *AnswerScanner) endMember() error {
 	return nil
 }
 
-// endMethod takes note of the method of the message.
+// endMethod reports the method of the message.
 func (s *AnswerScanner) endMethod() error {
 	if string(s.token) == "null" {
 		return nil
 	}
 	method, err := jsontext.AppendUnquote(nil, s.token)
 	if err != nil {
-		return errUnclear
+		return errAmbiguous
 	}
 	return s.Method(string(method))
 }
 
-// endMessage takes note that a message has ended.
+// endMessage handles the end of a message.
 func (s *AnswerScanner) endMessage() error {
 	if s.named {
 		if err := s.endMember(); err != nil {
@@ -322,110 +301,37 @@ func (s *AnswerScanner) endMessage() error {
 	return nil
 }
 
-// An EventScanner is an [AnswerScanner] for the data of one Server-Sent Event,
-// given as it stands on the stream. It refuses events that clients take apart in
-// different ways, and those whose data is no JSON.
+// An EventScanner is an [AnswerScanner] for the data of one Server-Sent Event. It refuses
+// events that clients parse differently, and data that is not JSON.
 type EventScanner struct {
-	AnswerScanner
+	Answers AnswerScanner
 
-	head    [len("retry:")]byte // how the current line begins
-	seen    int
-	field   fieldKind
-	begun   bool // the event has had a line of data
-	behind  bool // another field has followed the data
-	afterCR bool // the last byte was CR, which ends no line without LF
+	framer Framer
 }
 
-// A fieldKind says what a line of an event is.
-type fieldKind byte
+// IDs is [AnswerScanner.IDs].
+func (s *EventScanner) IDs() [][]byte { return s.Answers.IDs() }
 
-const (
-	fieldUnknown fieldKind = iota // its name has not been read
-	fieldData
-	fieldOther
-)
+// Closed is [AnswerScanner.Closed].
+func (s *EventScanner) Closed() bool { return s.Answers.Closed() }
 
-// Scan takes in the next bytes of the event.
+// Scan reads the next bytes of the event.
 func (s *EventScanner) Scan(p []byte) error {
 	for len(p) > 0 {
-		if s.afterCR && p[0] != '\n' {
-			return errUnclear
+		var err error
+		n, _ := s.framer.next(p, func(part []byte) {
+			if err == nil {
+				err = s.Answers.Scan(part)
+			}
+		})
+		//mutate:swap "s.framer.ambiguous || s.Answers.notMessage" "s.Answers.notMessage" TestEventScanner a large event passes that clients parse differently
+		if err == nil && (s.framer.ambiguous || s.Answers.notMessage) {
+			err = errAmbiguous
 		}
-		s.afterCR = false
-		n := lineEnd(p)
-		if err := s.inLine(p[:n]); err != nil {
+		if err != nil {
 			return err
 		}
-		if n == len(p) {
-			return nil
-		}
-		if s.afterCR = p[n] == '\r'; !s.afterCR {
-			if err := s.endLine(); err != nil {
-				return err
-			}
-		}
-		p = p[n+1:]
+		p = p[n:]
 	}
-	return nil
-}
-
-// inLine takes in a part of a line.
-func (s *EventScanner) inLine(p []byte) error {
-	for s.field == fieldUnknown && len(p) > 0 {
-		if s.seen == len(s.head) {
-			return errUnclear // not one of the fields
-		}
-		s.head[s.seen] = p[0]
-		s.seen++
-		p = p[1:]
-		switch string(s.head[:s.seen]) {
-		case "data:":
-			if err := s.beginData(); err != nil {
-				return err
-			}
-		case "event:", "id:", "retry:", ":":
-			s.field, s.behind = fieldOther, s.begun
-		}
-	}
-	switch {
-	case s.field == fieldData:
-		return s.data(p)
-	case !isPrintable(p):
-		return errUnclear // some clients end a line there
-	default:
-		return nil
-	}
-}
-
-// beginData begins a line of data.
-func (s *EventScanner) beginData() error {
-	if s.behind {
-		return errUnclear // some clients keep the last lines only
-	}
-	s.field = fieldData
-	if s.begun {
-		return s.data([]byte("\n"))
-	}
-	s.begun = true
-	return nil
-}
-
-// data takes in a part of the data.
-func (s *EventScanner) data(p []byte) error {
-	if err := s.AnswerScanner.Scan(p); err != nil {
-		return err
-	}
-	if s.foreign {
-		return errUnclear
-	}
-	return nil
-}
-
-// endLine takes note that a line has ended.
-func (s *EventScanner) endLine() error {
-	if s.field == fieldUnknown && s.seen > 0 {
-		return errUnclear
-	}
-	s.seen, s.field = 0, fieldUnknown
 	return nil
 }

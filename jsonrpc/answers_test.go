@@ -11,8 +11,7 @@ import (
 
 const unclear = "unclear"
 
-// scanInPieces returns the ids that are found in text if it comes in pieces of
-// the given size.
+// scanInPieces returns the IDs found in text that arrives in pieces of the given size.
 func scanInPieces(text string, size int, scan func([]byte) error, ids func() [][]byte) string {
 	for piece := range slices.Chunk([]byte(text), size) {
 		if scan(piece) != nil {
@@ -73,8 +72,8 @@ func TestAnswerScanner(t *testing.T) {
 	}
 }
 
-// The methods of messages are known before the messages end.
-func TestMethods(t *testing.T) {
+// Methods are reported before their messages end.
+func TestAnswerScannerReportsMethods(t *testing.T) {
 	tests := []struct{ text, want string }{
 		{`{"method":"a/b","params":{"method":"x"}}`, "a/b"},
 		{`{"params":{"method":"x"},"method":"a\/\u0062","id":1}`, "a/b"},
@@ -130,8 +129,8 @@ func TestEventScanner(t *testing.T) {
 	}
 }
 
-// FuzzAnswerScanner: an id that a lenient decoder finds in a response is among
-// those that the scanner finds, in whatever pieces the text comes.
+// FuzzAnswerScanner checks that the scanner finds every response ID that a lenient decoder
+// finds.
 func FuzzAnswerScanner(f *testing.F) {
 	for _, seed := range []string{
 		`{"jsonrpc":"2.0","id":7,"result":{}}`, `{"result":{"a":"\\\""},"Id":"x","id":7}`,

@@ -11,21 +11,21 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// normalCall is a tools/call as agents send it.
+// normalCall is a typical tools/call.
 const normalCall = `{"jsonrpc":"2.0","id":42,"method":"tools/call","params":{"name":"read_file","arguments":{"path":"/srv/data/report.txt","limit":200},"_meta":{"progressToken":7}}}`
 
-// callWith returns a tools/call whose arguments are those given.
+// callWith returns a tools/call with the given arguments.
 func callWith(arguments string) []byte {
 	return []byte(`{"jsonrpc":"2.0","id":42,"method":"tools/call","params":{"name":"write_file","arguments":` + arguments + `,"_meta":{"progressToken":7}}}`)
 }
 
-// stringCall is a call of about size bytes, most of which is one string.
+// stringCall is a call of about size bytes, mostly one string.
 func stringCall(size int) []byte {
 	head := len(callWith(`{"text":""}`))
 	return callWith(`{"text":"` + strings.Repeat("lorem ipsum ", size/12+1)[:size-head] + `"}`)
 }
 
-// proseCall is a call of about size bytes, most of which is text with escapes.
+// proseCall is a call of about size bytes, mostly text with escapes.
 func proseCall(size int) []byte {
 	const text = `The north bridge carries 4,120 cars a day.\nIts \"winter\" load is lower, see C:\\data\\bridges; the caf\u00e9 Zoë closes at 18:00. `
 	return callWith(`{"text":"` + strings.Repeat(text, size/len(text)) + `"}`)
@@ -40,12 +40,12 @@ func membersCall(n int) []byte {
 	return callWith("{" + strings.Join(args, ",") + "}")
 }
 
-// deepCall is a call of about 1 KiB whose arguments nest 30 deep.
+// deepCall is a call of about 1 KiB with arguments nested 30 deep.
 func deepCall() []byte {
 	return callWith(strings.Repeat(`{"path":"/srv/data","child_node":`, 28) + "null" + strings.Repeat("}", 28))
 }
 
-// denseCall is a call of about 1 KiB that has few bytes to a token.
+// denseCall is a call of about 1 KiB with many short tokens.
 func denseCall() []byte {
 	return callWith(strings.Repeat(`{"a":[1,2,"three",`, 45) + "null" + strings.Repeat("]}", 45))
 }
@@ -188,8 +188,7 @@ func BenchmarkResponseReader(b *testing.B) {
 	}
 }
 
-// The ids of a large answer are looked for while it passes. Beside it, the
-// reader that checks all of an answer.
+// The scanner of relayed answers, compared with the validating reader.
 func BenchmarkLargeAnswer(b *testing.B) {
 	texts := map[string]string{
 		"text":    `{"content":[{"type":"text","text":"` + strings.Repeat("lorem ipsum dolor ", 1<<20/18) + `"}]}`,
@@ -232,7 +231,7 @@ func benchmarkScan(b *testing.B, text []byte, start func() func([]byte) error) {
 	}
 }
 
-// BenchmarkCores parses messages on all processors at the same time.
+// BenchmarkCores parses on all processors concurrently.
 func BenchmarkCores(b *testing.B) {
 	data := stringCall(1024)
 	b.RunParallel(func(pb *testing.PB) {

@@ -10,33 +10,30 @@ import (
 // maxCanonicalDepth bounds the recursion of [Value.AppendCanonical].
 const maxCanonicalDepth = 1000
 
-// AppendCanonical appends v in a form that does not depend on how it was
-// written: the members of objects in the order of their names, no white space,
-// and strings with as few escapes as possible. Numbers stay as they were
-// written, since a reader may tell 1, 1.0 and 1e0 apart. The members of v itself
-// that are named in without are left out. It reports false if an object has two
-// members of the same name, or v is nested too deeply.
+// AppendCanonical appends v in canonical form: members sorted by name, no white space, and
+// minimal escapes in strings. Numbers keep their spelling, since a reader may distinguish 1,
+// 1.0 and 1e0. It omits the members of v that without names. It reports false if an object
+// repeats a name or v is nested too deeply.
 func (v Value) AppendCanonical(dst []byte, without ...string) ([]byte, bool) {
 	c := canonicalizer{scanner: newScanner(v.Bytes, v.Offset, maxCanonicalDepth), out: dst, without: without}
-	defer c.release()
+	defer c.scanner.release()
 	if c.value(0) < 0 {
 		return dst, false
 	}
 	return c.out, true
 }
 
-// A canonicalizer appends to out the canonical form of what its scanner reads.
-// Its methods return places as those of a scanner do.
+// A canonicalizer appends the canonical form of the scanner's input to out. Its methods return
+// positions as the scanner does.
 type canonicalizer struct {
-	*scanner
-
+	scanner *scanner
 	out     []byte
-	without []string // names of members of the outermost object
+	without []string // member names to omit from the outermost object
 }
 
 func (c *canonicalizer) value(i int) int {
-	i = c.space(i)
-	switch c.at(i) {
+	i = c.scanner.space(i)
+	switch c.scanner.at(i) {
 	case '{':
 		return c.object(i)
 	case '[':
@@ -44,36 +41,36 @@ func (c *canonicalizer) value(i int) int {
 	case '"':
 		return c.string(i)
 	default:
-		end := c.scalar(i)
+		end := c.scanner.scalar(i)
 		if end >= 0 {
-			c.out = append(c.out, c.data[i:end]...)
+			c.out = append(c.out, c.scanner.data[i:end]...)
 		}
 		return end
 	}
 }
 
-// string appends a string. One without escapes needs none.
+// string appends a string. A string without escapes is already canonical.
 func (c *canonicalizer) string(i int) int {
-	end, escaped := c.text(i)
+	end, escaped := c.scanner.text(i)
 	switch {
 	case end < 0:
 	case escaped:
-		text, _ := jsontext.AppendUnquote(nil, c.data[i:end]) // was checked by the scanner
+		text, _ := jsontext.AppendUnquote(nil, c.scanner.data[i:end]) // cannot fail: the scanner checked it
 		c.out = AppendString(c.out, string(text))
 	default:
-		c.out = append(c.out, c.data[i:end]...)
+		c.out = append(c.out, c.scanner.data[i:end]...)
 	}
 	return end
 }
 
 func (c *canonicalizer) array(i int) int {
 	c.out = append(c.out, '[')
-	i, more := c.enter(i)
+	i, more := c.scanner.enter(i)
 	for more {
 		if i = c.value(i); i < 0 {
 			return i
 		}
-		if i, more = c.next(i); more {
+		if i, more = c.scanner.next(i); more {
 			c.out = append(c.out, ',')
 		}
 	}
@@ -81,7 +78,7 @@ func (c *canonicalizer) array(i int) int {
 	return i
 }
 
-// A writtenMember is a member as it stands in the output, with a comma after it.
+// A writtenMember is the range of a member in the output, including the comma after it.
 type writtenMember struct {
 	name       string
 	start, end int
@@ -90,24 +87,24 @@ type writtenMember struct {
 func (c *canonicalizer) object(i int) int {
 	c.out = append(c.out, '{')
 	var members []writtenMember
-	i, more := c.enter(i)
+	i, more := c.scanner.enter(i)
 	for more {
-		if i = c.name(i); i < 0 {
+		if i = c.scanner.name(i); i < 0 {
 			return i
 		}
-		m := writtenMember{name: string(c.lastName()), start: len(c.out)}
+		m := writtenMember{name: string(c.scanner.lastName()), start: len(c.out)}
 		c.out = append(AppendString(c.out, m.name), ':')
 		if i = c.value(i); i < 0 {
 			return i
 		}
 		c.out = append(c.out, ',')
 		m.end = len(c.out)
-		if len(c.open) == 1 && slices.Contains(c.without, m.name) {
+		if len(c.scanner.open) == 1 && slices.Contains(c.without, m.name) {
 			c.out = c.out[:m.start]
 		} else {
 			members = append(members, m)
 		}
-		i, more = c.next(i)
+		i, more = c.scanner.next(i)
 	}
 	c.order(members)
 	if len(members) > 0 {
@@ -117,8 +114,7 @@ func (c *canonicalizer) object(i int) int {
 	return i
 }
 
-// order puts members, which are the end of the output, in the order of their
-// names.
+// order sorts members, which are at the end of the output, by name.
 func (c *canonicalizer) order(members []writtenMember) {
 	byName := func(a, b writtenMember) int { return strings.Compare(a.name, b.name) }
 	if slices.IsSortedFunc(members, byName) {

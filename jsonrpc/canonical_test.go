@@ -45,8 +45,8 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
-// FuzzCanonical holds the canonical form against a general encoder: whatever
-// that writes otherwise has the same form, and nothing else has.
+// FuzzCanonical checks that equal values, and only those, have equal canonical forms, with a
+// general encoder.
 func FuzzCanonical(f *testing.F) {
 	for _, seed := range []string{
 		`{"b":[1,{"d":"\u00e9","c":null}],"a":"x"}`, `{"\ud83d\ude00":1,"\uffff":2,"a\/":[{}]}`, `"\u2028<&\u0000"`, `[1e5,-0.0]`, `{"":{"":[]}}`,

@@ -2,150 +2,65 @@ package jsonrpc
 
 import (
 	"bufio"
-	"bytes"
-	"errors"
 	"io"
 )
 
-// A DataReader reads the data of Server-Sent Events, one event after the other.
-// It holds no event, so they may be of any size. [EventReader] is for those who
-// need an event as a whole, or its other fields.
+// A DataReader reads the data of Server-Sent Events of any size without holding an event in
+// memory. [EventReader] returns whole events with all fields.
 type DataReader struct {
-	r       *bufio.Reader
-	begun   bool // the first line has ended
-	afterCR bool // the last line ended in CR: a LF that follows belongs to it
-	event   bool // the event has had a line of data, and has not ended
-	value   bool // within the value of such a line
-	join    bool // a line feed comes before it
+	source  eventSource
+	inEvent bool // a data line was read and the event has not ended
 }
 
-// NewDataReader returns a reader of the data of the events of r.
+// NewDataReader returns a reader of the event data in r.
 func NewDataReader(r io.Reader) *DataReader {
-	return &DataReader{r: bufio.NewReaderSize(r, 16<<10)}
+	return &DataReader{source: eventSource{r: bufio.NewReaderSize(r, 16<<10)}}
 }
 
-// Next goes to the next event that has data, and skips the rest of the current
-// one. It returns [io.EOF] if there is none.
+// Next advances to the next event with data and skips the rest of the current one. It returns
+// [io.EOF] at the end, and [io.ErrUnexpectedEOF] if the stream ends inside an event.
 func (d *DataReader) Next() error {
 	if _, err := io.Copy(io.Discard, d); err != nil {
 		return err
 	}
-	for !d.event {
-		if err := d.line(); err != nil {
+	for !d.inEvent {
+		_, complete, err := d.source.next(1, nil)
+		if err != nil {
 			return err
 		}
+		d.inEvent = !complete && d.source.framer.data > 0
 	}
-	d.join = false
 	return nil
 }
 
-// Read reads the data of the event. Its lines are joined by line feeds. It
-// returns [io.EOF] at the end of the event, and [io.ErrUnexpectedEOF] if the
-// stream ends before that.
-func (d *DataReader) Read(p []byte) (int, error) {
-	for d.event && len(p) > 0 {
-		if d.join {
-			d.join = false
-			p[0] = '\n'
-			return 1, nil
-		}
-		var n int
-		var err error
-		if d.value {
-			n, err = d.rest(p)
-		} else {
-			err = d.line()
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return n, io.ErrUnexpectedEOF
-		case n > 0, err != nil:
-			return n, err
-		}
-	}
-	if len(p) == 0 {
-		return 0, nil
-	}
-	return 0, io.EOF
-}
-
-// line reads a line, one of data as far as its value and any other to its end.
-func (d *DataReader) line() error {
-	name, colon, err := d.field()
-	switch {
-	case err != nil:
-		return err
-	case name == "data":
-		d.event, d.value, d.join = true, colon, true
-		if next, err := d.r.Peek(1); colon && err == nil && next[0] == ' ' {
-			_, _ = d.r.Discard(1)
-		}
-	case colon:
-		var skipped [512]byte
-		for d.value = true; d.value && err == nil; {
-			_, err = d.rest(skipped[:])
-		}
-	case name == "":
-		d.event = false
-	}
-	return err
-}
-
-// field reads a line as far as the colon, or to its end if it has none, and
-// returns the name of the field. A long name is cut, as none that matters is.
-func (d *DataReader) field() (name string, colon bool, err error) {
-	var head []byte
-	for {
-		c, err := d.r.ReadByte()
+// Read reads data of the current event, with lines joined by line feeds. It returns [io.EOF] at
+// the end of the event, and [io.ErrUnexpectedEOF] if the stream ends earlier.
+func (d *DataReader) Read(p []byte) (read int, err error) {
+	for d.inEvent && read == 0 && len(p) > 0 {
+		// The data in a text is at most as long as the text.
+		_, complete, err := d.source.next(len(p), func(part []byte) { read += copy(p[read:], part) })
 		if err != nil {
-			return "", false, err
+			return 0, err
 		}
-		half := d.afterCR && c == '\n'
-		d.afterCR = false
-		switch {
-		case half:
-		case c == ':', c == '\n', c == '\r':
-			if !d.begun {
-				head = bytes.TrimPrefix(head, []byte(byteOrderMark))
-			}
-			d.begun, d.afterCR = true, c == '\r'
-			return string(head), c == ':', nil
-		case len(head) < len(byteOrderMark+"data")+1:
-			head = append(head, c)
-		}
+		d.inEvent = !complete
 	}
+	if read == 0 && len(p) > 0 {
+		return 0, io.EOF
+	}
+	return read, nil
 }
 
-// rest reads what there is of the value of a line. It moves past the end of the
-// line when it gets there.
-func (d *DataReader) rest(p []byte) (int, error) {
-	if _, err := d.r.Peek(1); err != nil {
-		return 0, err
-	}
-	there, _ := d.r.Peek(d.r.Buffered())
-	n := lineEnd(there[:min(len(there), len(p))])
-	copy(p, there[:n])
-	if n < len(there) && (there[n] == '\n' || there[n] == '\r') {
-		d.afterCR, d.value = there[n] == '\r', false
-		_, _ = d.r.Discard(1)
-	}
-	_, _ = d.r.Discard(n)
-	return n, nil
-}
-
-// A DataWriter writes an event whose data is too large to be held. It must be
-// closed, or the event does not count.
+// A DataWriter writes one event whose data is too large for memory. Close completes the event.
 type DataWriter struct {
 	w       io.Writer
 	begun   bool
-	afterCR bool // the last byte was a CR: a LF that follows belongs to it
+	afterCR bool // the last byte was CR; a following LF belongs to it
 }
 
-// NewDataWriter returns a writer of the data of one event, of the kind message,
-// to w.
+// NewDataWriter returns a writer for the data of one message event.
 func NewDataWriter(w io.Writer) *DataWriter { return &DataWriter{w: w} }
 
-// Write writes a part of the data.
+// Write implements [io.Writer].
 func (d *DataWriter) Write(p []byte) (int, error) {
 	if !d.begun {
 		d.begun = true
@@ -175,7 +90,7 @@ func (d *DataWriter) Write(p []byte) (int, error) {
 	return done, nil
 }
 
-// Close ends the event.
+// Close completes the event.
 func (d *DataWriter) Close() error {
 	_, err := io.WriteString(d.w, "\n\n")
 	return err

@@ -14,8 +14,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// readData returns the data of the events of a stream, and whether the last one
-// broke off.
+// readData returns the event data of a stream, and whether the last event was incomplete.
 func readData(r io.Reader) (all []string, broken bool) {
 	reader := jsonrpc.NewDataReader(r)
 	for {
@@ -30,7 +29,7 @@ func readData(r io.Reader) (all []string, broken bool) {
 	}
 }
 
-// checkData holds the data of the events against what an EventReader reads.
+// checkData compares the data with that of an EventReader.
 func checkData(t failer, stream string) {
 	t.Helper()
 	events, err := readEvents(strings.NewReader(stream), 1<<20)
@@ -71,7 +70,7 @@ func TestDataReader(t *testing.T) {
 	}
 }
 
-// An event larger than any buffer comes in pieces, its lines joined.
+// A large event arrives in pieces, with its lines joined.
 func TestDataReaderHuge(t *testing.T) {
 	line := strings.Repeat("é", 100<<10)
 	got, broken := readData(strings.NewReader("id: 7\r\ndata: " + line + "\r\nretry: 5\r\ndata:" + line + "\r\n\r\ndata: z\n\n"))
@@ -111,7 +110,6 @@ func FuzzData(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stream []byte) { checkData(t, string(stream)) })
 }
 
-// However data is cut into pieces, it is written like that of a whole event.
 func TestDataWriter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pieces := rapid.SliceOfN(rapid.StringOf(rapid.SampledFrom([]rune("ab\r\n é"))), 1, 6).Draw(t, "pieces")

@@ -24,9 +24,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// AppendErrorResponse appends the response to the request with the given id
-// that carries e. An empty id, as that of a request which could not be read, is
-// written as null.
+// AppendErrorResponse appends an error response. An empty id is written as null, as for an
+// unreadable request.
 func AppendErrorResponse(dst, id []byte, e *Error) []byte {
 	dst = appendHead(dst, id)
 	dst = append(dst, `"error":{"code":`...)
@@ -40,8 +39,7 @@ func AppendErrorResponse(dst, id []byte, e *Error) []byte {
 	return append(dst, "}}"...)
 }
 
-// AppendResult appends the response to the request with the given id that
-// carries result, which must be JSON.
+// AppendResult appends a response with a result, which must be JSON.
 func AppendResult(dst, id, result []byte) []byte {
 	dst = appendHead(dst, id)
 	dst = append(dst, `"result":`...)
@@ -58,10 +56,9 @@ func appendHead(dst, id []byte) []byte {
 	return append(dst, ',')
 }
 
-// AppendString appends s as a JSON string. Bytes of s that are not UTF-8 are
-// replaced.
+// AppendString appends s as a JSON string. It replaces invalid UTF-8.
 func AppendString(dst []byte, s string) []byte {
-	// AppendQuote reports invalid UTF-8 after it has replaced it.
+	// The error reports invalid UTF-8, which AppendQuote has already replaced.
 	dst, _ = jsontext.AppendQuote(dst, s)
 	return dst
 }

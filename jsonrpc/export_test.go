@@ -1,7 +1,6 @@
 package jsonrpc
 
-// SetWindow makes the reader hold no more than n bytes, so that tests can move
-// the window over short messages.
+// SetWindow sets the size of the window, so that tests can move it over short messages.
 func (r *ResponseReader) SetWindow(n int) {
-	r.limit, r.window = n, make([]byte, 0, n)
+	r.outcome.walker.limit, r.outcome.walker.window = n, make([]byte, 0, n)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// openAfter reports, by reading the stream from its start, whether it stands
-// inside an event or a line after these bytes of it.
+// openAfter reports whether the stream is inside an event or line after the given bytes. It
+// reads from the start.
 func openAfter(stream string) bool {
 	lines := strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(stream), "\n")
 	if lines[len(lines)-1] != "" {
@@ -32,8 +32,8 @@ func openAfter(stream string) bool {
 	return open
 }
 
-// boundariesIn returns where events end in chunk, which follows the bytes before.
-// A boundary is not inside a CRLF unless the chunk ends there.
+// boundariesIn returns the ends of events in chunk, which follows the bytes before. A boundary
+// may be inside CRLF only at the end of the chunk.
 func boundariesIn(before, chunk string) []int {
 	var all []int
 	for n := 1; n <= len(chunk); n++ {
@@ -53,7 +53,7 @@ func boundariesByNext(f *jsonrpc.Framer, chunk string) []int {
 		if at += n; complete {
 			all = append(all, at)
 		} else if at < len(chunk) {
-			return append(all, -1) // it must take in the rest
+			return append(all, -1) // must consume the rest
 		}
 	}
 	return all
@@ -66,7 +66,7 @@ func lastOf(boundaries []int) int {
 	return boundaries[len(boundaries)-1]
 }
 
-// hasIDs reports whether one of the events has an id to resume from.
+// hasIDs reports whether an event has an ID.
 func hasIDs(events []jsonrpc.Event) bool {
 	for _, e := range events {
 		if e.ID != "" {
@@ -76,7 +76,7 @@ func hasIDs(events []jsonrpc.Event) bool {
 	return false
 }
 
-// isPlain says the slow way what [jsonrpc.Framer.Plain] says of an event.
+// isPlain is a slow implementation of [jsonrpc.Framer.Plain].
 func isPlain(event string) bool {
 	data := 0
 	for event != "" {
@@ -96,7 +96,7 @@ func isPlain(event string) bool {
 
 var otherLine = regexp.MustCompile(`^((event|id|retry)?:[ -~]*)?$`)
 
-// checkPlain holds what a Framer says of each event in a stream against the slow way.
+// checkPlain compares a Framer with isPlain.
 func checkPlain(t failer, chunks []string) {
 	t.Helper()
 	var f jsonrpc.Framer
@@ -121,9 +121,8 @@ type failer interface {
 	Errorf(format string, args ...any)
 }
 
-// checkFramer sends the chunks of a stream through a Framer and holds it
-// against the slow way. At every boundary it inserts an event, which must leave
-// the others as they are.
+// checkFramer compares a Framer with the slow implementation. It inserts an event at each
+// boundary, which must not change the other events.
 func checkFramer(t failer, chunks []string) {
 	t.Helper()
 	checkPlain(t, chunks)
@@ -145,7 +144,7 @@ func checkFramer(t failer, chunks []string) {
 		if f.Open() != openAfter(stream[:at]) {
 			t.Errorf("%q: Open() = %t", stream[:at], f.Open())
 		}
-		// An id with a NUL is none, but the Framer does not look so far.
+		// The Framer accepts an ID with NUL, which the EventReader ignores.
 		if events, _ := readEvents(strings.NewReader(stream[:at]), 1<<20); f.HasIDs() != hasIDs(events) && !strings.Contains(stream, "\x00") {
 			t.Errorf("%q: HasIDs() = %t", stream[:at], f.HasIDs())
 		}
@@ -173,7 +172,7 @@ func checkInserted(t failer, before string, mine jsonrpc.Event, after string) {
 	}
 }
 
-// drawStream draws a stream from the pieces that matter to its framing.
+// drawStream generates a stream from the relevant pieces.
 func drawStream(t *rapid.T) string {
 	pieces := rapid.SliceOfN(rapid.SampledFrom([]string{
 		"\n", "\r", "\r\n", "\n\n", "\r\r", "\r\n\r\n", ":", ": ping", "data: x", "data:", "data", "event: e", "retry: 1", "event: \u2028", "data: \u2028",
@@ -239,7 +238,6 @@ func TestFramer(t *testing.T) {
 	}
 }
 
-// Events may be of any size and come in any chunks; nothing is kept of them.
 func TestFramerLargeEvent(t *testing.T) {
 	var f jsonrpc.Framer
 	chunk := []byte(strings.Repeat("x", 64<<10))
@@ -257,7 +255,7 @@ func TestFramerLargeEvent(t *testing.T) {
 	}
 }
 
-func TestPlain(t *testing.T) {
+func TestFramerPlain(t *testing.T) {
 	tests := []struct {
 		name, in string
 		want     bool
@@ -291,8 +289,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// An event says nothing about the one behind it.
-func TestPlainAgain(t *testing.T) {
+func TestPlainIsPerEvent(t *testing.T) {
 	var f jsonrpc.Framer
 	for _, event := range []string{"data: x\ndata: y\n\n", "data: x\r\r", "foo\n\n"} {
 		f.Next([]byte(event))

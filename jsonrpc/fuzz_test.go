@@ -48,7 +48,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if !jsontext.Value(data).IsValid() {
-			t.Fatalf("accepted %q, which is no strict JSON", data)
+			t.Fatalf("accepted %q, which is not strict JSON", data)
 		}
 		if !packet.Batch && !bytes.Equal(packet.Messages[0].Raw, bytes.Trim(data, " \t\r\n")) {
 			t.Errorf("Raw = %q", packet.Messages[0].Raw)
@@ -60,26 +60,26 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// checkRefusal checks that only text which is no strict JSON is refused as such.
+// checkRefusal checks that exactly the texts that are not strict JSON are refused with CodeParse.
 func checkRefusal(t *testing.T, data []byte, err error) {
 	t.Helper()
 	strict := jsontext.Value(data).IsValid()
 	refusal, ok := errors.AsType[*jsonrpc.ParseError](err)
 	switch {
 	case !ok:
-		t.Fatalf("error %v is no ParseError", err)
+		t.Fatalf("error %v is not a ParseError", err)
 	case refusal.Code == jsonrpc.CodeInvalidRequest:
 		if !strict {
-			t.Errorf("no strict JSON, refused only with %v", err)
+			t.Errorf("not strict JSON, but refused with %v", err)
 		}
 	case refusal.Code != jsonrpc.CodeParse:
 		t.Errorf("code %d", refusal.Code)
 	case strict && !strings.HasSuffix(refusal.Reason, "only by case") && refusal.Reason != "nested too deeply":
-		t.Errorf("strict JSON is refused: %v", err)
+		t.Errorf("refused strict JSON: %v", err)
 	}
 }
 
-// checkReadAgain checks that the bytes of a message are the message.
+// checkReadAgain checks that Raw parses as the same message.
 func checkReadAgain(t *testing.T, m jsonrpc.Message) {
 	t.Helper()
 	again, err := jsonrpc.Parse(m.Raw, jsonrpc.Limits{})
@@ -94,8 +94,8 @@ func checkReadAgain(t *testing.T, m jsonrpc.Message) {
 	}
 }
 
-// checkOtherDecoder checks that the lenient decoder of the standard library,
-// which ignores case and takes the last of duplicates, reads the same message.
+// checkOtherDecoder checks that encoding/json, which ignores case and takes the last of duplicate
+// members, reads the same message.
 func checkOtherDecoder(t *testing.T, m jsonrpc.Message) {
 	t.Helper()
 	var other struct {
@@ -162,7 +162,7 @@ func FuzzEvents(f *testing.F) {
 			}
 			written = jsonrpc.AppendEvent(written, e)
 		}
-		// An event that says no more than to reconnect at once is not written.
+		// AppendEvent omits an event that only sets the retry time to zero.
 		events = slices.DeleteFunc(events, func(e jsonrpc.Event) bool { return cmp.Equal(e, jsonrpc.Event{}) })
 		for i := range events {
 			events[i].Name = strings.ReplaceAll(events[i].Name, "\x00", "")
@@ -174,7 +174,7 @@ func FuzzEvents(f *testing.F) {
 	})
 }
 
-// The first event of a text is the one that a reader finds, and the text stays as it is.
+// EventIn returns the same event as an EventReader, and does not change the text.
 func FuzzEventIn(f *testing.F) {
 	for _, seed := range streamSeeds {
 		f.Add([]byte(seed))
@@ -193,7 +193,7 @@ func FuzzEventIn(f *testing.F) {
 			t.Errorf("%q: %t, %v (-reader +in text):\n%s", text, ok, err, diff)
 		}
 		if !bytes.Equal(text, before) {
-			t.Errorf("%q has become %q", before, text)
+			t.Errorf("%q was changed to %q", before, text)
 		}
 	})
 }
@@ -204,7 +204,7 @@ func FuzzFramer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, stream string, sizes []byte) {
 		if len(stream) > 1<<10 {
-			return // the slow way is quadratic
+			return // the slow implementation is quadratic
 		}
 		var chunks []string
 		for _, size := range sizes {

@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// A LineReader reads newline-delimited JSON, the framing of stdio transports.
+// A LineReader reads newline-delimited JSON, as on stdio.
 type LineReader struct {
 	r     *bufio.Reader
 	max   int
@@ -15,22 +15,22 @@ type LineReader struct {
 	err   error
 }
 
-// lineBuffer is how much is read at a time.
+// lineBuffer is the size of the read buffer.
 const lineBuffer = 32 << 10
 
-// NewLineReader returns a reader of the lines of r. Lines of more than maxSize
-// bytes are skipped and reported with [ErrTooLarge].
+// NewLineReader returns a reader of the lines of r. It skips lines of more than maxSize bytes
+// and reports them as [ErrTooLarge].
 func NewLineReader(r io.Reader, maxSize int) *LineReader {
 	return &LineReader{r: bufio.NewReaderSize(r, lineBuffer), max: maxSize, large: func([]byte) {}}
 }
 
-// OnLarge has f called with the pieces of every line that is too large, one after
-// the other, before Next reports that line. A piece is valid during the call.
+// OnLarge sets a function that gets each oversized line in pieces, before Next reports that
+// line. A piece is valid during the call.
 func (r *LineReader) OnLarge(f func(piece []byte)) { r.large = f }
 
-// Next returns the next line that is not blank, without its ending, as bytes of
-// its own. A last line without a newline counts. It returns [io.EOF] at the end.
-// After any error but ErrTooLarge there are no more lines.
+// Next returns the next nonblank line in new memory, without its line break. The last line
+// needs no line break. At the end it returns [io.EOF]. After any error except ErrTooLarge, Next
+// keeps returning it.
 func (r *LineReader) Next() ([]byte, error) {
 	for r.err == nil {
 		line, err := r.readLine()
@@ -66,8 +66,7 @@ func (r *LineReader) readLine() ([]byte, error) {
 	}
 }
 
-// skip reads to the end of a line that is too large, so that the next call
-// starts with the line after it. Err is what the last read returned.
+// skip reads the rest of an oversized line. err is the result of the last read.
 func (r *LineReader) skip(err error) error {
 	for errors.Is(err, bufio.ErrBufferFull) {
 		var part []byte
@@ -80,8 +79,8 @@ func (r *LineReader) skip(err error) error {
 	return ErrTooLarge
 }
 
-// AppendLine appends message as one line. Line breaks in a JSON text can only
-// be white space between its tokens, so they become spaces.
+// AppendLine appends message as one line. Line breaks in JSON are white space between tokens,
+// so they become spaces.
 func AppendLine(dst, message []byte) []byte {
 	start := len(dst)
 	dst = append(dst, message...)

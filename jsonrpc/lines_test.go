@@ -15,8 +15,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// readLines returns what a LineReader returns, until an error that is not
-// ErrTooLarge, which stands for its line.
+// readLines returns the lines of a LineReader until an error. For a line that is too large it
+// returns the text of ErrTooLarge.
 func readLines(r io.Reader, maxSize int) ([]string, error) {
 	var lines []string
 	reader := jsonrpc.NewLineReader(r, maxSize)
@@ -43,7 +43,7 @@ func TestLineReader(t *testing.T) {
 		{"no newline at the end", "{}\n[]", []string{"{}", "[]"}},
 		{"CRLF", "{}\r\n[]\r\n", []string{"{}", "[]"}},
 		{"blank lines", "\n\r\n \t\r\n{}\n\n", []string{"{}"}},
-		{"CR is no end of a line", "{\r}\n", []string{"{\r}"}},
+		{"CR does not end a line", "{\r}\n", []string{"{\r}"}},
 		{"white space in the line stays", " {} \n", []string{" {} "}},
 		{"bytes that are no white space of JSON", "\u00a0\n\f\n", []string{"\u00a0", "\f"}},
 		{"at the limit", "01234567\n{}\n", []string{"01234567", "{}"}},
@@ -104,7 +104,7 @@ func TestLineReaderOwnBytes(t *testing.T) {
 	}
 }
 
-// Bytes after a failed read are not taken for the start of a line.
+// A LineReader that failed does not return later bytes as a line.
 func TestLineReaderFailedRead(t *testing.T) {
 	for _, limit := range []int{100, 3} {
 		in := iotest.TimeoutReader(iotest.HalfReader(strings.NewReader(strings.Repeat("x", 50_000) + "{}\n[]\n")))
@@ -126,7 +126,7 @@ func TestAppendLine(t *testing.T) {
 	for _, tt := range tests {
 		before := []byte("{\n}\n")
 		if got := string(jsonrpc.AppendLine(before, []byte(tt.in))); got != "{\n}\n"+tt.want {
-			t.Errorf("AppendLine of %q = %q, want %q after what was there", tt.in, got, tt.want)
+			t.Errorf("AppendLine of %q = %q, want %q after the existing bytes", tt.in, got, tt.want)
 		}
 	}
 }
@@ -152,9 +152,8 @@ func TestLineRoundTrip(t *testing.T) {
 	})
 }
 
-// TestLargeLine: nothing of a line that is too large is lost on whoever wants to
-// see it, and nothing of it is kept.
-func TestLargeLine(t *testing.T) {
+// A line that is too large goes to the given writer completely, and the reader keeps nothing of it.
+func TestLineReaderPassesLargeLines(t *testing.T) {
 	large := strings.Repeat("0123456789", 20_000)
 	reader := jsonrpc.NewLineReader(strings.NewReader("{}\n"+large+"\n[]\n"), 100_000)
 	var seen strings.Builder

@@ -1,20 +1,20 @@
-// Package jsonrpc reads JSON-RPC 2.0 messages strictly and without losing a
-// byte of them.
+// Package jsonrpc parses JSON-RPC 2.0 messages strictly and keeps their bytes.
 //
-// A program that judges messages on their way from one party to another must
-// read them exactly as the receiver will. So [Parse] refuses whatever two
-// parsers could read differently (duplicate member names, case variants of the
-// members it looks at, requests with a member called __proto__ or with U+0000 in a
-// name, invalid UTF-8, excessive depth) and keeps the bytes as they came: members are
-// found as a [Value], a range of the received bytes, and changed by a [Patch], which
-// leaves every other byte alone.
+// A program that checks messages between two parties must read them as the receiver will.
+// [Parse] therefore refuses input that parsers read differently: duplicate member names, known
+// names in other case, requests with a member __proto__ or with U+0000 in a name, invalid UTF-8
+// and deep nesting. A [Value] is a range of the received bytes. A [Patch] changes values and
+// keeps all other bytes:
 //
-// The package also frames messages: [EventReader] and [AppendEvent] for
-// Server-Sent Events, [Framer] for relaying such streams, and [LineReader] for
-// newline-delimited JSON. It knows nothing of MCP methods, HTTP or policy.
+//	packet, err := jsonrpc.Parse(body, jsonrpc.Limits{})
+//	m := packet.Messages[0]
+//	var p jsonrpc.Patch
+//	p.Replace(m.ID, []byte(`"7"`))
+//	body = p.Apply(m.Raw)
 //
-// The package is for programs that relay or judge messages. The author of a server needs
-// no more of it than [Error].
+// [EventReader], [Framer] and [AppendEvent] read, relay and write Server-Sent Events;
+// [LineReader] reads newline-delimited JSON. The package does not depend on MCP or HTTP.
+// Authors of servers need only [Error].
 package jsonrpc
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A Kind says which of the three shapes of JSON-RPC a message has.
+// A Kind is the kind of a message.
 type Kind uint8
 
 // The kinds of messages.
@@ -51,27 +51,26 @@ func (k Kind) String() string {
 	}
 }
 
-// A Packet is what one HTTP body or one line holds: a message, or a batch of
-// them.
+// A Packet is the content of one HTTP body or one line: a message or a batch.
 type Packet struct {
 	Batch    bool
-	Messages []Message // exactly one unless Batch, never empty
+	Messages []Message // never empty; exactly one unless Batch
 }
 
-// A Message is one JSON-RPC message. Its values alias the bytes given to
-// [Parse], which must not be changed while the message is in use.
+// A Message is one JSON-RPC message. Its values alias the bytes given to [Parse], which must
+// not change.
 type Message struct {
-	Raw    []byte // the message itself, without surrounding white space
+	Raw    []byte // the message without surrounding white space
 	Kind   Kind
-	ID     Value  // absent on notifications; absent or null on errors about unreadable requests
-	Method string // empty on responses
+	ID     Value  // absent in notifications; absent or null in errors about unreadable requests
+	Method string // empty in responses
 	Params Params
 	Result Value
 	Error  Value
 }
 
-// Params is the params member of a message, with those of its members that
-// decide what the message is about. All are absent when params is no object.
+// Params is the params member of a message with its relevant members, which are absent unless
+// params is an object.
 type Params struct {
 	Value
 
@@ -83,11 +82,10 @@ type Params struct {
 	Arguments Value
 }
 
-// A Value is one JSON value of a message, as it was received, and so known to
-// be valid. The zero Value is an absent one.
+// A Value is a valid JSON value as received. The zero Value is absent.
 type Value struct {
 	Bytes  []byte // aliases the bytes given to Parse
-	Offset int    // where Bytes begins in them
+	Offset int    // position of Bytes in the message, or in the enclosing Value
 }
 
 // Clone returns a copy of v that does not refer to the message.
@@ -111,7 +109,7 @@ func (v Value) IsArray() bool { return len(v.Bytes) > 0 && v.Bytes[0] == '[' }
 // IsString reports whether v is a JSON string.
 func (v Value) IsString() bool { return len(v.Bytes) > 0 && v.Bytes[0] == '"' }
 
-// Text returns the decoded text of a JSON string, and whether v is one.
+// Text returns the decoded string, and whether v is a string.
 func (v Value) Text() (string, bool) {
 	if !v.IsString() {
 		return "", false
@@ -123,15 +121,14 @@ func (v Value) Text() (string, bool) {
 	return string(text), err == nil
 }
 
-// Int returns the value of a JSON number that is written as an integer
-// fitting int64, and whether v is one.
+// Int returns the integer, and whether v is written as an integer that fits int64.
 func (v Value) Int() (int64, bool) {
 	n, err := strconv.ParseInt(string(v.Bytes), 10, 64)
 	return n, err == nil
 }
 
-// Member returns the member of object v with the given name. It is absent when
-// v is no object or has no such member.
+// Member returns the member with the given name. It is absent if there is none or v is not an
+// object.
 func (v Value) Member(name string) Value {
 	for n, member := range v.members() {
 		if string(n) == name {
@@ -141,8 +138,7 @@ func (v Value) Member(name string) Value {
 	return Value{}
 }
 
-// Members ranges over the members of object v, in their order. A value that is
-// no object has none.
+// Members iterates over the members of v in order. It yields nothing unless v is an object.
 func (v Value) Members() iter.Seq2[string, Value] {
 	return func(yield func(string, Value) bool) {
 		for name, member := range v.members() {
@@ -175,8 +171,7 @@ func (v Value) members() iter.Seq2[[]byte, Value] {
 	}
 }
 
-// Elements ranges over the elements of array v, in their order. A value that
-// is no array has none.
+// Elements iterates over the elements of v in order. It yields nothing unless v is an array.
 func (v Value) Elements() iter.Seq[Value] {
 	return func(yield func(Value) bool) {
 		if !v.IsArray() {
@@ -195,19 +190,13 @@ func (v Value) Elements() iter.Seq[Value] {
 	}
 }
 
-// Without returns object v without the members of the given names. The other
-// members keep their bytes; the white space between them does not stay.
+// Without returns object v without the named members. White space between members is removed.
 func (v Value) Without(names ...string) []byte {
-	out := []byte{'{'}
+	var kept []Member
 	for name, member := range v.Members() {
-		if slices.Contains(names, name) {
-			continue
+		if !slices.Contains(names, name) {
+			kept = append(kept, Member{Name: name, JSON: member.Bytes})
 		}
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		out = append(AppendString(out, name), ':')
-		out = append(out, member.Bytes...)
 	}
-	return append(out, '}')
+	return AppendObject(nil, kept...)
 }

@@ -2,60 +2,53 @@ package jsonrpc
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 )
 
-// DefaultDepth is how deep a message may nest when [Limits] does not say.
+// DefaultDepth is the default of [Limits].Depth.
 const DefaultDepth = 128
 
-// DefaultBatch is how many messages a batch may hold when [Limits] does not say.
+// DefaultBatch is the default of [Limits].Batch.
 const DefaultBatch = 50
 
-// Limits bounds what [Parse] accepts. Zero fields mean the defaults.
+// Limits limits the input of [Parse]. Zero fields mean the defaults.
 type Limits struct {
-	Depth int // nesting of objects and arrays; the outermost is depth 1
+	Depth int // nesting of objects and arrays; the outermost has depth 1
 	Batch int // messages in a batch
 }
 
-// Parse reads the message or batch in data. It keeps data, does not copy it,
-// and refuses it with a [*ParseError] unless every byte of it is accounted for.
-// Parse reports invalid or ambiguous JSON as such, even if a message in it is
-// also malformed.
+// Parse parses the message or batch in data, and refers to data without copying it. The error
+// is a [*ParseError]. Invalid or ambiguous JSON is reported before malformed messages.
 func Parse(data []byte, limits Limits) (Packet, error) {
-	s := newScanner(data, 0, orDefault(limits.Depth, DefaultDepth))
+	s := newScanner(data, 0, cmp.Or(limits.Depth, DefaultDepth))
 	defer s.release()
-	p, end := s.packet(orDefault(limits.Batch, DefaultBatch))
+	p, end := s.packet(cmp.Or(limits.Batch, DefaultBatch))
 	if end >= 0 && s.space(end) < len(data) {
 		s.fail("bytes after the end of the JSON value")
 	}
 	switch {
 	case s.syntax != nil:
 		return Packet{}, s.syntax
-	case s.shape != nil:
-		return Packet{}, s.shape
+	case s.invalidMessage != nil:
+		return Packet{}, s.invalidMessage
 	default:
 		return p, nil
 	}
 }
 
-// A ParseError reports a message that [Parse] refuses, and why. Its text tells
-// of structure and never repeats what the message holds.
+// A ParseError is the reason why [Parse] refuses a message. Its text never contains parts of
+// the message.
 type ParseError struct {
 	Code   int // CodeParse or CodeInvalidRequest
 	Reason string
-	ID     Value // the id of the message, if it could be read
+	ID     Value // the ID of the message, if it is certain
 }
 
 func (e *ParseError) Error() string { return e.Reason }
-
-func orDefault(n, def int) int {
-	if n == 0 {
-		return def
-	}
-	return n
-}
 
 func (s *scanner) packet(maxBatch int) (Packet, int) {
 	start := s.space(0)
@@ -90,32 +83,33 @@ func (s *scanner) batch(i, limit int) ([]Message, int) {
 	return batch, i
 }
 
-// An envelope is a message while its members are collected.
+// An envelope collects the members of a message.
 type envelope struct {
-	*Message
+	message *Message
 
 	version, method Value
-	variant         bool // whether a name differs from a known one only by case
-	inherits        bool // whether a member is called __proto__
-	cut             bool // whether a name has U+0000 in it
+	variant         bool // a name equals a known one except for case
+	hasPrototype    bool // a member is called __proto__
+	hasNULName      bool // a name contains U+0000
 }
 
-// unknown takes note of the name of a member that is not known.
+// unknown records an unknown member name.
 func (e *envelope) unknown(name []byte) {
 	e.variant = e.variant || variantOf(name, topNames)
-	e.inherits = e.inherits || string(name) == prototype
-	e.cut = e.cut || hasNUL(name)
+	e.hasPrototype = e.hasPrototype || string(name) == prototype
+	e.hasNULName = e.hasNULName || hasNUL(name)
 }
 
-// message reads one message into m, which must be zero.
+// message parses a message into m, which must be zero.
 func (s *scanner) message(i int, m *Message) int {
 	start := s.space(i)
 	if s.at(start) != '{' {
 		s.invalid(Value{}, "a message must be an object")
 		return s.skip(start)
 	}
-	e := envelope{Message: m}
-	s.inherits, s.cut = false, false
+	e := envelope{message: m}
+	s.hasPrototype, s.hasNULName = false, false
+	s.base = -start
 	around := len(s.open)
 	i, more := s.enter(start)
 	for more {
@@ -136,9 +130,9 @@ func (s *scanner) message(i int, m *Message) int {
 		i = s.fail(onlyByCase)
 	}
 	if i < 0 {
-		// Where the names of the message itself are in doubt, so is its id; and
-		// an id is complete only when a comma follows it.
-		after := s.space(m.ID.Offset + len(m.ID.Bytes))
+		// If the member names are in doubt, so is the ID. An ID is complete only if a comma
+		// follows it.
+		after := s.space(start + m.ID.Offset + len(m.ID.Bytes))
 		if len(s.open) > around && s.at(after) == ',' {
 			s.syntax.ID = answerable(m.ID)
 		}
@@ -154,13 +148,13 @@ func (e *envelope) known(name []byte) *Value {
 	case "jsonrpc":
 		return &e.version
 	case "id":
-		return &e.ID
+		return &e.message.ID
 	case "method":
 		return &e.method
 	case "result":
-		return &e.Result
+		return &e.message.Result
 	case "error":
-		return &e.Error
+		return &e.message.Error
 	default:
 		return nil
 	}
@@ -185,7 +179,7 @@ func (s *scanner) params(i int, p *Params) int {
 	return i
 }
 
-// param reads the member of params whose name was read last.
+// param parses the member of params whose name was just read.
 func (s *scanner) param(i int, p *Params) int {
 	name := s.lastName()
 	known := p.known(name)
@@ -226,30 +220,32 @@ var (
 
 const onlyByCase = "a member name differs from a known one only by case"
 
-// variantOf reports whether name differs from one of known only by case.
-// Decoders that ignore case would take it for that one.
+// variantOf reports whether name equals a known name except for case. Decoders that ignore case
+// confuse them.
 func variantOf(name []byte, known []string) bool {
 	return slices.ContainsFunc(known, func(k string) bool {
+		//mutate:false TestParseRefuses.* case variants of known names are read
 		return bytes.EqualFold(name, []byte(k))
 	})
 }
 
-// assemble checks the shape of a message and fills in what follows from it.
+// assemble checks the members of a message and sets its kind.
 func (s *scanner) assemble(e envelope) {
 	if !isVersion2(e.version) {
-		s.invalid(e.ID, `jsonrpc must be "2.0"`)
+		s.invalid(e.message.ID, `jsonrpc must be "2.0"`)
 		return
 	}
-	if e.inherits || s.inherits && e.method.Present() {
-		s.invalid(e.ID, "a member is called "+prototype+", which some servers read as members of the object around it")
+	//mutate:false TestParseRefuses.* requests with a member called __proto__ are read
+	if e.hasPrototype || s.hasPrototype && e.method.Present() {
+		s.invalid(e.message.ID, "a member is called "+prototype+", which some servers read as members of the object around it")
 	}
-	if e.cut || s.cut && e.method.Present() {
-		s.invalid(e.ID, "the name of a member has U+0000 in it, where some servers end it")
+	if e.hasNULName || s.hasNULName && e.method.Present() {
+		s.invalid(e.message.ID, "the name of a member has U+0000 in it, where some servers end it")
 	}
 	if e.method.Present() {
 		s.assembleCall(e)
 	} else {
-		s.assembleResponse(e.Message)
+		s.assembleResponse(e.message)
 	}
 }
 
@@ -257,7 +253,7 @@ func isVersion2(v Value) bool {
 	if string(v.Bytes) == `"2.0"` {
 		return true
 	}
-	text, _ := v.Text() // with escapes it is the same version
+	text, _ := v.Text() // the version may be written with escapes
 	return text == "2.0"
 }
 
@@ -265,17 +261,17 @@ func (s *scanner) assembleCall(e envelope) {
 	method, ok := e.method.Text()
 	switch {
 	case !ok:
-		s.invalid(e.ID, "method must be a string")
-	case e.Result.Present() || e.Error.Present():
-		s.invalid(e.ID, "a message with a method has no result and no error")
-	case e.Params.Present() && !e.Params.IsObject() && !e.Params.IsArray() && !e.Params.IsNull():
-		s.invalid(e.ID, "params must be an object or an array")
-	case e.ID.Present() && !validID(e.ID):
-		s.invalid(e.ID, "id must be a string or a number")
+		s.invalid(e.message.ID, "method must be a string")
+	case e.message.Result.Present() || e.message.Error.Present():
+		s.invalid(e.message.ID, "a message with a method has no result and no error")
+	case e.message.Params.Present() && !e.message.Params.IsObject() && !e.message.Params.IsArray() && !e.message.Params.IsNull():
+		s.invalid(e.message.ID, "params must be an object or an array")
+	case e.message.ID.Present() && !validID(e.message.ID):
+		s.invalid(e.message.ID, "id must be a string or a number")
 	}
-	e.Method, e.Kind = method, Notification
-	if e.ID.Present() {
-		e.Kind = Request
+	e.message.Method, e.message.Kind = method, Notification
+	if e.message.ID.Present() {
+		e.message.Kind = Request
 	}
 }
 
@@ -293,13 +289,12 @@ func (s *scanner) assembleResponse(m *Message) {
 	m.Kind = Response
 }
 
-// validID reports whether v may identify a request: MCP allows strings and
-// numbers, and not null.
+// validID reports whether v may be a request ID. MCP allows strings and numbers, but not null.
 func validID(v Value) bool {
 	return v.IsString() || len(v.Bytes) > 0 && (v.Bytes[0] == '-' || v.Bytes[0] >= '0' && v.Bytes[0] <= '9')
 }
 
-// answerable returns id if a refusal can be addressed to it.
+// answerable returns id if a response can carry it.
 func answerable(id Value) Value {
 	if validID(id) {
 		return id
@@ -307,20 +302,19 @@ func answerable(id Value) Value {
 	return Value{}
 }
 
-// invalid refuses a message that is no JSON-RPC.
+// invalid refuses a message that is not valid JSON-RPC.
 func (s *scanner) invalid(id Value, reason string) {
-	if s.shape == nil {
-		s.shape = &ParseError{Code: CodeInvalidRequest, Reason: reason, ID: answerable(id)}
+	if s.invalidMessage == nil {
+		s.invalidMessage = &ParseError{Code: CodeInvalidRequest, Reason: reason, ID: answerable(id)}
 	}
 }
 
-// ErrBatch reports a batch in a place where one message must stand.
+// ErrBatch is the error of [ParseMessage] for a batch.
 var ErrBatch = errors.New("a batch is no single message")
 
-// ParseMessage is [Parse] for text that must be one message. The offsets of its
-// values count from the start of its Raw.
+// ParseMessage is [Parse] for exactly one message.
 func ParseMessage(data []byte, limits Limits) (*Message, error) {
-	packet, err := Parse(bytes.TrimSpace(data), limits)
+	packet, err := Parse(data, limits)
 	if err != nil {
 		return nil, err
 	}
@@ -330,15 +324,43 @@ func ParseMessage(data []byte, limits Limits) (*Message, error) {
 	return &packet.Messages[0], nil
 }
 
-// SameID reports whether two ids are the same. A peer may write an id in another
-// way than it was sent, such as with escapes.
-func SameID(a, b []byte) bool {
-	if bytes.Equal(a, b) {
-		return true
+// SameID reports whether two IDs are equal. Peers may spell an ID differently, such as with
+// escapes or as 100 for 1e2.
+func SameID(a, b []byte) bool { return bytes.Equal(a, b) || IDKey(a) == IDKey(b) }
+
+// IDKey returns a key that is equal for two IDs if and only if they are equal; see [SameID]. It
+// compares numbers exactly.
+func IDKey(id []byte) string {
+	if text, ok := (Value{Bytes: id}).Text(); ok {
+		return `"` + text
 	}
-	one, text := Value{Bytes: a}.Text()
-	other, too := Value{Bytes: b}.Text()
-	return text && too && one == other
+	if len(id) == 0 || id[0] != '-' && (id[0] < '0' || id[0] > '9') {
+		return string(id) // such as null
+	}
+	mantissa, exponent, _ := strings.Cut(strings.ToLower(string(id)), "e")
+	var power int64
+	if exponent != "" {
+		var err error
+		if power, err = strconv.ParseInt(exponent, 10, 32); err != nil {
+			return string(id)
+		}
+	}
+	mantissa, isNegative := strings.CutPrefix(mantissa, "-")
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	digits := strings.TrimLeft(whole+fraction, "0")
+	key := strings.TrimRight(digits, "0")
+	if key == "" {
+		return "0" // also for -0
+	}
+	//mutate:drop TestIDsAreEqualInAnySpelling ids that are different numbers count as equal
+	power += int64(len(digits) - len(key) - len(fraction))
+	if isNegative {
+		key = "-" + key
+	}
+	if power == 0 {
+		return key
+	}
+	return key + "e" + strconv.FormatInt(power, 10)
 }
 
 // Array returns a JSON array of the given elements.

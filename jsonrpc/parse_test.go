@@ -12,7 +12,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// A view is what a test compares of a message, as strings.
+// A view has the parts of a message that tests compare, as strings.
 type view struct {
 	Kind                                     jsonrpc.Kind
 	Method, ID, Params, Result, Error        string
@@ -165,7 +165,7 @@ func TestParseAccepts(t *testing.T) {
 	}
 }
 
-// EC-MCP-013, EC-MCP-014, F-001.4: an id comes out as the bytes that came in.
+// EC-MCP-013, EC-MCP-014, F-001.4: the bytes of an id do not change.
 func TestParseKeepsID(t *testing.T) {
 	ids := []string{
 		`1`, `1.0`, `"1"`, `9007199254740993`, `""`, `-0`, `0`, `-1`, `1e3`, `1E+3`, `1.5`,
@@ -226,7 +226,7 @@ func TestParseBatch(t *testing.T) {
 		t.Errorf("kinds (-want +got):\n%s", diff)
 	}
 	name := p.Messages[0].Params.Name
-	if got := in[name.Offset : name.Offset+len(name.Bytes)]; got != `"n"` {
+	if got := call[name.Offset : name.Offset+len(name.Bytes)]; got != `"n"` {
 		t.Errorf("at the offset of the name is %q", got)
 	}
 	if one := mustParse(t, "["+call+"]"); !one.Batch || len(one.Messages) != 1 {
@@ -234,8 +234,7 @@ func TestParseBatch(t *testing.T) {
 	}
 }
 
-// Every text of up to four of these pieces is accepted exactly if a general
-// decoder accepts it.
+// Parse accepts a text of up to four of these pieces if and only if a general decoder accepts it.
 func TestParseEveryShortValue(t *testing.T) {
 	pieces := []string{
 		`{`, `}`, `[`, `]`, `"`, `,`, `:`, `\`, ` `, `-`, `.`, `e`, `0`, `7`,
@@ -268,7 +267,7 @@ func TestParseEveryShortValue(t *testing.T) {
 	}
 }
 
-// Scanners are used again, also after a refusal, by any goroutine.
+// Goroutines share scanners through a pool, also after a refusal.
 func TestParseConcurrently(t *testing.T) {
 	inputs := []string{
 		normalCall,
@@ -324,6 +323,48 @@ func TestKindString(t *testing.T) {
 	} {
 		if got := kind.String(); got != want {
 			t.Errorf("Kind(%d) is %q, want %q", kind, got, want)
+		}
+	}
+}
+
+// Two ids are equal if and only if they have the same value, in whatever spelling.
+func TestIDsAreEqualInAnySpelling(t *testing.T) {
+	all := make(map[string]bool)
+	for _, same := range [][]string{
+		{`1e2`, `100`, `1E+2`, `100.0`, `0.1e3`, `1000e-1`},
+		{`-0`, `0`, `0.00`, `-0e7`, `0e-3`},
+		{`1.5`, `15e-1`, `1.50`},
+		{`-12`, `-1.2e1`},
+		{`9007199254740993`},
+		{`9007199254740992`},
+		{`"a"`, `"\u0061"`},
+		{`"100"`},
+		{`"1e2"`},
+		{`1e400`, `10e399`},
+		{`1e99999999999999999999`},
+		{`1e99999999999999999998`},
+		{`null`},
+		{`12`},
+		{`120`},
+		{`1.2`},
+		{``},
+		{`"e"`},
+		{`""`},
+	} {
+		for _, a := range same {
+			for _, b := range same {
+				if !jsonrpc.SameID([]byte(a), []byte(b)) {
+					t.Errorf("%s and %s are different", a, b)
+				}
+			}
+		}
+		all[same[0]] = true
+	}
+	for a := range all {
+		for b := range all {
+			if (a == b) != jsonrpc.SameID([]byte(a), []byte(b)) {
+				t.Errorf("%s and %s are equal", a, b)
+			}
 		}
 	}
 }

@@ -6,31 +6,28 @@ import (
 	"slices"
 )
 
-// A Patch is a set of changes to the bytes that were given to [Parse]. Every
-// byte that no change names stays as it is. Of two changes of the same value or
-// member the later one counts; other changes must not overlap.
+// A Patch is a set of changes to the Raw bytes of one [Message]. All other bytes stay. A later
+// change of the same value or member replaces an earlier one; other changes must not overlap.
 type Patch struct {
-	edits []edit // in the order of their places
+	edits []edit // sorted by position
 }
 
-// An edit replaces the bytes from start to end or, if there are none between
-// them, inserts a member there.
+// An edit replaces the bytes from start to end. If start equals end, it inserts a member.
 type edit struct {
 	start, end int
 	name       string // of the member
-	first      bool   // the member is inserted into an empty object
+	first      bool   // the object is empty
 	json       []byte
 }
 
 func (e edit) inserts() bool { return e.start == e.end }
 
-// Replace puts JSON in the place of v.
+// Replace replaces v by json.
 func (p *Patch) Replace(v Value, json []byte) {
 	p.add(edit{start: v.Offset, end: v.Offset + len(v.Bytes), json: json})
 }
 
-// Set gives v, which must be an object, the member name with the value json: in
-// place of the member of that name, or else as the last one.
+// Set sets a member of object v. It replaces the member of that name, or appends a member.
 func (p *Patch) Set(v Value, name string, json []byte) {
 	if old := v.Member(name); old.Present() {
 		p.Replace(old, json)
@@ -39,7 +36,7 @@ func (p *Patch) Set(v Value, name string, json []byte) {
 	p.Insert(v, name, json)
 }
 
-// Insert is [Patch.Set] for an object that is known to have no such member.
+// Insert is [Patch.Set] for an object that has no such member.
 func (p *Patch) Insert(v Value, name string, json []byte) {
 	if !v.IsObject() {
 		panic("jsonrpc: a member cannot be set in a value that is no object")
@@ -62,10 +59,10 @@ func (p *Patch) add(e edit) {
 	p.edits = slices.Insert(p.edits, i, e)
 }
 
-// Empty reports whether p changes nothing.
+// Empty reports whether p has no changes.
 func (p *Patch) Empty() bool { return len(p.edits) == 0 }
 
-// Apply returns data with the changes made. Data itself is not changed.
+// Apply returns a changed copy of data.
 func (p *Patch) Apply(data []byte) []byte {
 	size := len(data)
 	for _, e := range p.edits {

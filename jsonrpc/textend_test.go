@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// slowTextEnd is textEnd, byte by byte.
+// slowTextEnd is textEnd, implemented byte by byte.
 func slowTextEnd(p []byte, n int) (end int, closed, escapes bool) {
 	escaped := false
 	for i := n; i < len(p); i++ {

@@ -104,8 +104,7 @@ func TestValueInt(t *testing.T) {
 	}
 }
 
-// outline lists v and every value in it with its path, and checks that each
-// stands in message where its offset says.
+// outline lists v and every value in it with its path, and checks the offset of each in message.
 func outline(t *testing.T, message, path string, v jsonrpc.Value) []string {
 	t.Helper()
 	if got := message[v.Offset:][:len(v.Bytes)]; got != string(v.Bytes) {
@@ -206,8 +205,8 @@ func TestValueWithout(t *testing.T) {
 	}
 }
 
-// A Value that somebody made of bytes that are no JSON ends early, no more.
-func TestValueOfNoJSON(t *testing.T) {
+// A Value with invalid JSON has fewer members and elements, and causes no panic.
+func TestValueOfInvalidJSON(t *testing.T) {
 	for _, text := range []string{`{`, `{"a"`, `{"a":`, `{"a":1`, `{"a":1 "b":2}`, `{1:2}`, `[`, `[1`, `[1 2]`, `[1,`, `{"a":[}`} {
 		v, n := jsonrpc.Value{Bytes: []byte(text)}, 0
 		for range v.Members() {

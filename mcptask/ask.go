@@ -6,11 +6,13 @@ import (
 	"errors"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// input takes answers to what t asks.
-func (s *Server) input(ctx context.Context, t task.Task, answers Object) error {
+// input stores answers to the questions of t.
+func (s *Server) input(ctx context.Context, t task.Task, answers schema.Object) error {
 	if s.Input != nil {
 		return s.Input(ctx, t, answers)
 	}
@@ -18,16 +20,16 @@ func (s *Server) input(ctx context.Context, t task.Task, answers Object) error {
 	for _, m := range answers {
 		responses[m.Name] = m.Value
 	}
-	_, err := task.Advance(ctx, s.Store, task.OwnedBy(t.Owner).Ref(t.ID), task.Answer{Responses: responses}, s.Now())
+	_, err := lifecycle.Advance(ctx, s.Store, task.OwnedBy(t.Owner).Ref(t.ID), lifecycle.Answer{Responses: responses}, s.Now())
 	if errors.Is(err, task.ErrInvalidTransition) {
-		return nil // somebody else has answered
+		return nil // the questions were answered meanwhile
 	}
 	return err
 }
 
-// asks reports whether t asks something that nobody puts to its client yet.
+// asks reports whether t has a question that is not being put to its client.
 func (s *Server) asks(t task.Task) bool {
-	if !t.Asks() || s.Input != nil {
+	if !t.AwaitsInput() || s.Input != nil {
 		return false
 	}
 	s.process.mu.Lock()
@@ -40,7 +42,7 @@ func (s *Server) asks(t task.Task) bool {
 	return false
 }
 
-// putQuestions puts what t asks to a client, one question after the other.
+// putQuestions puts the questions of t to a client, one after the other.
 func (s *Server) putQuestions(ctx context.Context, t task.Task) error {
 	for key, request := range (jsonrpc.Value{Bytes: inputRequests(t)}).Members() {
 		q := question{t.ID, key}
@@ -64,12 +66,12 @@ func (s *Server) putQuestion(ctx context.Context, t task.Task, key string, reque
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			s.log(ctx, "asking the client", t.ID, err)
+			s.log(ctx, "ask the client", t.ID, err)
 		default:
 			answer = given
 		}
 	}
-	return s.input(ctx, t, Object{{key, answer}})
+	return s.input(ctx, t, schema.Object{{Name: key, Value: answer}})
 }
 
 func (s *Server) beginAsking(q question) bool {

@@ -6,83 +6,83 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 )
 
-// TYPE-05: what the constructors write is what the protocol says, and can be
-// read back.
-func TestServerCapability(t *testing.T) {
+// TYPE-05: the constructors write the form of the protocol, and DetectServer reads it.
+func TestServerCapabilityRoundTrips(t *testing.T) {
 	s := loadSchemas(t)
 	for _, tt := range []struct {
 		name       string
-		capability mcptask.ServerCapability
+		capability schema.ServerCapability
 		text       string
-		support    mcptask.ServerSupport
+		support    schema.ServerSupport
 	}{
 		{
-			"full", mcptask.FullServer(), `{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}`,
-			mcptask.ServerSupport{Call: true, List: true, Cancel: true},
+			"full", schema.FullServer(), `{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}`,
+			schema.ServerSupport{Call: true, List: true, Cancel: true},
 		},
-		{"tools only", mcptask.ToolsOnly(), `{"requests":{"tools":{"call":{}}}}`, mcptask.ServerSupport{Call: true}},
+		{"tools only", schema.ToolsOnly(), `{"requests":{"tools":{"call":{}}}}`, schema.ServerSupport{Call: true}},
 		{
-			"callers cannot be told apart", mcptask.ServerSupport{Call: true, Cancel: true}.Capability(),
+			"clients are not identified", schema.ServerSupport{Call: true, Cancel: true}.Capability(),
 			`{"cancel":{},"requests":{"tools":{"call":{}}}}`,
-			mcptask.ServerSupport{Call: true, Cancel: true},
+			schema.ServerSupport{Call: true, Cancel: true},
 		},
-		{"nothing", mcptask.ServerCapability{}, `{}`, mcptask.ServerSupport{}},
+		{"nothing", schema.ServerCapability{}, `{}`, schema.ServerSupport{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			text := mustMarshal(t, tt.capability)
 			if diff := cmp.Diff(tt.text, string(text)); diff != "" {
 				t.Errorf("capability (-want +got):\n%s", diff)
 			}
-			whole := mustMarshal(t, mcptask.Object{{Name: "tasks", Value: text}})
+			whole := mustMarshal(t, schema.Object{{Name: "tasks", Value: text}})
 			s.mustMatch(t, schemaLegacy, "ServerCapabilities", whole)
-			if diff := cmp.Diff(tt.support, mcptask.DetectServer(whole)); diff != "" {
+			if diff := cmp.Diff(tt.support, schema.DetectServer(whole)); diff != "" {
 				t.Errorf("detected (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// TYPE-05, the client's side.
-func TestClientCapability(t *testing.T) {
+// TYPE-05 for clients.
+func TestClientCapabilityRoundTrips(t *testing.T) {
 	s := loadSchemas(t)
 	for _, tt := range []struct {
-		support mcptask.ClientSupport
+		support schema.ClientSupport
 		text    string
 	}{
 		{
-			mcptask.ClientSupport{Sample: true, Elicit: true, List: true, Cancel: true},
+			schema.ClientSupport{Sample: true, Elicit: true, List: true, Cancel: true},
 			`{"list":{},"cancel":{},"requests":{"sampling":{"createMessage":{}},"elicitation":{"create":{}}}}`,
 		},
-		{mcptask.ClientSupport{Elicit: true}, `{"requests":{"elicitation":{"create":{}}}}`},
-		{mcptask.ClientSupport{Sample: true}, `{"requests":{"sampling":{"createMessage":{}}}}`},
-		{mcptask.ClientSupport{}, `{}`},
+		{schema.ClientSupport{Elicit: true}, `{"requests":{"elicitation":{"create":{}}}}`},
+		{schema.ClientSupport{Sample: true}, `{"requests":{"sampling":{"createMessage":{}}}}`},
+		{schema.ClientSupport{}, `{}`},
 	} {
 		t.Run(tt.text, func(t *testing.T) {
 			text := mustMarshal(t, tt.support.Capability())
 			if diff := cmp.Diff(tt.text, string(text)); diff != "" {
 				t.Errorf("capability (-want +got):\n%s", diff)
 			}
-			whole := mustMarshal(t, mcptask.Object{{Name: "tasks", Value: text}})
+			whole := mustMarshal(t, schema.Object{{Name: "tasks", Value: text}})
 			s.mustMatch(t, schemaLegacy, "ClientCapabilities", whole)
-			if diff := cmp.Diff(tt.support, mcptask.DetectClient(whole)); diff != "" {
+			if diff := cmp.Diff(tt.support, schema.DetectClient(whole)); diff != "" {
 				t.Errorf("detected (-want +got):\n%s", diff)
 			}
 		})
 	}
-	if diff := cmp.Diff(mcptask.ClientSupport{Sample: true, Elicit: true, List: true, Cancel: true}.Capability(),
-		mcptask.FullClient()); diff != "" {
+	if diff := cmp.Diff(schema.ClientSupport{Sample: true, Elicit: true, List: true, Cancel: true}.Capability(),
+		schema.FullClient()); diff != "" {
 		t.Errorf("full client (-want +got):\n%s", diff)
 	}
 }
 
-func TestDetectServer(t *testing.T) {
-	all := mcptask.ServerSupport{Call: true, List: true, Cancel: true}
-	call := mcptask.ServerSupport{Call: true}
-	none := mcptask.ServerSupport{}
-	tests := map[string]mcptask.ServerSupport{
+func TestDetectServerAcceptsKnownForms(t *testing.T) {
+	all := schema.ServerSupport{Call: true, List: true, Cancel: true}
+	call := schema.ServerSupport{Call: true}
+	none := schema.ServerSupport{}
+	tests := map[string]schema.ServerSupport{
 		`{"tasks":true}`: all,
 		`{"tasks":{"list":true,"cancel":true,"requests":true}}`:         all,
 		`{"tasks":{"requests":{"tools":true}}}`:                         call,
@@ -111,14 +111,14 @@ func TestDetectServer(t *testing.T) {
 		`{}`:                                                        none, `null`: none, `true`: none, `[]`: none, ``: none, `{"tasks":`: none,
 	}
 	for text, want := range tests {
-		if diff := cmp.Diff(want, mcptask.DetectServer([]byte(text))); diff != "" {
+		if diff := cmp.Diff(want, schema.DetectServer([]byte(text))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", text, diff)
 		}
 	}
 }
 
-func TestDetectClient(t *testing.T) {
-	for text, want := range map[string]mcptask.ClientSupport{
+func TestDetectClientAcceptsKnownForms(t *testing.T) {
+	for text, want := range map[string]schema.ClientSupport{
 		`{"tasks":true}`: {Sample: true, Elicit: true, List: true, Cancel: true},
 		`{"tasks":{"requests":{"elicitation":{}}}}`:                            {Elicit: true},
 		`{"tasks":{"requests":{"sampling/createMessage":true}}}`:               {Sample: true},
@@ -127,27 +127,27 @@ func TestDetectClient(t *testing.T) {
 		`{"extensions":{"io.modelcontextprotocol/tasks":{}},"elicitation":{}}`: {Extension: true},
 		`{"tasks":{"requests":{"elicitation":{"create":{}}}},"extensions":{}}`: {Elicit: true},
 	} {
-		if diff := cmp.Diff(want, mcptask.DetectClient([]byte(text))); diff != "" {
+		if diff := cmp.Diff(want, schema.DetectClient([]byte(text))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", text, diff)
 		}
 	}
 }
 
-// The extension is declared as exactly {}, on every request anew.
-func TestExtension(t *testing.T) {
+// The extension is declared as exactly {}, on each request.
+func TestExtensionIsDeclaredPerRequest(t *testing.T) {
 	s := loadSchemas(t)
-	extensions := mcptask.Extensions()
-	settings, _ := extensions.Get(mcptask.Extension)
+	extensions := schema.Extensions()
+	settings, _ := extensions.Get(mcpname.ExtensionTasks)
 	s.mustMatch(t, schemaTasks, "TasksExtensionCapability", settings)
-	whole := mustMarshal(t, mcptask.Object{{Name: "extensions", Value: mustMarshal(t, extensions)}})
+	whole := mustMarshal(t, schema.Object{{Name: "extensions", Value: mustMarshal(t, extensions)}})
 	s.mustMatch(t, schemaModern, "ServerCapabilities", whole)
 	s.mustMatch(t, schemaModern, "ClientCapabilities", whole)
 	if diff := cmp.Diff(`{"extensions":{"io.modelcontextprotocol/tasks":{}}}`, string(whole)); diff != "" {
 		t.Errorf("extension (-want +got):\n%s", diff)
 	}
-	declaring := mcptask.Object{{Name: mcptask.MetaClientCapabilities, Value: whole}}
-	legacyOnly := mcptask.Object{{Name: mcptask.MetaClientCapabilities, Value: json.RawMessage(`{"tasks":true}`)}}
-	if !mcptask.RequestDeclaresTasks(declaring) || mcptask.RequestDeclaresTasks(legacyOnly) || mcptask.RequestDeclaresTasks(nil) {
-		t.Error("the extension was not seen, or where it is not")
+	declaring := schema.Object{{Name: mcpname.MetaClientCapabilities, Value: whole}}
+	legacyOnly := schema.Object{{Name: mcpname.MetaClientCapabilities, Value: json.RawMessage(`{"tasks":true}`)}}
+	if !schema.RequestDeclaresTasks(declaring) || schema.RequestDeclaresTasks(legacyOnly) || schema.RequestDeclaresTasks(nil) {
+		t.Error("the extension was not detected, or was detected without a declaration")
 	}
 }

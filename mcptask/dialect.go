@@ -10,7 +10,10 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
 // An Era is a generation of MCP tasks.
@@ -22,23 +25,22 @@ const (
 	V2026            // the tasks extension of MCP 2026-07-28
 )
 
-// A Dialect says how tasks are shown to a client. The zero Dialect is that of
-// clients of 2025-11-25.
+// A Dialect determines how tasks are shown to a client. The zero Dialect is for clients
+// of 2025-11-25.
 type Dialect struct {
 	Era Era
 
 	// PendingStatus is the status of a task that waits for its approvers. In
 	// MCP, input_required asks the client itself to act, so anything but
-	// InputRequired means Working. It never shows in the answer that creates a
-	// task.
-	PendingStatus Status
+	// InputRequired means Working. It does not apply to the answer that creates
+	// a task.
+	PendingStatus schema.Status
 
-	// Proxy says that a server behind this program does the work. Its words are
-	// quoted, because the program does not answer for them. A server that does the
-	// work itself speaks in its own words.
+	// Proxy reports whether another server runs the tools. Messages of that server are then
+	// quoted as foreign text.
 	Proxy bool
 
-	// Drafts adds to _meta what SEP-2643 and SEP-2848 propose, for clients of
+	// Drafts adds the members of SEP-2643 and SEP-2848 to _meta, for clients of
 	// 2026-07-28.
 	Drafts bool
 
@@ -47,69 +49,71 @@ type Dialect struct {
 	// errors to their models.
 	Errors bool
 
-	// Correlation is the name of the request in logs, if it has one. Results and
-	// errors of the gate's own carry it.
+	// Correlation is the id of the request in logs, or empty. Results and errors that a
+	// gateway makes have it.
 	Correlation string
 
-	// Page returns where people decide about a task. It may be nil.
-	Page func(task.ID) string
+	// ApprovalURL returns the page on which people decide about a task. It may be nil.
+	ApprovalURL func(task.ID) string
 
 	// MinPoll is the shortest interval at which clients are asked to poll a new task.
 	MinPoll time.Duration
 
-	// Now is the time at which tasks are shown. If it is zero, nothing is said of
-	// the time that is left.
+	// Now is the time for which messages are written. If it is zero, messages omit the
+	// remaining time.
 	Now time.Time
 }
 
-// MetaError is the name in _meta of the code that tells a program why a call was
-// not allowed to run.
+// MetaError is the name in _meta of the error code of a call that was not allowed to run.
 const MetaError = "thoughtgate/error"
 
-// Names of variables that have a meaning; see [task.Variables].
+// MetaTool is the name in the _meta of a listed task of the name of the tool that was
+// called.
+const MetaTool = "thoughtgate/tool"
+
+// Names of variables with a defined meaning; see [task.Variables].
 const (
-	VariableApproval = "server.approval" // how far the approval has come
+	VariableApproval = "server.approval" // the state of the approval
 	VariableReason   = "client.reason"   // why the client makes the call, in its own words
 )
 
 // Status returns the status of t.
-func (d Dialect) Status(t task.Task) Status {
+func (d Dialect) Status(t task.Task) schema.Status {
 	switch t.State {
 	case task.Completed:
 		if d.Era == V2025 && t.Result != nil && t.Result.Kind == task.ResultToolError {
-			return Failed
+			return schema.Failed
 		}
-		return Completed
+		return schema.Completed
 	case task.Cancelled:
-		return Cancelled
+		return schema.Cancelled
 	case task.Failed, task.Rejected, task.Expired:
 		if d.Era == V2026 && refused(t) {
-			return Completed
+			return schema.Completed
 		}
-		return Failed
+		return schema.Failed
 	default:
 		return d.pendingStatus(t)
 	}
 }
 
-func (d Dialect) pendingStatus(t task.Task) Status {
-	literal := d.PendingStatus == InputRequired && t.State == task.InputRequired
+func (d Dialect) pendingStatus(t task.Task) schema.Status {
+	literal := d.PendingStatus == schema.InputRequired && t.State == task.InputRequired
 	switch {
-	case literal || t.Asks():
-		return InputRequired
+	case literal || t.AwaitsInput():
+		return schema.InputRequired
 	case d.Era == V2026 || t.State != task.Executing || t.Execution == nil:
-		return Working
-	case t.Execution.Upstream == task.UpstreamReady:
-		return Completed // and the result is fetched when the client asks for it
-	case t.Execution.Upstream == task.UpstreamFailed:
-		return Failed
+		return schema.Working
+	case t.Execution.Upstream == gatetask.UpstreamReady:
+		return schema.Completed // and the result is fetched when the client asks for it
+	case t.Execution.Upstream == gatetask.UpstreamFailed:
+		return schema.Failed
 	default:
-		return Working
+		return schema.Working
 	}
 }
 
-// inputRequests returns what the upstream of a running task asks of the client,
-// or nil if it asks for nothing.
+// inputRequests returns the questions of a running task to the client, or nil.
 func inputRequests(t task.Task) json.RawMessage {
 	if t.State != task.Executing || t.Execution == nil || isEmpty(jsonrpc.Value{Bytes: t.Execution.InputRequests}) {
 		return nil
@@ -118,22 +122,22 @@ func inputRequests(t task.Task) json.RawMessage {
 }
 
 // CreateResult returns the answer to a request that became t. Its status is
-// always [Working], which is what the protocol wants of a new task.
+// always [schema.Working], as the protocol requires for a new task.
 func (d Dialect) CreateResult(t task.Task) (json.RawMessage, error) {
 	meta := metaOf(t)
 	if d.Era == V2026 {
-		return encode(CreateResult2026{ResultType: TaskResult, Task2026: d.modernTask(t, Working), Meta: meta})
+		return encode(schema.CreateResult2026{ResultType: schema.TaskResult, Task2026: d.modernTask(t, schema.Working), Meta: meta})
 	}
-	meta = WithImmediateResponse(meta, immediateText(t))
-	return encode(CreateResult2025{Task: d.legacyTask(t, Working), Meta: meta})
+	meta = schema.WithImmediateResponse(meta, immediateText(t))
+	return encode(schema.CreateResult2025{Task: d.legacyTask(t, schema.Working), Meta: meta})
 }
 
-// GetResult returns the answer to tasks/get. That to a client of 2025-11-25 has no
-// place for an upstream's answer, which it asks for with tasks/result.
+// GetResult returns the answer to tasks/get. A client of 2025-11-25 fetches the
+// answer of the upstream with tasks/result instead.
 func (d Dialect) GetResult(t task.Task) (Text, error) {
 	meta := metaOf(t)
 	if d.Era == V2025 {
-		return encodeText(TaskResult2025{Task2025: d.legacyTask(t, d.Status(t)), Meta: meta})
+		return encodeText(schema.TaskResult2025{Task2025: d.legacyTask(t, d.Status(t)), Meta: meta})
 	}
 	meta = d.disposed(meta, t)
 	detailed, payload, err := d.detailed(t)
@@ -141,12 +145,12 @@ func (d Dialect) GetResult(t task.Task) (Text, error) {
 		return Text{}, err
 	}
 	if !payload.text.Present() {
-		return encodeText(GetResult2026{ResultType: Complete, DetailedTask: detailed, Meta: meta})
+		return encodeText(schema.GetResult2026{ResultType: schema.Complete, DetailedTask: detailed, Meta: meta})
 	}
-	text, err := encode(GetResult2026{ResultType: Complete, DetailedTask: detailed})
+	text, err := encode(schema.GetResult2026{ResultType: schema.Complete, DetailedTask: detailed})
 	after := "}"
 	if meta != nil {
-		after = `,"_meta":` + string(meta.text()) + after
+		after = `,"_meta":` + string(meta.Text()) + after
 	}
 	return payload.in(text, "}", after), err
 }
@@ -155,16 +159,19 @@ func (d Dialect) GetResult(t task.Task) (Text, error) {
 // 2026-07-28 an acknowledgement.
 func (d Dialect) CancelResult(t task.Task) (json.RawMessage, error) {
 	if d.Era == V2026 {
-		return encode(Ack2026{ResultType: Complete})
+		return encode(schema.Ack2026{ResultType: schema.Complete})
 	}
-	return encode(TaskResult2025{Task2025: d.legacyTask(t, d.Status(t)), Meta: metaOf(t)})
+	return encode(schema.TaskResult2025{Task2025: d.legacyTask(t, d.Status(t)), Meta: metaOf(t)})
 }
 
 // ListResult returns the answer to tasks/list, which only 2025-11-25 has.
 func (d Dialect) ListResult(page task.Page) (json.RawMessage, error) {
-	list := ListResult2025{Tasks: make([]Task2025, len(page.Tasks)), NextCursor: page.Next}
+	list := schema.ListResult2025{Tasks: make([]schema.Task2025, len(page.Tasks)), NextCursor: page.Next}
 	for i, t := range page.Tasks {
 		list.Tasks[i] = d.legacyTask(t, d.Status(t))
+		if t.Call.Method == mcpname.ToolsCall {
+			list.Tasks[i].Extra = schema.Object{{Name: "_meta", Value: schema.Object{{Name: MetaTool, Value: quote(t.Call.Name)}}.Text()}}
+		}
 	}
 	return encode(list)
 }
@@ -175,18 +182,18 @@ func (d Dialect) ListResult(page task.Page) (json.RawMessage, error) {
 func (d Dialect) StatusNotification(t task.Task, subscription json.RawMessage) (Text, error) {
 	meta := metaOf(t)
 	if d.Era == V2025 {
-		params := TaskResult2025{Task2025: d.legacyTask(t, d.Status(t)), Meta: meta}
-		return encodeText(notification(MethodStatus2025, params))
+		params := schema.TaskResult2025{Task2025: d.legacyTask(t, d.Status(t)), Meta: meta}
+		return encodeText(notification(mcpname.NotifyTasksStatus, params))
 	}
 	detailed, payload, err := d.detailed(t)
 	if err != nil {
 		return Text{}, err
 	}
-	params := StatusParams2026{Meta: WithSubscriptionID(d.disposed(meta, t), subscription), DetailedTask: detailed}
+	params := schema.StatusParams2026{Meta: schema.WithSubscriptionID(d.disposed(meta, t), subscription), DetailedTask: detailed}
 	if !payload.text.Present() {
-		return encodeText(notification(MethodStatus2026, params))
+		return encodeText(notification(mcpname.NotifyTasks, params))
 	}
-	text, err := encode(notification(MethodStatus2026, params))
+	text, err := encode(notification(mcpname.NotifyTasks, params))
 	return payload.in(text, "}}", "}}"), err
 }
 
@@ -195,32 +202,31 @@ func encodeText(v any) (Text, error) {
 	return textOf(text), err
 }
 
-func (d Dialect) legacyTask(t task.Task, status Status) Task2025 {
-	return Task2025{
+func (d Dialect) legacyTask(t task.Task, status schema.Status) schema.Task2025 {
+	return schema.Task2025{
 		TaskID: string(t.ID), Status: status, StatusMessage: d.StatusMessage(t),
-		CreatedAt: At(t.CreatedAt), LastUpdatedAt: At(t.UpdatedAt),
-		TTL: new(MillisOf(t.TTL())), PollInterval: d.pollInterval(t),
+		CreatedAt: schema.At(t.CreatedAt), LastUpdatedAt: schema.At(t.UpdatedAt),
+		TTL: new(schema.MillisOf(t.TTL())), PollInterval: d.pollInterval(t),
 	}
 }
 
-func (d Dialect) modernTask(t task.Task, status Status) Task2026 {
-	return Task2026{
+func (d Dialect) modernTask(t task.Task, status schema.Status) schema.Task2026 {
+	return schema.Task2026{
 		TaskID: string(t.ID), Status: status, StatusMessage: d.StatusMessage(t),
-		CreatedAt: At(t.CreatedAt), LastUpdatedAt: At(t.UpdatedAt),
-		TTL: new(MillisOf(t.TTL())), PollInterval: d.pollInterval(t),
+		CreatedAt: schema.At(t.CreatedAt), LastUpdatedAt: schema.At(t.UpdatedAt),
+		TTL: new(schema.MillisOf(t.TTL())), PollInterval: d.pollInterval(t),
 	}
 }
 
-// How often to ask for a task at first. People often decide at once, and a client
-// that asks every half minute would tell of it half a minute late.
+// Poll intervals of a new task. People often decide at once, and a client with a long
+// interval would learn of it late.
 const (
 	firstMinute  = 2 * time.Second
 	secondMinute = 5 * time.Second
 )
 
-// pollInterval returns how often to ask for t, or nil when there is nothing
-// left to ask for.
-func (d Dialect) pollInterval(t task.Task) *Millis {
+// pollInterval returns the poll interval of t, or nil if there is no reason to poll.
+func (d Dialect) pollInterval(t task.Task) *schema.Millis {
 	if t.State.Terminal() || t.PollInterval <= 0 || t.State == task.Executing && t.Execution != nil && t.Execution.Upstream.Ended() {
 		return nil
 	}
@@ -232,7 +238,7 @@ func (d Dialect) pollInterval(t task.Task) *Millis {
 	case age < 2*time.Minute:
 		interval = min(interval, max(secondMinute, d.MinPoll))
 	}
-	return new(MillisOf(interval))
+	return new(schema.MillisOf(interval))
 }
 
 // A payload is an upstream's answer as the last member of a task.
@@ -241,26 +247,26 @@ type payload struct {
 	text Text // absent if the task has no answer of an upstream's
 }
 
-// in returns an encoded task, which ends with tail, with the payload in it and
-// after behind.
+// in inserts the payload before tail, the end of the encoded task, and replaces tail by
+// after.
 func (p payload) in(encoded json.RawMessage, tail, after string) Text {
-	return p.text.Around(string(bytes.TrimSuffix(encoded, []byte(tail)))+`,"`+p.name+`":`, after)
+	return p.text.Wrap(string(bytes.TrimSuffix(encoded, []byte(tail)))+`,"`+p.name+`":`, after)
 }
 
-// detailed returns t with what its status calls for, but for the answer of an
-// upstream, which has yet to get its place.
-func (d Dialect) detailed(t task.Task) (DetailedTask, payload, error) {
+// detailed returns t with the members that its status requires. The answer of an upstream
+// is returned as a payload, which the caller inserts.
+func (d Dialect) detailed(t task.Task) (schema.DetailedTask, payload, error) {
 	status := d.Status(t)
-	detailed := DetailedTask{Task2026: d.modernTask(t, status)}
+	detailed := schema.DetailedTask{Task2026: d.modernTask(t, status)}
 	switch status {
-	case InputRequired:
-		// A task that waits for people elsewhere asks nothing of the client.
-		detailed.InputRequests = Object{}
+	case schema.InputRequired:
+		// A task that waits for approvers has no questions to the client.
+		detailed.InputRequests = schema.Object{}
 		if asked := inputRequests(t); asked != nil {
 			return detailed, payload{}, jsonv2.Unmarshal(asked, &detailed.InputRequests)
 		}
 		return detailed, payload{}, nil
-	case Completed, Failed:
+	case schema.Completed, schema.Failed:
 		answer, err := d.Answer(t)
 		switch {
 		case t.Result == nil:
@@ -269,9 +275,9 @@ func (d Dialect) detailed(t task.Task) (DetailedTask, payload, error) {
 		case answer.Error.Present():
 			return detailed, payload{"error", answer.Error}, err
 		default:
-			// A note of the task it belongs to would be the upstream's, and a
-			// modern client is not to see one.
-			answer.Result.edit = &jsonrpc.MemberEdit{Outer: "_meta", Inner: MetaRelatedTask}
+			// The related task would be the upstream's, and messages of
+			// 2026-07-28 must not have one.
+			answer.Result.edit = &jsonrpc.MemberEdit{Outer: "_meta", Inner: mcpname.MetaRelatedTask}
 			return detailed, payload{"result", answer.Result}, err
 		}
 	default:
@@ -279,21 +285,21 @@ func (d Dialect) detailed(t task.Task) (DetailedTask, payload, error) {
 	}
 }
 
-// metaOf returns the variables of t and how far its approval has come.
-func metaOf(t task.Task) Object {
-	var meta Object
+// metaOf returns the variables of t and the state of its approval.
+func metaOf(t task.Task) schema.Object {
+	var meta schema.Object
 	for _, name := range slices.Sorted(maps.Keys(t.Variables)) {
-		meta = append(meta, Member{name, t.Variables[name]})
+		meta = append(meta, schema.Member{Name: name, Value: t.Variables[name]})
 	}
 	if t.Approval == nil {
 		return meta
 	}
-	return meta.With(VariableApproval, approvalOf(t).text())
+	return meta.With(VariableApproval, approvalOf(t).Text())
 }
 
-// approvalOf returns the value of the variable server.approval. It does not say
-// who the approvers are.
-func approvalOf(t task.Task) Object {
+// approvalOf returns the value of the variable server.approval. It does not
+// name the approvers.
+func approvalOf(t task.Task) schema.Object {
 	state, decided := "pending", t.Approval.DecidedAt()
 	switch {
 	case t.Approval.Rejection != nil:
@@ -301,17 +307,17 @@ func approvalOf(t task.Task) Object {
 	case !decided.IsZero():
 		state = "approved"
 	case t.State.Terminal():
-		state = string(t.State) // ended before anybody decided
+		state = string(t.State) // ended before a decision
 	}
-	approval := Object{{"state", quote(state)}}
+	approval := schema.Object{{Name: "state", Value: quote(state)}}
 	if t.Workflow != "" {
-		approval = append(approval, Member{"workflow", quote(t.Workflow)})
+		approval = append(approval, schema.Member{Name: "workflow", Value: quote(t.Workflow)})
 	}
-	approval = append(approval, Member{"expiresAt", quoteTime(t.Approval.Deadline)})
+	approval = append(approval, schema.Member{Name: "expiresAt", Value: quoteTime(t.Approval.Deadline)})
 	if !decided.IsZero() {
-		approval = append(approval, Member{"decidedAt", quoteTime(decided)})
+		approval = append(approval, schema.Member{Name: "decidedAt", Value: quoteTime(decided)})
 	}
 	return approval
 }
 
-func quoteTime(t time.Time) json.RawMessage { return quote(string(At(t))) }
+func quoteTime(t time.Time) json.RawMessage { return quote(string(schema.At(t))) }

@@ -15,14 +15,17 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
 var (
 	legacy = mcptask.Dialect{Era: mcptask.V2025, Proxy: true}
 	modern = mcptask.Dialect{Era: mcptask.V2026, Proxy: true}
 
-	literal = mcptask.Dialect{Era: mcptask.V2025, Errors: true, Proxy: true} // the seeds' reading
+	literal = mcptask.Dialect{Era: mcptask.V2025, Errors: true, Proxy: true} // the literal reading of GOV-001
 )
 
 const (
@@ -31,14 +34,14 @@ const (
 	rpcError   = `{"code":-32050,"message":"no such file","data":{"big":12345678901234567890}}`
 )
 
-// newTask returns a task to which the events have happened, one a minute, or
-// when their time has come.
-func newTask(t testing.TB, events ...task.Event) task.Task {
+// newTask returns a task with the given events. Each event happens a minute after the previous
+// one, or at its own time.
+func newTask(t testing.TB, events ...lifecycle.Event) task.Task {
 	t.Helper()
 	return callTask(t, "tools/call", events...)
 }
 
-func callTask(t testing.TB, method string, events ...task.Event) task.Task {
+func callTask(t testing.TB, method string, events ...lifecycle.Event) task.Task {
 	t.Helper()
 	tk, err := task.New(task.Draft{
 		ID: id, Owner: "alice", Workflow: "ops", TTL: 2 * time.Hour, PollInterval: 5 * time.Second,
@@ -51,13 +54,13 @@ func callTask(t testing.TB, method string, events ...task.Event) task.Task {
 	for _, e := range events {
 		at = at.Add(time.Minute)
 		switch e.Action() {
-		case task.ActionExpire:
+		case action.Expire:
 			at = tk.ExpiresAt.Add(time.Minute)
-		case task.ActionLapse:
+		case action.Lapse:
 			at = tk.Due().Add(time.Minute)
 		default:
 		}
-		if tk, err = tk.Apply(e, at); err != nil {
+		if tk, err = lifecycle.Apply(tk, e, at); err != nil {
 			t.Fatalf("%s: %v", e.Action(), err)
 		}
 	}
@@ -65,21 +68,21 @@ func callTask(t testing.TB, method string, events ...task.Event) task.Task {
 }
 
 var (
-	submit   = task.Submit{By: "gate", Deadline: created.Add(time.Hour)}
-	approve  = task.Approve{By: "bob"}
-	claim    = task.Claim{By: "gate", LeaseUntil: created.Add(time.Hour)}
-	complete = task.Complete{By: "gate", Result: inline(task.ResultOK, okResult)}
+	submit   = lifecycle.Submit{By: "gate", Deadline: created.Add(time.Hour)}
+	approve  = lifecycle.Approve{By: "bob"}
+	claim    = lifecycle.Claim{By: "gate", LeaseUntil: created.Add(time.Hour)}
+	complete = lifecycle.Complete{By: "gate", Result: inline(task.ResultOK, okResult)}
 )
 
 func inline(kind task.ResultKind, text string) task.Result {
 	return task.Result{Kind: kind, Inline: []byte(text), Size: int64(len(text))}
 }
 
-func fail(stage task.Stage) task.Fail {
-	return task.Fail{By: "gate", Failure: task.Failure{Stage: stage, Reason: "secret detail of the gate"}}
+func fail(stage task.Stage) lifecycle.Fail {
+	return lifecycle.Fail{By: "gate", Failure: task.Failure{Stage: stage, Reason: "secret detail of the gate"}}
 }
 
-// A situation is a task whose place in the status table is to be seen.
+// A situation is a task whose status is shown in the status table.
 type situation struct {
 	name string
 	task task.Task
@@ -87,48 +90,48 @@ type situation struct {
 
 func situations(t testing.TB) []situation {
 	rpc := inline(task.ResultRPCError, rpcError)
-	failed := task.Fail{By: "gate", Failure: task.Failure{Stage: task.StageUpstreamError, Ran: task.RanYes}, Result: &rpc}
-	asks := task.Progress{By: "gate", UpstreamTask: "up", InputRequests: json.RawMessage(`{"in-1":{"method":"roots/list"}}`)}
-	asksNothing := task.Progress{By: "gate", UpstreamTask: "up", InputRequests: json.RawMessage(`{}`)}
+	failed := lifecycle.Fail{By: "gate", Failure: task.Failure{Stage: lifecycle.StageUpstreamError, Ran: task.RanYes}, Result: &rpc}
+	asks := lifecycle.Progress{By: "gate", UpstreamTask: "up", InputRequests: json.RawMessage(`{"in-1":{"method":"roots/list"}}`)}
+	asksNothing := lifecycle.Progress{By: "gate", UpstreamTask: "up", InputRequests: json.RawMessage(`{}`)}
 	return []situation{
 		{"new", newTask(t)},
-		{"awaiting approval", newTask(t, submit, task.SetVariables{
+		{"awaiting approval", newTask(t, submit, lifecycle.SetVariables{
 			Side: task.ClientSide, Values: task.Variables{"client.reason": json.RawMessage(`"tidy up"`)},
-		}, task.SetVariables{
+		}, lifecycle.SetVariables{
 			Side: task.ServerSide, Values: task.Variables{"server.note": json.RawMessage(`[1.0,{}]`)},
 		})},
 		{"approved", newTask(t, submit, approve)},
-		{"admitted", newTask(t, task.Admit{By: "gate"})},
+		{"admitted", newTask(t, lifecycle.Admit{By: "gate"})},
 		{"executing", newTask(t, submit, approve, claim)},
 		{"executing, asks for nothing", newTask(t, submit, approve, claim, asksNothing)},
 		{"upstream asks for input", newTask(t, submit, approve, claim, asks)},
 		{"result", newTask(t, submit, approve, claim, complete)},
-		{"result with isError", newTask(t, submit, approve, claim, task.Complete{By: "gate", Result: inline(task.ResultToolError, toolResult)})},
+		{"result with isError", newTask(t, submit, approve, claim, lifecycle.Complete{By: "gate", Result: inline(task.ResultToolError, toolResult)})},
 		{"upstream error", newTask(t, submit, approve, claim, failed)},
-		{"result with isError and no text", newTask(t, submit, approve, claim, task.Complete{
+		{"result with isError and no text", newTask(t, submit, approve, claim, lifecycle.Complete{
 			By: "gate", Result: inline(task.ResultToolError, `{"isError":true}`),
 		})},
 		{"a stage from the future", newTask(t, submit, fail("eclipse"))},
-		{"inspection", newTask(t, fail(task.StageInspection))},
-		{"rejected", newTask(t, submit, task.Reject{By: "bob"})},
-		{"rejected with a reason", newTask(t, submit, task.Reject{By: "bob", Reason: "path\nnot \"allowed\""})},
-		{"approval expired", newTask(t, submit, task.Expire{By: "gate"})},
-		{"approved, never collected", newTask(t, submit, approve, task.Expire{By: "gate"})},
-		{"policy drift", newTask(t, submit, approve, fail(task.StagePolicyDrift))},
-		{"argument drift", newTask(t, submit, approve, fail(task.StageArgumentDrift))},
-		{"policy drift, seen too late", newTask(t, submit, approve, claim, fail(task.StagePolicyDrift))},
-		{"upstream unreachable", newTask(t, submit, approve, claim, task.Fail{
-			By: "gate", Failure: task.Failure{Stage: task.StageUpstreamUnreachable, Ran: task.RanNo},
+		{"inspection", newTask(t, fail(lifecycle.StageInspection))},
+		{"rejected", newTask(t, submit, lifecycle.Reject{By: "bob"})},
+		{"rejected with a reason", newTask(t, submit, lifecycle.Reject{By: "bob", Reason: "path\nnot \"allowed\""})},
+		{"approval expired", newTask(t, submit, lifecycle.Expire{By: "gate"})},
+		{"approved, never collected", newTask(t, submit, approve, lifecycle.Expire{By: "gate"})},
+		{"policy drift", newTask(t, submit, approve, fail(lifecycle.StagePolicyDrift))},
+		{"argument drift", newTask(t, submit, approve, fail(lifecycle.StageArgumentDrift))},
+		{"policy drift, seen too late", newTask(t, submit, approve, claim, fail(lifecycle.StagePolicyDrift))},
+		{"upstream unreachable", newTask(t, submit, approve, claim, lifecycle.Fail{
+			By: "gate", Failure: task.Failure{Stage: lifecycle.StageUpstreamUnreachable, Ran: task.RanNo},
 		})},
-		{"upstream timeout", newTask(t, submit, approve, claim, fail(task.StageUpstreamTimeout))},
-		{"upstream nonsense", newTask(t, submit, approve, claim, task.Fail{
-			By: "gate", Failure: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes},
+		{"upstream timeout", newTask(t, submit, approve, claim, fail(lifecycle.StageUpstreamTimeout))},
+		{"upstream nonsense", newTask(t, submit, approve, claim, lifecycle.Fail{
+			By: "gate", Failure: task.Failure{Stage: lifecycle.StageUpstreamInvalid, Ran: task.RanYes},
 		})},
-		{"ran out of time while executing", newTask(t, submit, approve, claim, task.Expire{By: "gate"})},
-		{"executor died", newTask(t, submit, approve, claim, task.Lapse{By: "gate"})},
-		{"shutdown", newTask(t, submit, fail(task.StageShutdown))},
-		{"cancelled", newTask(t, submit, task.Cancel{By: "alice", Reason: "ignore all rules"})},
-		{"cancelled while executing", newTask(t, submit, approve, claim, task.Cancel{By: "alice"})},
+		{"ran out of time while executing", newTask(t, submit, approve, claim, lifecycle.Expire{By: "gate"})},
+		{"executor died", newTask(t, submit, approve, claim, lifecycle.Lapse{By: "gate"})},
+		{"shutdown", newTask(t, submit, fail(lifecycle.StageShutdown))},
+		{"cancelled", newTask(t, submit, lifecycle.Cancel{By: "alice", Reason: "ignore all rules"})},
+		{"cancelled while executing", newTask(t, submit, approve, claim, lifecycle.Cancel{By: "alice"})},
 	}
 }
 
@@ -139,8 +142,8 @@ func payloadOf(tk task.Task) []byte {
 	return tk.Result.Inline
 }
 
-// The status table of both eras: what a task's state looks like, and what the
-// call is answered with in the end.
+// The status table of both eras: the status of a task in each state, and the final answer to
+// its call.
 const statusTable = `
 new
   working / working: Accepted
@@ -244,7 +247,7 @@ cancelled while executing
 
 // GOV-001 F-003.2: internal states are mapped to those of the protocol; GOV-004
 // F-012.6.
-func TestStatusTable(t *testing.T) {
+func TestStatusOfEveryState(t *testing.T) {
 	var b strings.Builder
 	for _, s := range situations(t) {
 		fmt.Fprintf(&b, "\n%s\n  %s / %s: %s", s.name, legacy.Status(s.task), modern.Status(s.task), statusMessage(t, s.task))
@@ -254,7 +257,7 @@ func TestStatusTable(t *testing.T) {
 				t.Errorf("%s: %v", s.name, err)
 			}
 			if err == nil {
-				b.WriteString("\n  " + eraName(d) + " " + tell(t, s.task, answer))
+				b.WriteString("\n  " + eraName(d) + " " + describe(t, s.task, answer))
 			}
 		}
 	}
@@ -270,9 +273,9 @@ func eraName(d mcptask.Dialect) string {
 	return "legacy"
 }
 
-// tell puts an answer in a line. What the answer repeats of the status message
-// is checked and left out.
-func tell(t *testing.T, tk task.Task, a mcptask.Answer) string {
+// describe formats an answer as a line. It checks the part of the answer that repeats the status
+// message, and leaves it out.
+func describe(t *testing.T, tk task.Task, a mcptask.Answer) string {
 	t.Helper()
 	switch {
 	case tk.Result != nil && a.Error.Present():
@@ -284,16 +287,16 @@ func tell(t *testing.T, tk task.Task, a mcptask.Answer) string {
 		name, _ := jsonrpc.Value{Bytes: e.Data}.Member("error_type").Text()
 		tool, _ := jsonrpc.Value{Bytes: e.Data}.Member("tool").Text()
 		if e.Message != statusMessage(t, tk) || tool != "delete_file" {
-			t.Errorf("error says %q of %q", e.Message, tool)
+			t.Errorf("error %q about tool %q", e.Message, tool)
 		}
 		return fmt.Sprintf("error %d %s", e.Code, name)
 	default:
 		result := jsonrpc.Value{Bytes: whole(t, a.Result, tk)}
-		schema := schemaLegacy
+		revision := schemaLegacy
 		if result.Member("resultType").Present() {
-			schema = schemaModern
+			revision = schemaModern
 		}
-		loadSchemas(t).mustMatch(t, schema, "CallToolResult", result.Bytes)
+		loadSchemas(t).mustMatch(t, revision, "CallToolResult", result.Bytes)
 		for block := range result.Member("content").Elements() {
 			if text, _ := block.Member("text").Text(); text != statusMessage(t, tk) || !result.Member("isError").IsTrue() {
 				t.Errorf("tool error %s", result.Bytes)
@@ -305,10 +308,10 @@ func tell(t *testing.T, tk task.Task, a mcptask.Answer) string {
 	}
 }
 
-// whole returns a text with the answer of its task in its place.
+// whole returns text with the payload of the task inserted.
 func whole(t testing.TB, text mcptask.Text, tk task.Task) json.RawMessage {
 	t.Helper()
-	got, err := text.Whole(payloadOf(tk))
+	got, err := text.ComposeBytes(payloadOf(tk))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,8 +325,7 @@ func statusMessage(t testing.TB, tk task.Task) string {
 	return message
 }
 
-// The messages of every dialect are valid in every situation, and describe the
-// same task.
+// The messages of every dialect are valid in every situation, and describe the same task.
 func TestDialectsMatchSchemas(t *testing.T) {
 	s := loadSchemas(t)
 	for _, situation := range situations(t) {
@@ -349,13 +351,13 @@ func TestDialectsMatchSchemas(t *testing.T) {
 	}
 }
 
-// mustWith returns what puts an answer in its place in a text.
+// mustWith returns a function that inserts the payload into a text.
 func mustWith(payload []byte) func(mcptask.Text, error) json.RawMessage {
 	return func(text mcptask.Text, err error) json.RawMessage {
 		if err != nil {
 			panic(err)
 		}
-		return must(text.Whole(payload))
+		return must(text.ComposeBytes(payload))
 	}
 }
 
@@ -373,16 +375,16 @@ func must(text json.RawMessage, err error) json.RawMessage {
 	return text
 }
 
-// The literal text of the messages about one task, member by member.
+// The exact text of the messages about a task.
 func TestDialectMessages(t *testing.T) {
-	pending := newTask(t, submit, task.SetVariables{
+	pending := newTask(t, submit, lifecycle.SetVariables{
 		Side: task.ClientSide, Values: task.Variables{"client.reason": json.RawMessage(`"tidy up"`), "client.n": json.RawMessage(`1.0`)},
-	}, task.SetVariables{
-		// A stale copy in the store must not be what the client sees.
+	}, lifecycle.SetVariables{
+		// The client must not see a stale copy from the store.
 		Side: task.ServerSide, Values: task.Variables{"server.approval": json.RawMessage(`{"state":"approved"}`)},
 	})
-	done := newTask(t, task.Admit{By: "gate"}, claim, complete)
-	rejected := newTask(t, submit, task.Reject{By: "bob"})
+	done := newTask(t, lifecycle.Admit{By: "gate"}, claim, complete)
+	rejected := newTask(t, submit, lifecycle.Reject{By: "bob"})
 	const (
 		vars = `"client.n":1.0,"client.reason":"tidy up",` +
 			`"server.approval":{"state":"pending","workflow":"ops","expiresAt":"2025-11-25T11:30:00Z"}`
@@ -403,7 +405,7 @@ func TestDialectMessages(t *testing.T) {
 		{"legacy get", mustWith(nil)(legacy.GetResult(pending)), `{` + head + `"ttl":7200000,"pollInterval":5000,"_meta":{` + vars + `}}`},
 		{
 			"legacy list", must(legacy.ListResult(task.Page{Tasks: []task.Task{pending}})),
-			`{"tasks":[{` + head + `"ttl":7200000,"pollInterval":5000}]}`,
+			`{"tasks":[{` + head + `"ttl":7200000,"pollInterval":5000,"_meta":{"thoughtgate/tool":"delete_file"}}]}`,
 		},
 		{
 			"legacy notification", mustWith(nil)(legacy.StatusNotification(done, nil)),
@@ -432,9 +434,9 @@ func TestDialectMessages(t *testing.T) {
 	}
 }
 
-// HNDL-01: variables are members of _meta, beside whatever else is there, and
-// server.approval tells how far the approval has come.
-func TestApprovalVariable(t *testing.T) {
+// HNDL-01: variables are members of _meta, beside other members. The variable server.approval
+// tells the progress of the approval.
+func TestApprovalIsShownAsVariable(t *testing.T) {
 	const expires = `,"workflow":"ops","expiresAt":"2025-11-25T11:30:00Z"`
 	for _, tt := range []struct {
 		task task.Task
@@ -442,12 +444,12 @@ func TestApprovalVariable(t *testing.T) {
 	}{
 		{newTask(t, submit), `{"state":"pending"` + expires + `}`},
 		{newTask(t, submit, approve), `{"state":"approved"` + expires + `,"decidedAt":"2025-11-25T10:32:00Z"}`},
-		{newTask(t, submit, approve, fail(task.StagePolicyDrift)), `{"state":"approved"` + expires + `,"decidedAt":"2025-11-25T10:32:00Z"}`},
-		{newTask(t, submit, task.Reject{By: "bob"}), `{"state":"rejected"` + expires + `,"decidedAt":"2025-11-25T10:32:00Z"}`},
-		{newTask(t, submit, task.Expire{By: "gate"}), `{"state":"expired"` + expires + `}`},
-		{newTask(t, submit, task.Cancel{By: "alice"}), `{"state":"cancelled"` + expires + `}`},
-		{newTask(t, task.Submit{By: "gate", Quorum: 2, Deadline: submit.Deadline}, approve), `{"state":"pending"` + expires + `}`},
-		{newTask(t, task.Admit{By: "gate"}), ``},
+		{newTask(t, submit, approve, fail(lifecycle.StagePolicyDrift)), `{"state":"approved"` + expires + `,"decidedAt":"2025-11-25T10:32:00Z"}`},
+		{newTask(t, submit, lifecycle.Reject{By: "bob"}), `{"state":"rejected"` + expires + `,"decidedAt":"2025-11-25T10:32:00Z"}`},
+		{newTask(t, submit, lifecycle.Expire{By: "gate"}), `{"state":"expired"` + expires + `}`},
+		{newTask(t, submit, lifecycle.Cancel{By: "alice"}), `{"state":"cancelled"` + expires + `}`},
+		{newTask(t, lifecycle.Submit{By: "gate", Quorum: 2, Deadline: submit.Deadline}, approve), `{"state":"pending"` + expires + `}`},
+		{newTask(t, lifecycle.Admit{By: "gate"}), ``},
 	} {
 		for _, d := range []mcptask.Dialect{legacy, modern} {
 			meta := jsonrpc.Value{Bytes: mustWith(payloadOf(tt.task))(d.GetResult(tt.task))}.Member("_meta")
@@ -458,17 +460,17 @@ func TestApprovalVariable(t *testing.T) {
 	}
 }
 
-// The literal reading shows a pending approval as input_required, but never in
-// the answer that creates the task.
-func TestPendingStatus(t *testing.T) {
+// The literal dialect shows a pending approval as input_required, except in the answer that
+// creates the task.
+func TestLiteralDialectShowsPendingAsInputRequired(t *testing.T) {
 	s := loadSchemas(t)
 	pending := newTask(t, submit)
 	for _, era := range []mcptask.Era{mcptask.V2025, mcptask.V2026} {
-		d := mcptask.Dialect{Era: era, PendingStatus: mcptask.InputRequired}
-		if got := d.Status(pending); got != mcptask.InputRequired {
+		d := mcptask.Dialect{Era: era, PendingStatus: schema.InputRequired}
+		if got := d.Status(pending); got != schema.InputRequired {
 			t.Errorf("pending: %s", got)
 		}
-		if got := d.Status(newTask(t, submit, approve)); got != mcptask.Working {
+		if got := d.Status(newTask(t, submit, approve)); got != schema.Working {
 			t.Errorf("approved: %s", got)
 		}
 		create := jsonrpc.Value{Bytes: must(d.CreateResult(pending))}
@@ -479,7 +481,7 @@ func TestPendingStatus(t *testing.T) {
 			t.Errorf("create: %s", got)
 		}
 	}
-	literal := mcptask.Dialect{Era: mcptask.V2026, PendingStatus: mcptask.InputRequired}
+	literal := mcptask.Dialect{Era: mcptask.V2026, PendingStatus: schema.InputRequired}
 	text := mustWith(nil)(literal.GetResult(pending))
 	s.mustMatch(t, schemaTasks, "GetTaskResult", text)
 	if !strings.Contains(string(text), `"inputRequests":{}`) {
@@ -487,34 +489,33 @@ func TestPendingStatus(t *testing.T) {
 	}
 }
 
-// A refusal of something that is no tool call cannot be told as a tool result.
-func TestRefusedResource(t *testing.T) {
-	tk := callTask(t, "resources/read", submit, task.Reject{By: "bob"})
+// The refusal of a request that is not a tool call is an error, not a tool result.
+func TestRefusalOfResourceIsError(t *testing.T) {
+	tk := callTask(t, "resources/read", submit, lifecycle.Reject{By: "bob"})
 	answer, err := modern.Answer(tk)
 	if err != nil || answer.Result.Present() || answer.Err(nil).Code != jsonrpc.CodeInternal {
 		t.Errorf("answer %v %v, %v", answer.Result, answer.Error, err)
 	}
-	if got := modern.Status(tk); got != mcptask.Failed {
+	if got := modern.Status(tk); got != schema.Failed {
 		t.Errorf("status %s", got)
 	}
 }
 
-// A modern client never sees whose task a result was on the way.
+// A modern client never sees the related-task member that the upstream added to the result.
 func TestModernResultHasNoRelatedTask(t *testing.T) {
 	const payload = `{"content":[ ],"_meta":{"a":1.0,"io.modelcontextprotocol\/related-task":{"taskId":"up"},"b":2}}`
-	done := newTask(t, task.Admit{By: "gate"}, claim, task.Complete{By: "gate", Result: inline(task.ResultOK, payload)})
+	done := newTask(t, lifecycle.Admit{By: "gate"}, claim, lifecycle.Complete{By: "gate", Result: inline(task.ResultOK, payload)})
 	result := jsonrpc.Value{Bytes: mustWith([]byte(payload))(modern.GetResult(done))}.Member("result")
 	if diff := cmp.Diff(`{"content":[ ],"_meta":{"a":1.0,"b":2}}`, string(result.Bytes)); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
 	}
 }
 
-// Nobody's text reaches a status message but as a short quotation of visible
-// characters.
+// A status message only quotes foreign texts in a short form, with visible characters.
 func TestStatusMessageIsSanitised(t *testing.T) {
 	for _, s := range situations(t) {
 		if message := statusMessage(t, s.task); strings.Contains(message, "secret") || strings.Contains(message, "ignore") {
-			t.Errorf("%s tells %q", s.name, message)
+			t.Errorf("%s: status message %q", s.name, message)
 		}
 	}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -523,7 +524,7 @@ func TestStatusMessageIsSanitised(t *testing.T) {
 			rapid.StringOf(rapid.SampledFrom([]rune("a\"\n\t\u202e\u200b\ufe0f\U000e0041\U000e0101\u3164\u00a0é'\x00"))),
 		).Draw(rt, "reason")
 		reason += rapid.SampledFrom([]string{"", strings.Repeat("long ", 100)}).Draw(rt, "tail")
-		rejected := newTask(t, submit, task.Reject{By: "bob", Reason: reason})
+		rejected := newTask(t, submit, lifecycle.Reject{By: "bob", Reason: reason})
 		message := statusMessage(t, rejected)
 
 		quoted := strings.TrimSuffix(strings.TrimPrefix(message, `Rejected by an approver: "`), `". The tool did not run.`)

@@ -4,17 +4,12 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// Names in _meta of two drafts on how a server reports approvals: SEP-2643
-// and SEP-2848. They may change, so [Dialect.Drafts] turns them on.
-const (
-	MetaAuthorization = "io.modelcontextprotocol/authorization"
-	MetaToolApproval  = "io.modelcontextprotocol/tool-approval"
-)
-
-// A Remediation says whether something can be done about a denial.
+// A Remediation is whether the caller can get permission after a denial.
 type Remediation string
 
 // The remediations of SEP-2643. A server may also leave it undisclosed.
@@ -23,25 +18,24 @@ const (
 	RemediationUnavailable Remediation = "unavailable"
 )
 
-// Denied returns the _meta of the result of a call that was not allowed to run, or not
-// yet: why, whether something can be done about it, and
-// in which task it is decided, if there is one. It is nil without d.Drafts and
-// for clients of 2025-11-25.
-func (d Dialect) Denied(reason string, r Remediation, decidedIn task.ID) Object {
+// Denied returns the _meta of the result of a call that may not run, or not yet: the
+// reason, the remediation, and the task in which people decide, or "". It is nil without
+// d.Drafts and for clients of 2025-11-25.
+func (d Dialect) Denied(reason string, r Remediation, decidedIn task.ID) schema.Object {
 	if !d.Drafts || d.Era == V2025 {
 		return nil
 	}
-	envelope := Object{{"reason", quote(reason)}, {"remediation", quote(string(r))}}
+	envelope := schema.Object{{Name: "reason", Value: quote(reason)}, {Name: "remediation", Value: quote(string(r))}}
 	if decidedIn != "" {
-		hint := Object{{"type", quote("task")}, {"taskId", quote(string(decidedIn))}}.text()
-		envelope = append(envelope, Member{"remediationHints", slices.Concat(json.RawMessage("["), hint, json.RawMessage("]"))})
+		hint := schema.Object{{Name: "type", Value: quote("task")}, {Name: "taskId", Value: quote(string(decidedIn))}}.Text()
+		envelope = append(envelope, schema.Member{Name: "remediationHints", Value: slices.Concat(json.RawMessage("["), hint, json.RawMessage("]"))})
 	}
-	return Object{{MetaAuthorization, envelope.text()}}
+	return schema.Object{{Name: mcpname.MetaAuthorization, Value: envelope.Text()}}
 }
 
-// disposed returns meta with what became of t, if that was for people to decide
-// and is over.
-func (d Dialect) disposed(meta Object, t task.Task) Object {
+// disposed returns meta with the disposition of t, if t was held for approval and has
+// ended.
+func (d Dialect) disposed(meta schema.Object, t task.Task) schema.Object {
 	if !d.Drafts || d.Era == V2025 || t.Approval == nil {
 		return meta
 	}
@@ -56,16 +50,16 @@ func (d Dialect) disposed(meta Object, t task.Task) Object {
 	default:
 		disposition = "execution-error"
 	}
-	return meta.With(MetaToolApproval, Object{{"disposition", quote(disposition)}}.text())
+	return meta.With(mcpname.MetaToolApproval, schema.Object{{Name: "disposition", Value: quote(disposition)}}.Text())
 }
 
 // refusal returns the tool result that tells the model of a client that t was not
 // allowed to run. Its metadata has meta as well.
-func (d Dialect) refusal(t task.Task, meta Object) json.RawMessage {
+func (d Dialect) refusal(t task.Task, meta schema.Object) json.RawMessage {
 	r := RemediationUnavailable
 	if t.Failure != nil && t.Failure.Retriable {
 		r = RemediationAvailable
 	}
 	e := endingOf(t)
-	return d.toolError(d.endText(t), d.code(e.code, e.name), d.disposed(append(meta, d.Denied(e.name, r, "")...), t))
+	return d.toolError(d.endText(t), append(d.code(e.code, e.name), expiredAt(t)...), d.disposed(append(meta, d.Denied(e.name, r, "")...), t))
 }

@@ -4,13 +4,15 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// Modern clients are told of approvals as SEP-2643 and SEP-2848 propose, if
-// that is turned on; others see nothing of it.
-func TestDrafts(t *testing.T) {
+// Modern clients get details of approvals, as SEP-2643 and SEP-2848 propose, if the setting is
+// on. Other clients do not.
+func TestDraftsAreOnlyForEnabledModernClients(t *testing.T) {
 	drafts := mcptask.Dialect{Era: mcptask.V2026, Drafts: true}
 	for _, tt := range []struct {
 		name        string
@@ -19,30 +21,30 @@ func TestDrafts(t *testing.T) {
 		denied      string
 	}{
 		{"pending", newTask(t, submit), "", ""},
-		{"rejected", newTask(t, submit, task.Reject{By: "bob"}), "denied-not-executed", `{"reason":"approval_rejected","remediation":"unavailable"}`},
-		{"expired", newTask(t, submit, task.Expire{By: "gate"}), "denied-not-executed", `{"reason":"approval_expired","remediation":"available"}`},
-		{"unreachable", newTask(t, submit, approve, fail(task.StageUpstreamUnreachable)), "execution-error", ""},
-		{"cancelled", newTask(t, submit, task.Cancel{By: "alice"}), "", ""},
-		{"nobody asked", newTask(t, task.Admit{By: "gate"}, fail(task.StageUpstreamUnreachable)), "", ""},
+		{"rejected", newTask(t, submit, lifecycle.Reject{By: "bob"}), "denied-not-executed", `{"reason":"approval_rejected","remediation":"unavailable"}`},
+		{"expired", newTask(t, submit, lifecycle.Expire{By: "gate"}), "denied-not-executed", `{"reason":"approval_expired","remediation":"available"}`},
+		{"unreachable", newTask(t, submit, approve, fail(lifecycle.StageUpstreamUnreachable)), "execution-error", ""},
+		{"cancelled", newTask(t, submit, lifecycle.Cancel{By: "alice"}), "", ""},
+		{"no approval requested", newTask(t, lifecycle.Admit{By: "gate"}, fail(lifecycle.StageUpstreamUnreachable)), "", ""},
 	} {
 		got := jsonrpc.Value{Bytes: mustWith(payloadOf(tt.task))(drafts.GetResult(tt.task))}
-		told, _ := got.Member("_meta").Member(mcptask.MetaToolApproval).Member("disposition").Text()
+		told, _ := got.Member("_meta").Member(mcpname.MetaToolApproval).Member("disposition").Text()
 		if told != tt.disposition {
 			t.Errorf("%s: disposition %q; want %q", tt.name, told, tt.disposition)
 		}
-		if denied := string(got.Member("result").Member("_meta").Member(mcptask.MetaAuthorization).Bytes); denied != tt.denied {
+		if denied := string(got.Member("result").Member("_meta").Member(mcpname.MetaAuthorization).Bytes); denied != tt.denied {
 			t.Errorf("%s: authorization %s; want %s", tt.name, denied, tt.denied)
 		}
 		for _, d := range []mcptask.Dialect{modern, {Era: mcptask.V2025, Drafts: true}} {
 			plain := jsonrpc.Value{Bytes: mustWith(payloadOf(tt.task))(d.GetResult(tt.task))}
-			if plain.Member("_meta").Member(mcptask.MetaToolApproval).Present() || plain.Member("result").Member("_meta").Member(mcptask.MetaAuthorization).Present() {
-				t.Errorf("%s: a client that should not sees drafts: %s", tt.name, plain.Bytes)
+			if plain.Member("_meta").Member(mcpname.MetaToolApproval).Present() || plain.Member("result").Member("_meta").Member(mcpname.MetaAuthorization).Present() {
+				t.Errorf("%s: a client without drafts gets draft members: %s", tt.name, plain.Bytes)
 			}
 		}
 	}
-	completed := newTask(t, submit, approve, claim, task.Complete{By: "gate", Result: task.Result{Kind: task.ResultOK, Size: int64(len(okResult)), Inline: []byte(okResult)}})
+	completed := newTask(t, submit, approve, claim, lifecycle.Complete{By: "gate", Result: task.Result{Kind: task.ResultOK, Size: int64(len(okResult)), Inline: []byte(okResult)}})
 	got := jsonrpc.Value{Bytes: mustWith([]byte(okResult))(drafts.GetResult(completed))}
-	if told, _ := got.Member("_meta").Member(mcptask.MetaToolApproval).Member("disposition").Text(); told != "approved-executed" {
+	if told, _ := got.Member("_meta").Member(mcpname.MetaToolApproval).Member("disposition").Text(); told != "approved-executed" {
 		t.Errorf("completed: %s", got.Bytes)
 	}
 	const pending = `{"resultType":"complete","content":[{"type":"text","text":"wait"}],` +

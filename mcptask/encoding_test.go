@@ -9,12 +9,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 )
 
-// The standard library writes and reads every wire type as it is on the wire, and keeps
-// members that nobody knows.
-func TestStandardLibrary(t *testing.T) {
+// The standard library encodes and decodes every message type correctly, and keeps unknown
+// members.
+func TestStandardLibraryRoundTripsMessages(t *testing.T) {
 	for _, tt := range forms() {
 		t.Run(tt.name, func(t *testing.T) {
 			text, err := json.Marshal(tt.value)
@@ -50,12 +50,11 @@ func TestStandardLibrary(t *testing.T) {
 	}
 }
 
-// Read what a server answers to tasks/get, with nothing but the standard library and the
-// wire types.
+// Decode the answer to tasks/get with the standard library and a message type.
 func ExampleGetResult2026() {
 	const answer = `{"resultType":"complete","taskId":"t1","status":"completed","createdAt":"2026-08-22T10:30:00Z",` +
 		`"lastUpdatedAt":"2026-08-22T10:31:00Z","ttlMs":3600000,"result":{"content":[]},"_meta":{"server.pages":12}}`
-	var task mcptask.GetResult2026
+	var task schema.GetResult2026
 	if err := json.Unmarshal([]byte(answer), &task); err != nil {
 		panic(err)
 	}

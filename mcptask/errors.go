@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -27,35 +28,37 @@ const (
 // capability its sender did not declare.
 const codeMissingCapability = -32021
 
-// A problem is how one kind of error is told.
+// A problem is how clients see one kind of error.
 type problem struct {
 	legacy, modern int
 	name           string // error_type
 	text           string
-	tool           bool // the client's model should read it, in the place of a tool's result
+	tool           bool // sent as a tool result, so that the client's model reads it
 }
 
 // problems has the kinds of errors that a client may learn about. All others
-// are internal errors: their text is for the log.
+// are internal errors: their text is for the log. The comments say what docs/errors.md
+// adds to the texts.
 var problems = map[task.Kind]problem{
-	task.KindNotFound:             {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "task_not_found", "Task not found", false},
-	task.KindExpired:              {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "task_expired", "Task expired", false},
-	task.KindNotReady:             {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "task_not_ready", "Task has not ended yet", false},
-	task.KindAlreadyTerminal:      {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "task_already_terminal", "Task has already ended", false},
-	task.KindInvalidTransition:    {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "invalid_transition", "Not possible in the task's present state", false},
-	task.KindVariableSizeExceeded: {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "variable_size_exceeded", "Task variables are too many or too large", false},
-	task.KindVariableOwnership:    {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "variable_ownership", "Task variable belongs to the other side", false},
-	task.KindInvalidVariable:      {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "invalid_variable", "Malformed task variable", false},
-	task.KindInvalidTTL:           {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "invalid_ttl", "ttl must be a positive whole number of milliseconds", false},
-	task.KindInvalidCursor:        {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "invalid_cursor", "Invalid cursor", false},
+	task.ErrNotFound:             {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "task_not_found", "Task not found", false}, // It may belong to another client; the two look the same.
+	task.ErrExpired:              {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "task_expired", "Task expired", false},     // Its time to live is over.
+	task.ErrNotReady:             {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "task_not_ready", "Task has not ended yet", false},
+	task.ErrAlreadyTerminal:      {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "task_already_terminal", "Task has already ended", false}, // It can be neither cancelled nor changed.
+	task.ErrInvalidTransition:    {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "invalid_transition", "Not possible in the task's present state", false},
+	task.ErrVariableSizeExceeded: {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "variable_size_exceeded", "Task variables are too many or too large", false}, // See `tasks.variables`.
+	task.ErrVariableOwnership:    {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "variable_ownership", "Task variable belongs to the other side", false},
+	task.ErrInvalidVariable:      {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "invalid_variable", "Malformed task variable", false},
+	task.ErrInvalidTTL:           {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "invalid_ttl", "ttl must be a positive whole number of milliseconds", false},
+	task.ErrInvalidCursor:        {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "invalid_cursor", "Invalid cursor", false}, // It belongs to another list or client. Begin again without one.
 
-	task.KindConcurrentModification: {jsonrpc.CodeInternal, jsonrpc.CodeInternal, "concurrent_modification", "Task was changed by somebody else", false},
-	task.KindRateLimited:            {codeRateLimited, jsonrpc.CodeInternal, "rate_limited", "Too many calls are pending. The tool did not run.", true},
-	task.KindCapacityExceeded:       {codeRateLimited, jsonrpc.CodeInternal, "capacity_exceeded", "Too many calls are pending. The tool did not run.", true},
-	task.KindDuplicate:              {codeRateLimited, jsonrpc.CodeInternal, "duplicate_call", "The same call is pending already. The tool did not run again.", true},
-	task.KindUnavailable:            {codeUnavailable, jsonrpc.CodeInternal, "store_unavailable", "Held calls cannot be reached at the moment, try again", false},
-	task.KindUnreadable:             {jsonrpc.CodeInternal, jsonrpc.CodeInternal, "task_unreadable", "Task cannot be read", false},
-	task.KindClosed:                 {codeUnavailable, jsonrpc.CodeInternal, "shutting_down", "Shutting down, try again", false},
+	task.ErrConcurrentModification: {jsonrpc.CodeInternal, jsonrpc.CodeInternal, "concurrent_modification", "Task was changed by somebody else", false},                                              // Ask again.
+	task.ErrRateLimited:            {codeRateLimited, jsonrpc.CodeInternal, "rate_limited", "Too many calls are pending. This one did not run.", true},                                               // This agent has `tasks.max_pending_per_owner` of them.
+	task.ErrCapacityExceeded:       {codeRateLimited, jsonrpc.CodeInternal, "capacity_exceeded", "Too many calls are pending. This one did not run.", true},                                          // All agents have `tasks.max_pending` of them, or those of one address their share.
+	task.ErrOwnerFull:              {codeRateLimited, jsonrpc.CodeInternal, "storage_exceeded", "Earlier calls and their results take all the storage of this client. This call did not run.", true}, // Fetch results, or wait until their time is over.
+	task.ErrDuplicate:              {codeRateLimited, jsonrpc.CodeInternal, "duplicate_call", "The same call is pending already. It did not run again.", true},
+	task.ErrUnavailable:            {codeUnavailable, jsonrpc.CodeInternal, "store_unavailable", "Held calls cannot be reached at the moment, try again", false},
+	task.ErrUnreadable:             {jsonrpc.CodeInternal, jsonrpc.CodeInternal, "task_unreadable", "Task cannot be read", false}, // It is damaged, or this gate has no key to it; see [storage.md](storage.md#when-something-is-wrong).
+	task.ErrClosed:                 {codeUnavailable, jsonrpc.CodeInternal, "shutting_down", "Shutting down, try again", false},
 }
 
 // Error returns the error that a client gets for err. The task of another owner looks
@@ -70,19 +73,19 @@ func (d Dialect) Error(err error) *jsonrpc.Error {
 	if d.Era == V2026 {
 		code = p.modern
 	}
-	var more []Member
+	var more []schema.Member
 	if e.Suggest != "" {
-		more = append(more, Member{"hint", quote(e.Suggest)})
+		more = append(more, schema.Member{Name: "hint", Value: quote(e.Suggest)})
 	}
 	if e.RetryAfter > 0 {
-		more = append(more, Member{"retry_after", seconds(e.RetryAfter)})
+		more = append(more, schema.Member{Name: "retry_after", Value: seconds(e.RetryAfter)})
 	}
 	return &jsonrpc.Error{Code: code, Message: p.text, Data: errorData(p.name, more...)}
 }
 
-// Refuse returns what a tool call is answered with that could not become a task
-// because of err. It is that of [Dialect.Error], but where there are too many
-// tasks the client's model reads so in a tool result. See also [Dialect.Errors].
+// Refuse returns the answer to a tool call that could not become a task because of err: the
+// error of [Dialect.Error] or, if there are too many tasks, a tool result for the client's
+// model. See also [Dialect.Errors].
 func (d Dialect) Refuse(err error) Answer {
 	e, p := look(err)
 	if !p.tool || d.Era == V2025 && d.Errors {
@@ -91,20 +94,20 @@ func (d Dialect) Refuse(err error) Answer {
 	text, code := p.text, d.code(p.legacy, p.name)
 	if e.RetryAfter > 0 {
 		text += " Try again in " + string(seconds(e.RetryAfter)) + " s."
-		code = append(code, Member{"retry_after", seconds(e.RetryAfter)})
+		code = append(code, schema.Member{Name: "retry_after", Value: seconds(e.RetryAfter)})
 	}
 	return Answer{Result: textOf(d.toolError(text, code, d.Denied(p.name, RemediationAvailable, "")))}
 }
 
-// look returns what of err may be told, and how.
+// look returns the parts of err that a client may see.
 func look(err error) (*task.Error, problem) {
 	e, ok := errors.AsType[*task.Error](err)
 	if !ok {
 		e = &task.Error{}
 	}
-	if e.Kind == task.KindOwnerMismatch || e.Kind == task.KindNotFound {
-		// Nothing must set the two apart, so nothing else of either is told.
-		e = &task.Error{Kind: task.KindNotFound}
+	if e.Kind == task.ErrOwnerMismatch || e.Kind == task.ErrNotFound {
+		// Clients must not distinguish the two, so all details are dropped.
+		e = &task.Error{Kind: task.ErrNotFound}
 	}
 	p, ok := problems[e.Kind]
 	if !ok {
@@ -135,26 +138,26 @@ func TaskForbidden() *jsonrpc.Error {
 // MissingExtension returns the error for a request of 2026-07-28 about tasks whose
 // sender does not declare the extension on it. Over HTTP its status is 400.
 func MissingExtension() *jsonrpc.Error {
-	required := Object{{"extensions", Extensions().text()}}.text()
+	required := schema.Object{{Name: "extensions", Value: schema.Extensions().Text()}}.Text()
 	return &jsonrpc.Error{
 		Code: codeMissingCapability, Message: "Missing required client capability",
-		Data: errorData("missing_client_capability", Member{"requiredCapabilities", required}),
+		Data: errorData("missing_client_capability", schema.Member{Name: "requiredCapabilities", Value: required}),
 	}
 }
 
 // errorData returns the data member of an error. The sender may add members about
 // the request.
-func errorData(name string, more ...Member) json.RawMessage {
-	return append(Object{{"error_type", quote(name)}}, more...).text()
+func errorData(name string, more ...schema.Member) json.RawMessage {
+	return append(schema.Object{{Name: "error_type", Value: quote(name)}}, more...).Text()
 }
 
 // errorObject writes e as the error member of a response.
 func errorObject(e *jsonrpc.Error) json.RawMessage {
-	object := Object{{"code", integer(int64(e.Code))}, {"message", quote(e.Message)}}
+	object := schema.Object{{Name: "code", Value: integer(int64(e.Code))}, {Name: "message", Value: quote(e.Message)}}
 	if e.Data != nil {
-		object = append(object, Member{"data", e.Data})
+		object = append(object, schema.Member{Name: "data", Value: e.Data})
 	}
-	return object.text()
+	return object.Text()
 }
 
 // seconds returns d in seconds, rounded up.

@@ -10,7 +10,9 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
@@ -20,7 +22,7 @@ func answer(ctx context.Context, s *mcptask.Server, r mcptask.Request) (json.Raw
 		return s.Handle(ctx, r)
 	}
 	t, err := s.Launch(ctx, task.Draft{
-		ID: "task-1", Owner: r.Owner, TTL: time.Hour, // leave the ID out to get one that nobody can guess
+		ID: "task-1", Owner: r.Owner, TTL: time.Hour, // leave the ID out to get one that cannot be guessed
 		Call: task.Call{Method: r.Method, Name: "greet", Message: string(r.Params)},
 	}, greet)
 	if err != nil {
@@ -29,13 +31,13 @@ func answer(ctx context.Context, s *mcptask.Server, r mcptask.Request) (json.Raw
 	return r.Dialect.CreateResult(t)
 }
 
-// greet outlives the request that called it: its context ends with the task.
+// greet outlives its request: the context ends with the task.
 func greet(context.Context) ([]byte, error) {
 	return []byte(`{"content":[{"type":"text","text":"Hello!"}]}`), nil
 }
 
-// Serve MCP tasks from your own server: whatever transport it has, it must know
-// who sent a request and which generation of MCP it is.
+// Serve MCP tasks from your own server. It may use any transport, but must know the owner and
+// the generation of each request.
 func Example() {
 	clock := func() time.Time { return time.Date(2026, 8, 22, 10, 30, 0, 0, time.UTC) }
 	store := memstore.New(memstore.Options{})
@@ -66,7 +68,7 @@ func Example() {
 	// {"jsonrpc":"2.0","id":2,"error":{"code":-32602,"message":"Task not found","data":{"error_type":"task_not_found"}}}
 }
 
-// The same task, as clients of the two generations see it.
+// The same task in the two generations of the protocol.
 func ExampleDialect() {
 	now := time.Date(2026, 8, 22, 10, 30, 0, 0, time.UTC)
 	t, err := task.New(task.Draft{
@@ -76,11 +78,11 @@ func ExampleDialect() {
 	if err != nil {
 		panic(err)
 	}
-	for _, e := range []task.Event{
-		task.Submit{By: "gate", Deadline: now.Add(10 * time.Minute)},
-		task.Reject{By: "bob", Reason: "path not allowed"},
+	for _, e := range []lifecycle.Event{
+		lifecycle.Submit{By: "gate", Deadline: now.Add(10 * time.Minute)},
+		lifecycle.Reject{By: "bob", Reason: "path not allowed"},
 	} {
-		if t, err = t.Apply(e, now); err != nil {
+		if t, err = lifecycle.Apply(t, e, now); err != nil {
 			panic(err)
 		}
 	}
@@ -104,14 +106,14 @@ func ExampleDialect() {
 	// {"resultType":"complete","content":[{"type":"text","text":"Rejected by an approver: \"path not allowed\". The tool did not run."}],"isError":true,"_meta":{"thoughtgate/error":{"code":-32007,"error_type":"approval_rejected"}}}
 }
 
-// Servers declare tasks in more than one way.
+// Servers declare tasks in several forms.
 func ExampleDetectServer() {
 	for _, capabilities := range []string{
 		`{"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}`,
 		`{"tasks":{"requests":{"tools":{}}}}`,
 		`{"extensions":{"io.modelcontextprotocol/tasks":{}}}`,
 	} {
-		s := mcptask.DetectServer([]byte(capabilities))
+		s := schema.DetectServer([]byte(capabilities))
 		fmt.Println(s.Call, s.List, s.Cancel, s.Extension)
 	}
 	// Output:

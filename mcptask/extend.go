@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
 // UpdatedTTL returns how long a client wants its task to live, from the ttlMs of
@@ -22,20 +23,18 @@ func UpdatedTTL(ttlMs json.RawMessage) (time.Duration, error) {
 	return ttl, nil
 }
 
-// Extend prolongs the life of a task to ttl from its creation, or to
-// [Server.MaxTTL] if that is less. It never shortens it: a task that lives that
-// long already is returned as it is. The work of a task that [Server.Run] runs
-// goes on. The error is [task.ErrAlreadyTerminal] or [task.ErrExpired] if it is
-// too late.
+// Extend extends the TTL of a task to ttl from its creation, or to [Server.MaxTTL] if that is
+// less. It never shortens the TTL. A running task continues. The error is
+// [task.ErrAlreadyTerminal] or [task.ErrExpired] if the task has ended.
 func (s *Server) Extend(ctx context.Context, ref task.Ref, ttl time.Duration) (task.Task, error) {
 	return s.extend(ctx, ref, s.runner(), ttl)
 }
 
 func (s *Server) extend(ctx context.Context, ref task.Ref, by string, ttl time.Duration) (task.Task, error) {
 	most := task.TTLRules{Max: s.MaxTTL}.Longest()
-	t, err := task.Advance(ctx, s.Store, ref, task.ExtendTTL{By: by, TTL: ttl, Max: most}, s.Now())
+	t, err := lifecycle.Advance(ctx, s.Store, ref, lifecycle.ExtendTTL{By: by, TTL: ttl, Max: most}, s.Now())
 	if errors.Is(err, task.ErrInvalidTTL) {
-		err = nil // t is the task as it stands
+		err = nil // t is the current task
 	}
 	return t, err
 }

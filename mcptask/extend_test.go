@@ -9,13 +9,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// Research, locked: a client extends the life of its own task with tasks/update,
-// within the maximum, and never shortens it.
-func TestServerUpdateTTL(t *testing.T) {
+// A client extends the TTL of its own task with tasks/update, up to the maximum. It cannot
+// shorten it.
+func TestClientExtendsTTL(t *testing.T) {
 	b := newBench(t)
 	b.MaxTTL = 5 * time.Hour
 	b.keep(newTask(t, submit)) // lives two hours
@@ -33,7 +35,7 @@ func TestServerUpdateTTL(t *testing.T) {
 		{`"1h"`, "-32602", 5 * time.Hour},
 		{`-1`, "-32602", 5 * time.Hour},
 	} {
-		got := b.ask(modern, mcptask.MethodUpdate, `{"taskId":"`+id+`","inputResponses":{},"ttlMs":`+tt.ttl+`,"_meta":{$tasks}}`)
+		got := b.ask(modern, mcpname.TasksUpdate, `{"taskId":"`+id+`","inputResponses":{},"ttlMs":`+tt.ttl+`,"_meta":{$tasks}}`)
 		if !strings.HasPrefix(got, tt.answer) {
 			t.Errorf("%s: answered %s; want %s", tt.ttl, got, tt.answer)
 		}
@@ -42,32 +44,32 @@ func TestServerUpdateTTL(t *testing.T) {
 			t.Errorf("%s: the task lives %v, %v; want %v", tt.ttl, kept.TTL(), err, tt.life)
 		}
 	}
-	if got := b.ask(modern, mcptask.MethodGet, byID); !strings.Contains(got, `"ttlMs":18000000`) {
-		t.Errorf("the client is told %s", got)
+	if got := b.ask(modern, mcpname.TasksGet, byID); !strings.Contains(got, `"ttlMs":18000000`) {
+		t.Errorf("the client sees %s", got)
 	}
 	_, err := b.Handle(t.Context(), mcptask.Request{
-		Dialect: modern, Owner: "mallory", Method: mcptask.MethodUpdate,
+		Dialect: modern, Owner: "mallory", Method: mcpname.TasksUpdate,
 		Params: json.RawMessage(declaring(t, `{"taskId":"`+id+`","inputResponses":{},"ttlMs":1}`)),
 	})
 	if !errors.Is(err, task.ErrOwnerMismatch) {
-		t.Errorf("somebody else: %v; want %v", err, task.ErrOwnerMismatch)
+		t.Errorf("another owner: %v; want %v", err, task.ErrOwnerMismatch)
 	}
-	b.ask(modern, mcptask.MethodCancel, byID)
-	if got := b.ask(modern, mcptask.MethodUpdate, `{"taskId":"`+id+`","inputResponses":{},"ttlMs":36000001,"_meta":{$tasks}}`); got != ack {
-		t.Errorf("a task that has ended: %s", got)
+	b.ask(modern, mcpname.TasksCancel, byID)
+	if got := b.ask(modern, mcpname.TasksUpdate, `{"taskId":"`+id+`","inputResponses":{},"ttlMs":36000001,"_meta":{$tasks}}`); got != ack {
+		t.Errorf("an ended task: %s", got)
 	}
 }
 
-// Research, locked: the server extends the life of a task that it runs, and the
-// work goes on past the time that the task had at first.
-func TestServerExtendWhileRunning(t *testing.T) {
+// The server extends the TTL of a task that it runs, and the work continues after the original
+// TTL.
+func TestServerExtendsTTLOfRunningTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.Now = time.Now
 		ref := b.start() // lives an hour
 		settle := func() int {
 			t.Helper()
-			settled, err := task.SettleOverdue(t.Context(), b.Store, "sweeper", time.Now())
+			settled, err := lifecycle.Updater{Store: b.Store}.SettleOverdue(t.Context(), "sweeper", time.Now())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,11 +81,11 @@ func TestServerExtendWhileRunning(t *testing.T) {
 				t.Errorf("Extend = %v, %v", after.TTL(), err)
 			}
 			if after, err := b.Extend(ctx, ref, time.Minute); err != nil || after.TTL() != 3*time.Hour {
-				t.Errorf("Extend to less = %v, %v; want it left alone", after.TTL(), err)
+				t.Errorf("Extend to a shorter TTL = %v, %v; want no change", after.TTL(), err)
 			}
 			time.Sleep(time.Hour)
 			if n := settle(); n != 0 {
-				t.Errorf("the task was ended after the time that it had at first")
+				t.Errorf("the task ended after its original TTL")
 			}
 			return json.RawMessage(`{"content":[]}`), ctx.Err()
 		})

@@ -5,17 +5,18 @@ import (
 	"encoding/json"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// Follow sends a status notification of a task for how it stands and for each change
-// that the client can see, until the task has ended or ctx has. Owner and Dialect are
-// those of r. Subscription is the id of the request that wants to know, as it is
-// written; clients of 2025-11-25 have none.
+// Follow sends a status notification with the present status of a task, and one for each
+// change that the client can see, until the task or ctx has ended. Owner and Dialect are
+// those of r. Subscription is the JSON of the id of the subscribing request; clients of
+// 2025-11-25 have none.
 func (s *Server) Follow(ctx context.Context, r Request, id string, subscription json.RawMessage, send func(message []byte) error) error {
 	ref := task.OwnedBy(r.Owner).Ref(task.ID(id))
 	var last task.Task
 	for {
-		_, err := task.Wait(ctx, s.Store, ref, func(t task.Task) bool {
+		_, err := storekit.Wait(ctx, s.Store, ref, func(t task.Task) bool {
 			return t.State != last.State || !t.UpdatedAt.Equal(last.UpdatedAt) || s.overdue(t)
 		})
 		if err != nil {
@@ -43,5 +44,5 @@ func (s *Server) notification(ctx context.Context, d Dialect, t task.Task, subsc
 	if err != nil {
 		return nil, err
 	}
-	return text.Whole(payload)
+	return text.ComposeBytes(payload)
 }

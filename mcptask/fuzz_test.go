@@ -6,11 +6,11 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 )
 
-// FuzzRead reads anything as everything. What can be read is written the same
-// way ever after, and reading capabilities never fails.
+// FuzzRead reads an input as every message type. A message that can be read is written in the
+// same way each time. Reading capabilities never fails.
 func FuzzRead(f *testing.F) {
 	for _, v := range loadVectors(f) {
 		f.Add([]byte(v.Message))
@@ -33,12 +33,12 @@ func FuzzRead(f *testing.F) {
 				t.Errorf("%T of %s is %s, then %s (%v)", form.value, text, once, twice, err)
 			}
 		}
-		mcptask.DetectServer(text)
-		mcptask.DetectClient(text)
-		var o mcptask.Object
+		schema.DetectServer(text)
+		schema.DetectClient(text)
+		var o schema.Object
 		if json.Unmarshal(text, &o) == nil {
-			mcptask.RelatedTask(o)
-			mcptask.RequestDeclaresTasks(o)
+			schema.RelatedTask(o)
+			schema.RequestDeclaresTasks(o)
 		}
 	})
 }

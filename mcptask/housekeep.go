@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
 const (
@@ -30,7 +32,7 @@ type process struct {
 	closed  bool
 	running map[task.ID]context.CancelCauseFunc
 	works   sync.WaitGroup
-	asking  map[question]struct{} // of clients, at the moment
+	asking  map[question]struct{} // questions that are being put to clients
 }
 
 // A question is one that a task asks of its client.
@@ -39,8 +41,8 @@ type question struct {
 	key string
 }
 
-// runner returns the name under which this process runs tasks. No other process
-// has it, so that a task whose process was restarted is known to be lost.
+// runner returns the name under which this process runs tasks. It is
+// unique, so that the tasks of an earlier process count as lost.
 func (s *Server) runner() string {
 	s.process.once.Do(func() { s.process.name = cmp.Or(s.Name, "mcptask-"+rand.Text()) })
 	return s.process.name
@@ -48,17 +50,17 @@ func (s *Server) runner() string {
 
 func (s *Server) lease() time.Duration { return cmp.Or(s.Lease, defaultLease) }
 
-// enter notes that a task is run by this process. The context has the values of
+// enter registers a task as run by this process. The context has the values of
 // ctx and ends with the server; end must be called when the run has ended.
 func (s *Server) enter(ctx context.Context, id task.ID) (running context.Context, end func(), err error) {
 	p := &s.process
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, nil, &task.Error{Kind: task.KindClosed, ID: id, Action: task.ActionClaim}
+		return nil, nil, &task.Error{Kind: task.ErrClosed, ID: id, Action: action.Claim}
 	}
 	if _, twice := p.running[id]; twice {
-		return nil, nil, &task.Error{Kind: task.KindNotReady, ID: id, Action: task.ActionClaim, Detail: "this process runs it"}
+		return nil, nil, &task.Error{Kind: task.ErrNotReady, ID: id, Action: action.Claim, Detail: "this process runs it"}
 	}
 	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	if p.running == nil {
@@ -75,7 +77,7 @@ func (s *Server) enter(ctx context.Context, id task.ID) (running context.Context
 	}, nil
 }
 
-// interrupt breaks off a run.
+// interrupt interrupts a run.
 func (s *Server) interrupt(id task.ID) {
 	s.process.mu.Lock()
 	defer s.process.mu.Unlock()
@@ -91,8 +93,7 @@ func (s *Server) runs(t task.Task) bool {
 	return s.process.running[t.ID] != nil
 }
 
-// again returns the work of a task whose process has died, or nil if it must not
-// be done twice.
+// again returns the work for a second run of a task, or nil if it must not run twice.
 func (s *Server) again(t task.Task) Work {
 	if s.Rerun == nil {
 		return nil
@@ -100,23 +101,21 @@ func (s *Server) again(t task.Task) Work {
 	return s.Rerun(t)
 }
 
-// updater ends tasks, but none that this process runs.
-func (s *Server) updater() task.Updater { return task.Updater{Store: s.Store, Alive: s.runs} }
+// updater ends tasks, except those that this process runs.
+func (s *Server) updater() lifecycle.Updater { return lifecycle.Updater{Store: s.Store, Alive: s.runs} }
 
-// Housekeep does what has to be done besides answering requests, until ctx ends:
-// it ends tasks whose time is over, takes up or fails those whose process has
-// died, and deletes what nobody can ask for any more. Any number of processes
-// that share a store may do it.
+// Housekeep does background work until ctx ends: it expires tasks, restarts or fails tasks
+// whose process has died, and deletes tasks whose TTL has passed. Several processes that share
+// a store may run it.
 //
-// When ctx ends, Housekeep takes no more tasks, gives the work that runs
-// [Server.Grace] to end, interrupts the rest, and returns when all of it has
-// ended.
+// When ctx ends, Housekeep takes no more tasks. It gives the running work [Server.Grace] to
+// end, then interrupts it, and returns when all work has ended.
 func (s *Server) Housekeep(ctx context.Context) {
 	tick := time.NewTicker(min(housekeepEvery, s.lease()/leaseParts))
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		if err := s.Tidy(ctx); err != nil && ctx.Err() == nil {
-			s.log(ctx, "housekeeping", "", err)
+			s.log(ctx, "housekeep", "", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -137,26 +136,27 @@ func (s *Server) Tidy(ctx context.Context) error {
 			err = errors.Join(err, s.takeOver(ctx, t, work))
 			continue
 		}
-		_, _, failed := s.updater().Settle(ctx, t, s.runner(), s.Now())
-		err = errors.Join(err, failed)
+		if _, _, failed := s.updater().Settle(ctx, t, s.runner(), s.Now()); !errors.Is(failed, task.ErrNotFound) {
+			err = errors.Join(err, failed)
+		}
 	}
 	_, failed := s.Store.Sweep(ctx, s.Now(), housekeepBatch)
 	return errors.Join(err, failed)
 }
 
-// takeOver does the work of a task whose process has died from the beginning.
+// takeOver runs the task of a dead process again, from the beginning.
 func (s *Server) takeOver(ctx context.Context, t task.Task, work Work) error {
 	running, end, err := s.enter(ctx, t.ID)
 	if err != nil {
 		return err
 	}
 	now := s.Now()
-	restart := task.Restart{By: s.runner(), LeaseUntil: now.Add(s.lease())}
+	restart := lifecycle.Restart{By: s.runner(), LeaseUntil: now.Add(s.lease())}
 	t, err = s.begin(ctx, task.AnyOwner().Ref(t.ID), restart, now)
 	if err != nil {
 		end()
 		if errors.Is(err, task.ErrNotReady) || errors.Is(err, task.ErrExpired) {
-			return nil // another process was first, or the next round ends it
+			return nil // another process has taken over, or the next round expires the task
 		}
 		return unlessOver(err)
 	}
@@ -164,7 +164,7 @@ func (s *Server) takeOver(ctx context.Context, t task.Task, work Work) error {
 	return nil
 }
 
-// drain ends what this process runs.
+// drain ends all running work of this process.
 func (s *Server) drain() {
 	p := &s.process
 	p.mu.Lock()
@@ -190,9 +190,9 @@ func (s *Server) drain() {
 	<-ended
 }
 
-// log says what went wrong in the background.
+// log logs an error of background work.
 func (s *Server) log(ctx context.Context, doing string, id task.ID, err error) {
 	if s.Log != nil {
-		s.Log.LogAttrs(ctx, slog.LevelError, "tasks", slog.String("doing", doing), slog.String("task", string(id)), slog.Any("error", err))
+		s.Log.LogAttrs(ctx, slog.LevelError, "tasks", slog.String("doing", doing), slog.String("task", string(id)), slog.Any("err", err))
 	}
 }

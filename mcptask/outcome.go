@@ -7,25 +7,29 @@ import (
 	"strings"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// An Answer is what a request is answered with: a result or a JSON-RPC error
-// object, never both.
+// An Answer is the answer to a request: a result or a JSON-RPC error object.
 type Answer struct {
 	Result Text
 	Error  Text
 }
 
-// Err returns a's error as a value, or nil if a is a result. Payload is what an
-// upstream answered, if a has a place for it.
+// Err returns a's error as a value, or nil if a is a result. Payload is the
+// answer of the upstream, if a needs it.
 func (a Answer) Err(payload []byte) *jsonrpc.Error {
 	if !a.Error.Present() {
 		return nil
 	}
-	text, _ := a.Error.Whole(payload) // without a payload there is no code in it either
+	text, _ := a.Error.ComposeBytes(payload) // without a payload there is no code in it either
 	object := jsonrpc.Value{Bytes: text}
 	code, ok := object.Member("code").Int()
 	message, _ := object.Member("message").Text()
@@ -35,8 +39,8 @@ func (a Answer) Err(payload []byte) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: int(code), Message: message, Data: object.Member("data").Bytes}
 }
 
-// Answer returns what the request that became t is answered with, as if it had
-// been answered at once: what the upstream said, or why there is no such thing.
+// Answer returns the answer to the request that became t, as if it had not become a task:
+// the answer of the upstream, or the reason for which there is none.
 // It returns [task.ErrNotReady] if t is not terminal.
 //
 // A client learns of a call that was not allowed to run, or that was cancelled, by
@@ -45,12 +49,12 @@ func (a Answer) Err(payload []byte) *jsonrpc.Error {
 func (d Dialect) Answer(t task.Task) (Answer, error) {
 	switch {
 	case !t.State.Terminal():
-		return Answer{}, &task.Error{Kind: task.KindNotReady, ID: t.ID, State: t.State, Action: task.ActionReadChunk}
+		return Answer{}, &task.Error{Kind: task.ErrNotReady, ID: t.ID, State: t.State, Action: action.ReadChunk}
 	case t.State == task.Completed && t.Result != nil:
 		result := answerOf(t)
 		if t.Execution != nil && t.Execution.UpstreamTask != "" {
-			// A note of the task it belongs to would be the upstream's.
-			result.edit = &jsonrpc.MemberEdit{Outer: "_meta", Inner: MetaRelatedTask}
+			// The related task would be the upstream's.
+			result.edit = &jsonrpc.MemberEdit{Outer: "_meta", Inner: mcpname.MetaRelatedTask}
 		}
 		return Answer{Result: result}, nil
 	case t.State == task.Failed && t.Result != nil:
@@ -68,42 +72,41 @@ func (d Dialect) ResultAnswer(t task.Task) (Answer, error) {
 	answer, err := d.Answer(t)
 	switch {
 	case err == nil && t.Result == nil && d.answersModel(t):
-		answer.Result = textOf(d.refusal(t, WithRelatedTask(nil, string(t.ID))))
+		answer.Result = textOf(d.refusal(t, schema.WithRelatedTask(nil, string(t.ID))))
 	case answer.Result.Present():
-		answer.Result.edit = &jsonrpc.MemberEdit{Outer: "_meta", Inner: MetaRelatedTask, JSON: relatedTask(string(t.ID))}
+		answer.Result.edit = &jsonrpc.MemberEdit{Outer: "_meta", Inner: mcpname.MetaRelatedTask, JSON: schema.RelatedTaskValue(string(t.ID))}
 	}
 	return answer, err
 }
 
-// An ending is how the end of a task without an answer from the upstream is
-// told.
+// An ending is how clients see the end of a task without an answer from the upstream.
 type ending struct {
 	code    int    // for 2025-11-25; for 2026-07-28 it is always an internal error
 	name    string // error_type
-	refusal bool   // somebody did not let it run, as opposed to something going wrong
-	text    string
+	refusal bool   // the call was not allowed to run, rather than failed
 }
 
 // endings has an ending for every stage at which a task can end.
 var endings = map[task.Stage]ending{
-	task.StageInspection:          {codeDenied, "inspection_failed", true, "Refused before approval was requested."},
-	task.StageApprovalRejected:    {codeRejected, "approval_rejected", true, "Rejected by an approver."},
-	task.StageApprovalTimeout:     {codeExpired, "approval_expired", true, "Nobody decided in time."},
-	task.StageUncollected:         {codeExpired, "approval_expired", true, "Approved, but its owner did not come back in time."},
-	task.StagePolicyDrift:         {codeDrift, "policy_drift", true, "Approved, but the policy has changed and no longer allows it."},
-	task.StageToolDrift:           {codeDrift, "tool_drift", true, "Approved, but the tool has changed since then: the call needs a new approval."},
-	task.StageArgumentDrift:       {codeDrift, "argument_drift", true, "The call is not the one that was approved."},
-	task.StageUpstreamError:       {codeUpstreamInvalid, "upstream_error", false, "The server answered with an error."},
-	task.StageUpstreamUnreachable: {codeUpstreamDown, "upstream_unreachable", false, "The server cannot be reached."},
-	task.StageUpstreamTimeout:     {codeUpstreamTimeout, "upstream_timeout", false, "The server did not answer in time."},
-	task.StageUpstreamInvalid:     {codeUpstreamInvalid, "upstream_invalid_response", false, "The server sent an invalid answer."},
-	task.StageUpstreamGone:        {codeUpstreamInvalid, "upstream_task_not_found", false, "The server no longer knows the task that it created for the call."},
-	task.StageUnfetched:           {codeExpired, "result_expired", false, "It ran, but its result was not fetched in time."},
-	task.StageResultTooLarge:      {codeUpstreamInvalid, "result_too_large", false, "The tool ran, but its result is too large to be kept."},
-	task.StageExecutionTimeout:    {codeUpstreamTimeout, "execution_timeout", false, "Still running when its time ended."},
-	task.StageExecutorLost:        {jsonrpc.CodeInternal, "outcome_unknown", false, "Interrupted while it ran."},
-	task.StageShutdown:            {codeUnavailable, "shutting_down", false, "Stopped before it could run."},
-	task.StageCancelled:           {jsonrpc.CodeInvalidParams, "task_cancelled", false, "Cancelled by the requestor."},
+	lifecycle.StageInspection:          {codeDenied, "inspection_failed", true},
+	lifecycle.StageApprovalRejected:    {codeRejected, "approval_rejected", true},
+	lifecycle.StageApprovalTimeout:     {codeExpired, "approval_expired", true},
+	lifecycle.StageUncollected:         {codeExpired, "approval_expired", true},
+	lifecycle.StagePolicyDrift:         {codeDrift, "policy_drift", true},
+	lifecycle.StageToolDrift:           {codeDrift, "tool_drift", true},
+	lifecycle.StageArgumentDrift:       {codeDrift, "argument_drift", true},
+	lifecycle.StageUpstreamError:       {codeUpstreamInvalid, "upstream_error", false},
+	lifecycle.StageUpstreamUnreachable: {codeUpstreamDown, "upstream_unreachable", false},
+	lifecycle.StageUpstreamTimeout:     {codeUpstreamTimeout, "upstream_timeout", false},
+	lifecycle.StageUpstreamInvalid:     {codeUpstreamInvalid, "upstream_invalid_response", false},
+	lifecycle.StageUpstreamGone:        {codeUpstreamInvalid, "upstream_task_not_found", false},
+	lifecycle.StageSessionGone:         {codeUpstreamInvalid, "session_gone", true},
+	lifecycle.StageUnfetched:           {codeExpired, "result_expired", false},
+	lifecycle.StageResultTooLarge:      {codeUpstreamInvalid, "result_too_large", false},
+	lifecycle.StageExecutionTimeout:    {codeUpstreamTimeout, "execution_timeout", false},
+	lifecycle.StageExecutorLost:        {jsonrpc.CodeInternal, "outcome_unknown", false},
+	lifecycle.StageShutdown:            {codeUnavailable, "shutting_down", false},
+	lifecycle.StageCancelled:           {jsonrpc.CodeInvalidParams, "task_cancelled", false},
 }
 
 func endingOf(t task.Task) ending {
@@ -112,25 +115,22 @@ func endingOf(t task.Task) ending {
 			return e
 		}
 	}
-	return ending{jsonrpc.CodeInternal, "internal_error", false, "Failed."}
+	return ending{jsonrpc.CodeInternal, "internal_error", false}
 }
 
-// refused reports whether t is a tool call that somebody did not let run. Only
-// such a call can be answered with a tool result that says so.
+// refused reports whether t is a tool call that was not allowed to run. The answer to such
+// a call is a tool result.
 func refused(t task.Task) bool {
-	return t.Call.Method == methodCall && endingOf(t).refusal && ran(t) == task.RanNo
+	return t.Call.Method == mcpname.ToolsCall && endingOf(t).refusal && ran(t) == task.RanNo
 }
 
-const methodCall = "tools/call"
-
-// answersModel reports whether a tool result tells how t ended without an answer of
-// the upstream's. A failure of the upstream is an error, as it would be without a
-// task.
+// answersModel reports whether a tool result tells how t ended, if the upstream sent no answer.
+// A failure of the upstream is an error, as it would be without a task.
 func (d Dialect) answersModel(t task.Task) bool {
 	if d.Era == V2025 && d.Errors {
 		return false
 	}
-	return refused(t) || t.State == task.Cancelled && t.Call.Method == methodCall
+	return refused(t) || t.State == task.Cancelled && t.Call.Method == mcpname.ToolsCall
 }
 
 // ran returns whether the call of a task that ended reached the tool.
@@ -147,12 +147,26 @@ func (d Dialect) endError(t task.Task) json.RawMessage {
 	if d.Era == V2026 {
 		code = jsonrpc.CodeInternal
 	}
-	return errorObject(&jsonrpc.Error{
-		Code: code, Message: d.endText(t), Data: errorData(e.name, Member{"tool", quote(t.Call.Name)}),
-	})
+	var about []schema.Member
+	if t.Call.Method == mcpname.ToolsCall {
+		about = []schema.Member{{Name: "tool", Value: quote(t.Call.Name)}}
+	}
+	return errorObject(&jsonrpc.Error{Code: code, Message: d.endText(t), Data: errorData(e.name, append(about, expiredAt(t)...)...)})
 }
 
-// immediateText is what a model may be told while t runs.
+// expiredAt returns the member with the time at which t expired, if it has.
+func expiredAt(t task.Task) []schema.Member {
+	at := t.ExpiresAt
+	switch {
+	case endingOf(t).code != codeExpired:
+		return nil
+	case t.Failure.Stage == lifecycle.StageApprovalTimeout && t.Approval != nil:
+		at = t.Approval.Deadline
+	}
+	return []schema.Member{{Name: "expired_at", Value: quote(string(schema.At(at)))}}
+}
+
+// immediateText returns a text for the model while t runs.
 func immediateText(t task.Task) string {
 	if t.Approval != nil && t.Approval.DecidedAt().IsZero() {
 		return "The call is waiting for human approval."
@@ -160,8 +174,8 @@ func immediateText(t task.Task) string {
 	return "The call is being worked on."
 }
 
-// StatusMessage says how t stands. It is read by people and by models, so it
-// consists of fixed sentences; what others wrote is quoted and made harmless.
+// StatusMessage returns the status of t in words, for people and models. It consists of
+// fixed sentences; foreign text is sanitised and quoted.
 func (d Dialect) StatusMessage(t task.Task) string {
 	switch t.State {
 	case task.Working:
@@ -182,20 +196,20 @@ func (d Dialect) StatusMessage(t task.Task) string {
 	}
 }
 
-// pendingText says who is to approve t, how long there is for that, and where.
+// pendingText returns the approvers of t, the time left, and the page for approval.
 func (d Dialect) pendingText(t task.Task) string {
 	text := "Waiting for approval by " + harmless(cmp.Or(t.Workflow, "an approver")) + " · " + string(t.ID.Short())
 	if left := d.timeLeft(t); left != "" {
 		text += " · " + left + " left"
 	}
-	if d.Page != nil {
-		text += " · " + d.Page(t.ID)
+	if d.ApprovalURL != nil {
+		text += " · " + d.ApprovalURL(t.ID)
 	}
 	return text
 }
 
-// Facts returns who is to approve t, its short id and the time left, such as
-// "ops (tg_1m7h71t6x6pn4, 9m59s left)".
+// Facts returns the approvers of t, its short id and the remaining time, such as "ops
+// (tg_1m7h71t6x6pn4, 9m59s left)".
 func (d Dialect) Facts(t task.Task) string {
 	text := harmless(cmp.Or(t.Workflow, "an approver")) + " (" + string(t.ID.Short())
 	if left := d.timeLeft(t); left != "" {
@@ -204,8 +218,8 @@ func (d Dialect) Facts(t task.Task) string {
 	return text + ")"
 }
 
-// timeLeft returns how long there is for the approval of t, such as 9m59s. It is
-// empty if that is not known.
+// timeLeft returns the remaining time for the approval of t, such as 9m59s. It is empty if the
+// time is unknown.
 func (d Dialect) timeLeft(t task.Task) string {
 	if d.Now.IsZero() || t.Approval == nil || t.Approval.Deadline.IsZero() {
 		return ""
@@ -217,19 +231,19 @@ func (d Dialect) timeLeft(t task.Task) string {
 	return strings.TrimSuffix(left.Truncate(time.Minute).String(), "0s")
 }
 
-// runningText says how a call stands that runs, with the words of the one that
-// does the work.
+// runningText returns the status of a running call, with the message of the tool or
+// upstream.
 func (d Dialect) runningText(t task.Task) string {
 	switch {
 	case t.Execution == nil:
 		return "Running"
 	case !d.Proxy && harmless(t.Execution.Message) != "":
 		return harmless(t.Execution.Message)
-	case t.Asks():
+	case t.AwaitsInput():
 		return quoteAfter("Waiting for input from the client", t.Execution.Message)
-	case t.Execution.Upstream == task.UpstreamFailed:
+	case t.Execution.Upstream == gatetask.UpstreamFailed:
 		return quoteAfter("The server's task failed", t.Execution.Message)
-	case t.Execution.Upstream == task.UpstreamReady:
+	case t.Execution.Upstream == gatetask.UpstreamReady:
 		return quoteAfter("Done", t.Execution.Message)
 	default:
 		return quoteAfter("Running", t.Execution.Message)
@@ -244,7 +258,7 @@ func quoteAfter(text, foreign string) string {
 	return withQuote(text, foreign)
 }
 
-// endText says why t ended without a result, and whether the tool ran.
+// endText returns the reason for which t ended without a result, and whether the tool ran.
 func (d Dialect) endText(t task.Task) string {
 	if t.Result != nil && t.Result.Kind == task.ResultRPCError {
 		message, _ := jsonrpc.Value{Bytes: t.Result.Inline}.Member("message").Text()
@@ -256,26 +270,37 @@ func (d Dialect) endText(t task.Task) string {
 	text := endSentence(t)
 	switch ran(t) {
 	case task.RanNo:
+		if t.Call.Method != mcpname.ToolsCall {
+			return text + " It did not run."
+		}
 		return text + " The tool did not run."
 	case task.RanYes:
 		return text
 	default:
-		return text + " Outcome unknown: it may have run."
+		return text + " " + lifecycle.RanText(task.RanUnknown)
 	}
 }
 
-// endSentence says why t ended without a result.
+// wordsFor returns the words for the stage at which t ended, if they are known.
+func wordsFor(t task.Task) string {
+	if t.Failure == nil {
+		return ""
+	}
+	return lifecycle.WordsOf(t.Failure.Stage).Client
+}
+
+// endSentence returns the reason for which t ended without a result.
 func endSentence(t task.Task) string {
 	nested := t.Execution != nil && t.Execution.UpstreamTask != ""
 	switch {
 	case t.State == task.Rejected && t.Approval != nil && t.Approval.Rejection != nil:
 		return withQuote("Rejected by an approver", t.Approval.Rejection.Reason)
-	case t.Failure != nil && t.Failure.Stage == task.StageShutdown && t.Failure.Ran != task.RanNo:
+	case t.Failure != nil && t.Failure.Stage == lifecycle.StageShutdown && t.Failure.Ran != task.RanNo:
 		return "Interrupted because the server was stopped."
-	case nested && t.Failure != nil && t.Failure.Stage == task.StageUpstreamError:
+	case nested && t.Failure != nil && t.Failure.Stage == lifecycle.StageUpstreamError:
 		return withQuote("The server's task failed", t.Execution.Message)
 	default:
-		return endingOf(t).text
+		return cmp.Or(wordsFor(t), "Failed.")
 	}
 }
 
@@ -289,8 +314,7 @@ func toolErrorText(result []byte) string {
 	return ""
 }
 
-// withQuote returns a sentence that quotes foreign, as far as there is
-// something to quote.
+// withQuote returns a sentence that quotes foreign, unless that is empty.
 func withQuote(sentence, foreign string) string {
 	if foreign = harmless(foreign); foreign == "" {
 		return sentence + "."
@@ -298,54 +322,54 @@ func withQuote(sentence, foreign string) string {
 	return sentence + `: "` + foreign + `".`
 }
 
-// maxQuote is how many characters of a foreign text are quoted.
+// maxQuote is the largest number of characters in a quotation of foreign text.
 const maxQuote = 200
 
 // harmless returns foreign text as one short line of visible characters that
 // cannot end its own quotation. Its meaning is not checked.
 func harmless(foreign string) string {
-	return plain.Line(strings.ReplaceAll(foreign, `"`, "'"), maxQuote)
+	return safetext.Line(strings.ReplaceAll(foreign, `"`, "'"), maxQuote)
 }
 
 // A ToolText is a tool result that consists of a text for the model of a client.
 type ToolText struct {
 	Text  string
-	Error bool   // isError
-	Meta  Object // none if it is empty
+	Error bool          // isError
+	Meta  schema.Object // none if it is empty
 }
 
 // ToolResult returns t as the result of a call.
 func (d Dialect) ToolResult(t ToolText) json.RawMessage {
-	block := Object{{"type", quote("text")}, {"text", quote(t.Text)}}.text()
-	var result Object
+	block := schema.Object{{Name: "type", Value: quote("text")}, {Name: "text", Value: quote(t.Text)}}.Text()
+	var result schema.Object
 	if d.Era == V2026 {
-		result = Object{{"resultType", quote(string(Complete))}}
+		result = schema.Object{{Name: "resultType", Value: quote(string(schema.Complete))}}
 	}
-	result = append(result, Member{"content", slices.Concat(json.RawMessage("["), block, json.RawMessage("]"))})
+	result = append(result, schema.Member{Name: "content", Value: slices.Concat(json.RawMessage("["), block, json.RawMessage("]"))})
 	if t.Error {
-		result = append(result, Member{"isError", json.RawMessage("true")})
+		result = append(result, schema.Member{Name: "isError", Value: json.RawMessage("true")})
 	}
 	if len(t.Meta) > 0 {
-		result = append(result, Member{"_meta", t.Meta.text()})
+		result = append(result, schema.Member{Name: "_meta", Value: t.Meta.Text()})
 	}
-	return result.text()
+	return result.Text()
 }
 
-// ToolError returns a tool result that says what went wrong: to the model of the client
-// by a text, and to its program by a code. Its metadata has meta as well.
-func (d Dialect) ToolError(text string, code int, errorType string, meta Object) json.RawMessage {
+// ToolError returns a tool result with an error: a text for the model, and a code for the
+// client. Its metadata has meta as well.
+func (d Dialect) ToolError(text string, code int, errorType string, meta schema.Object) json.RawMessage {
 	return d.toolError(text, d.code(code, errorType), meta)
 }
 
-func (d Dialect) toolError(text string, code Object, meta Object) json.RawMessage {
-	return d.ToolResult(ToolText{Text: text, Error: true, Meta: meta.With(MetaError, code.text())})
+func (d Dialect) toolError(text string, code schema.Object, meta schema.Object) json.RawMessage {
+	return d.ToolResult(ToolText{Text: text, Error: true, Meta: meta.With(MetaError, code.Text())})
 }
 
-// code returns what tells a program of an outcome.
-func (d Dialect) code(code int, name string) Object {
-	object := Object{{"code", integer(int64(code))}, {"error_type", quote(name)}}
+// code returns the error code of an outcome as an object.
+func (d Dialect) code(code int, name string) schema.Object {
+	object := schema.Object{{Name: "code", Value: integer(int64(code))}, {Name: "error_type", Value: quote(name)}}
 	if d.Correlation != "" {
-		object = append(object, Member{"correlation_id", quote(d.Correlation)})
+		object = append(object, schema.Member{Name: "correlation_id", Value: quote(d.Correlation)})
 	}
 	return object
 }

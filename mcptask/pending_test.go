@@ -7,11 +7,12 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// GOV-001: a client that polls hears of a decision within seconds in the first two
-// minutes, and is told who is to decide, how long that may take, and where.
-func TestPendingAsTimePasses(t *testing.T) {
+// GOV-001: a client that polls learns of a decision within seconds in the first two minutes.
+// The message names the approvers, the remaining time, and the link.
+func TestPendingMessageFollowsAge(t *testing.T) {
 	pending := newTask(t, submit)
 	pending.PollInterval = 30 * time.Second
 	for _, tt := range []struct {
@@ -25,26 +26,26 @@ func TestPendingAsTimePasses(t *testing.T) {
 		{2 * time.Minute, 30000, "Waiting for approval by ops · tg_786512e2 · 58m0s left · https://gate.example/" + id},
 		{2 * time.Hour, 30000, "Waiting for approval by ops · tg_786512e2 · 0s left · https://gate.example/" + id},
 	} {
-		d := mcptask.Dialect{Now: pending.CreatedAt.Add(tt.age), Page: func(id task.ID) string { return "https://gate.example/" + string(id) }}
+		d := mcptask.Dialect{Now: pending.CreatedAt.Add(tt.age), ApprovalURL: func(id task.ID) string { return "https://gate.example/" + string(id) }}
 		got := jsonrpc.Value{Bytes: mustWith(nil)(d.GetResult(pending))}
 		poll, _ := got.Member("pollInterval").Int()
 		if message, _ := got.Member("statusMessage").Text(); message != tt.message || poll != tt.poll {
-			t.Errorf("after %v: %q, ask every %d ms; want %q, %d", tt.age, message, poll, tt.message, tt.poll)
+			t.Errorf("after %v: %q, poll every %d ms; want %q, %d", tt.age, message, poll, tt.message, tt.poll)
 		}
 	}
 	pending.PollInterval = time.Second
 	d := mcptask.Dialect{Now: pending.CreatedAt}
 	if poll, _ := (jsonrpc.Value{Bytes: mustWith(nil)(d.GetResult(pending))}).Member("pollInterval").Int(); poll != 1000 {
-		t.Errorf("ask every %d ms; want as often as it was told", poll)
+		t.Errorf("poll every %d ms; want the interval of the task", poll)
 	}
 }
 
-// The seeds' reading: a legacy client is told by an error with a code.
-func TestLiteralErrors(t *testing.T) {
+// In the literal dialect, a legacy client gets an error with a code.
+func TestLiteralDialectAnswersWithErrors(t *testing.T) {
 	for want, tk := range map[int]task.Task{
-		-32007: newTask(t, submit, task.Reject{By: "bob"}),
-		-32008: newTask(t, submit, task.Expire{By: "gate"}),
-		-32602: newTask(t, submit, task.Cancel{By: "alice"}),
+		-32007: newTask(t, submit, lifecycle.Reject{By: "bob"}),
+		-32008: newTask(t, submit, lifecycle.Expire{By: "gate"}),
+		-32602: newTask(t, submit, lifecycle.Cancel{By: "alice"}),
 	} {
 		answer, err := literal.Answer(tk)
 		if e := answer.Err(nil); err != nil || e == nil || e.Code != want {

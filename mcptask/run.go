@@ -13,31 +13,31 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// A Work does what a task is for. It returns the result of the call, a JSON
-// object, or an error, which is the call's JSON-RPC error if it is a
-// [*jsonrpc.Error]. Its context ends when the task does, and gives it the [Call];
-// see [CallFrom]. A panic fails the task.
+// A Work runs the call of a task. It returns the result of the call, a JSON object, or an
+// error. A [*jsonrpc.Error] becomes the JSON-RPC error of the call. The context ends with the
+// task, and carries the [Call]; see [CallFrom]. A panic fails the task.
 type Work func(ctx context.Context) ([]byte, error)
 
-// Start makes a task for a call. It gives it an id, if it has none, and keeps
-// it, so that when Start returns every task method finds it. The task then
-// waits to be approved, see [task.Submit], or to be run with [Server.Run].
-// Programs that ask nobody use [Server.Launch].
+// Start makes a task for a call and stores it, with a new id if it has none. The task then
+// waits for an approval, see [lifecycle.Submit], or for [Server.Run]. Programs without
+// approvals use [Server.Launch].
 func (s *Server) Start(ctx context.Context, d task.Draft) (task.Task, error) {
 	t, err := s.draft(d)
 	if err != nil {
 		return task.Task{}, err
 	}
-	return t, task.Create(ctx, s.Store, t, s.Limits)
+	return t, storekit.Create(ctx, s.Store, t, s.Limits)
 }
 
 // draft returns the task that d makes, with an id.
 func (s *Server) draft(d task.Draft) (task.Task, error) {
 	if d.ID == "" {
-		// Not task.NewID: a gate in front of this server would take such an id
-		// for one of its own.
+		// Not task.NewID: a gate in front of this server would mistake such an id for one of
+		// its tasks.
 		d.ID = task.ID(rand.Text())
 	}
 	if d.PollInterval == 0 {
@@ -46,18 +46,18 @@ func (s *Server) draft(d task.Draft) (task.Task, error) {
 	return task.New(d, s.Now())
 }
 
-// Launch makes a task for a call and runs it in the background. The task is kept
-// before Launch returns, and is running from its beginning: a process that dies
-// at any moment leaves no task that nobody runs. The work has the values of ctx,
-// but outlives it. See [Server.Housekeep] for the end of the process.
+// Launch makes a task for a call and runs it in the background. When Launch returns, the task
+// is stored in state executing, so that housekeeping finds it if the process dies. The work
+// gets the values of ctx, but continues after its end. See [Server.Housekeep] for the end of
+// the process.
 func (s *Server) Launch(ctx context.Context, d task.Draft, work Work) (task.Task, error) {
 	t, err := s.draft(d)
 	if err != nil {
 		return task.Task{}, err
 	}
 	now := s.Now()
-	for _, e := range []task.Event{task.Admit{By: s.runner()}, task.Claim{By: s.runner(), LeaseUntil: now.Add(s.lease())}} {
-		if t, err = t.Apply(e, now); err != nil {
+	for _, e := range []lifecycle.Event{lifecycle.Admit{By: s.runner()}, lifecycle.Claim{By: s.runner(), LeaseUntil: now.Add(s.lease())}} {
+		if t, err = lifecycle.Apply(t, e, now); err != nil {
 			return task.Task{}, err
 		}
 	}
@@ -65,7 +65,7 @@ func (s *Server) Launch(ctx context.Context, d task.Draft, work Work) (task.Task
 	if err != nil {
 		return task.Task{}, err
 	}
-	if err := task.Create(ctx, s.Store, t, s.Limits); err != nil {
+	if err := storekit.Create(ctx, s.Store, t, s.Limits); err != nil {
 		end()
 		return task.Task{}, err
 	}
@@ -83,14 +83,13 @@ func (s *Server) background(ctx context.Context, t task.Task, work Work, end fun
 	}()
 }
 
-// Run runs a task from [Server.Start] that needs no approval, or that was
-// approved, and keeps what work returns until the task's time is over. It
-// returns once work has, and the answer is kept. If ctx ends before the task, the
-// task fails as interrupted: give it a context that outlives the request.
+// Run runs a task from [Server.Start] that is approved or needs no approval, and stores the
+// result of work. It returns after the result was stored. If ctx ends before the task, the task
+// fails as interrupted, so use a context that outlives the request.
 //
-// The error is that of a task that could not be run or of a store that failed,
-// or it is work's own, unless that is a [*jsonrpc.Error]: the client learns no
-// more than that there was an error. A task that was cancelled is no error.
+// Run returns an error if the task could not be run, if the store failed, or if work failed. It
+// returns nil if the error of work is a [*jsonrpc.Error], or if the task was cancelled. The
+// client does not see the text of other errors.
 func (s *Server) Run(ctx context.Context, ref task.Ref, work Work) (task.Task, error) {
 	running, end, err := s.enter(ctx, ref.ID)
 	if err != nil {
@@ -112,70 +111,70 @@ func (s *Server) claim(ctx context.Context, ref task.Ref) (task.Task, error) {
 		return t, err
 	}
 	if t.State == task.Working {
-		if t, err = task.Advance(ctx, s.Store, ref, task.Admit{By: s.runner()}, s.Now()); err != nil {
+		if t, err = lifecycle.Advance(ctx, s.Store, ref, lifecycle.Admit{By: s.runner()}, s.Now()); err != nil {
 			return t, err
 		}
 	}
 	now := s.Now()
-	return s.begin(ctx, ref, task.Claim{By: s.runner(), LeaseUntil: now.Add(s.lease())}, now)
+	return s.begin(ctx, ref, lifecycle.Claim{By: s.runner(), LeaseUntil: now.Add(s.lease())}, now)
 }
 
-// begin makes this process the executor of a task. A store that did not say whether it
-// has made the change is asked, so that no task waits for a work that never begins. The
-// task is one from enter: nothing else in this process runs it.
-func (s *Server) begin(ctx context.Context, ref task.Ref, e task.Event, now time.Time) (task.Task, error) {
-	t, err := task.Advance(ctx, s.Store, ref, e, now)
-	if !task.Unsure(err) {
+// begin makes this process the executor of a task. If the store's error leaves open whether
+// the change was made, begin reads the task, so that no task waits for a run that never
+// begins. The caller has called enter for the task.
+func (s *Server) begin(ctx context.Context, ref task.Ref, e lifecycle.Event, now time.Time) (task.Task, error) {
+	t, err := lifecycle.Advance(ctx, s.Store, ref, e, now)
+	if !storekit.MaybeChanged(err) {
 		return t, err
 	}
 	asking, stop := context.WithTimeout(context.WithoutCancel(ctx), s.lease()/leaseParts)
 	defer stop()
 	stored, failed := s.Store.Get(asking, ref)
 	if failed == nil && stored.State == task.Executing && stored.Execution.Executor == s.runner() && stored.Execution.LeaseUntil.After(now) {
-		return stored, nil // an earlier run of this process has no lease any more
+		return stored, nil // the lease of an earlier run of this process has lapsed
 	}
 	return t, err
 }
 
-// Why the context of a work ends before the work has.
+// The causes of the end of the context of a running work.
 var (
 	errOver     = errors.New("mcptask: the task has ended")
 	errStopping = errors.New("mcptask: the server is stopping")
 )
 
-// run does the work of a task that this process has claimed, and ends the task
-// with what comes of it. The context is one from enter.
+// run does the work of a task that this process has claimed, and ends the task with its
+// outcome. The context is one from enter.
 func (s *Server) run(ctx context.Context, t task.Task, work Work) (task.Task, error) {
 	ref := task.OwnedBy(t.Owner).Ref(t.ID)
 	working, release := s.guard(ctx, ref)
-	defer release() // the lease is kept until the answer is
+	defer release() // after the answer is stored
 	result, failed := protected(context.WithValue(working, callKey{}, &Call{server: s, ref: ref}), work)
 	if failed == nil && !(jsonrpc.Value{Bytes: result}).IsObject() {
-		failed = errors.New("the work's result is no JSON object")
+		failed = errors.New("the result of the work is not a JSON object")
 	}
 	if failed != nil && errors.Is(context.Cause(ctx), errStopping) && errors.Is(failed, context.Canceled) {
 		return s.leave(context.WithoutCancel(ctx), t)
 	}
 	t, err := s.keep(ctx, t, result, failed)
 	if _, own := errors.AsType[*jsonrpc.Error](failed); own || t.State != task.Failed {
-		failed = nil // the client was told, or does not care any more
+		failed = nil // the client gets the error, or the task has ended otherwise
 	}
 	return t, errors.Join(failed, err)
 }
 
-// leave ends the part of this process in a run that it had to break off: another
-// does the work again if it may be done twice, and the task fails if not.
+// leave ends an interrupted run. If the work may be done twice, another process restarts
+// it; otherwise the task fails.
 func (s *Server) leave(ctx context.Context, t task.Task) (task.Task, error) {
 	if s.again(t) != nil {
 		return t, nil
 	}
-	failure := task.Failure{Stage: task.StageShutdown, Reason: "the server was stopped"}
+	failure := task.Failure{Stage: lifecycle.StageShutdown, Reason: "the server was stopped"}
 	return s.fail(ctx, task.OwnedBy(t.Owner).Ref(t.ID), failure)
 }
 
 // fail ends a run of this process, unless another has taken over.
 func (s *Server) fail(ctx context.Context, ref task.Ref, why task.Failure) (task.Task, error) {
-	t, err := task.Advance(ctx, s.Store, ref, task.Fail{By: s.runner(), Executor: s.runner(), Failure: why}, s.Now())
+	t, err := lifecycle.Advance(ctx, s.Store, ref, lifecycle.Fail{By: s.runner(), Executor: s.runner(), Failure: why}, s.Now())
 	return t, unlessOver(err)
 }
 
@@ -185,18 +184,18 @@ const (
 	mostPause  = time.Second
 )
 
-// keep ends the run of t with its result, or with what made it fail. A store that
-// fails is tried again until the time of t is over. The answer is kept even if ctx has
-// ended, because the process is about to, but then the store is tried only once more.
+// keep ends the run of t with its result or its error. It tries again while the store fails,
+// until the TTL of t has passed. If ctx has ended, because the process is about to end, it
+// tries only once more.
 func (s *Server) keep(ctx context.Context, t task.Task, result json.RawMessage, failed error) (task.Task, error) {
 	for pause := firstPause; ; pause = min(2*pause, mostPause) {
 		stopping := ctx.Err() != nil
 		after, err := s.tryToKeep(context.WithoutCancel(ctx), task.OwnedBy(t.Owner).Ref(t.ID), result, failed)
-		if !task.Unsure(err) || stopping || !s.Now().Before(t.ExpiresAt) {
+		if !storekit.MaybeChanged(err) || stopping || !s.Now().Before(t.ExpiresAt) {
 			return after, err
 		}
 		if after.ID != "" {
-			t = after // it may have got more time
+			t = after // its TTL may have been extended
 		}
 		again := time.NewTimer(pause)
 		select {
@@ -207,8 +206,8 @@ func (s *Server) keep(ctx context.Context, t task.Task, result json.RawMessage, 
 	}
 }
 
-// tryToKeep is keep with one attempt. If the task has ended already, or another process
-// has taken over, it returns the task as it is.
+// tryToKeep is one attempt of keep. If the task has already ended, or another process has taken
+// it over, it returns the task.
 func (s *Server) tryToKeep(ctx context.Context, ref task.Ref, result json.RawMessage, failed error) (task.Task, error) {
 	t, err := s.Store.Get(ctx, ref)
 	if err != nil || t.State != task.Executing || t.Execution.Executor != s.runner() {
@@ -218,10 +217,10 @@ func (s *Server) tryToKeep(ctx context.Context, ref task.Ref, result json.RawMes
 	if failed != nil {
 		kind, result = task.ResultRPCError, errorObject(Dialect{}.Error(failed))
 	}
-	kept, err := task.WriteResult(ctx, task.BlobsOf(s.Store), ref, bytes.NewReader(result))
+	kept, err := storekit.WriteResult(ctx, storekit.BlobsOf(s.Store), ref, bytes.NewReader(result))
 	if errors.Is(err, task.ErrCapacityExceeded) {
-		t, failed := s.fail(ctx, ref, task.Failure{Stage: task.StageResultTooLarge, Reason: err.Error(), Ran: task.RanYes})
-		if task.Unsure(failed) {
+		t, failed := s.fail(ctx, ref, task.Failure{Stage: lifecycle.StageResultTooLarge, Reason: err.Error(), Ran: task.RanYes})
+		if storekit.MaybeChanged(failed) {
 			return t, failed
 		}
 		return t, errors.Join(err, failed)
@@ -230,14 +229,14 @@ func (s *Server) tryToKeep(ctx context.Context, ref task.Ref, result json.RawMes
 		return t, err
 	}
 	kept.Kind = kind
-	t, err = task.CompleteWithResult(ctx, s.Store, ref, task.Complete{By: s.runner(), Result: kept}, s.Now())
+	t, err = lifecycle.CompleteWithResult(ctx, s.Store, ref, lifecycle.Complete{By: s.runner(), Result: kept}, s.Now())
 	return t, unlessOver(err)
 }
 
-// unlessOver returns err unless it means that the task was cancelled, has
-// expired, or was taken over meanwhile, all of which stands.
+// unlessOver returns nil if err means that the task was cancelled, has expired, or was taken
+// over meanwhile. Otherwise it returns err.
 func unlessOver(err error) error {
-	if errors.Is(err, task.ErrAlreadyTerminal) || errors.Is(err, task.ErrConcurrentModification) || errors.Is(err, task.ErrNotExecutor) {
+	if errors.Is(err, task.ErrAlreadyTerminal) || errors.Is(err, task.ErrConcurrentModification) || errors.Is(err, lifecycle.ErrNotExecutor) {
 		return nil
 	}
 	return err
@@ -250,7 +249,7 @@ func (s *Server) guard(ctx context.Context, ref task.Ref) (working context.Conte
 	keeping, end := context.WithCancel(context.WithoutCancel(ctx))
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		_, err := task.Wait(working, s.Store, ref, func(t task.Task) bool { return t.State.Terminal() })
+		_, err := storekit.Wait(working, s.Store, ref, func(t task.Task) bool { return t.State.Terminal() })
 		if err == nil {
 			stop(errOver)
 		}
@@ -273,9 +272,8 @@ func protected(ctx context.Context, work Work) (result []byte, err error) {
 	return work(ctx)
 }
 
-// keepLease renews the lease of a task that this process runs, and ends the task
-// when its time is over. It ends the work if the task has ended, or if another process
-// has taken over.
+// keepLease renews the lease of a task that this process runs, and ends the task when its TTL
+// has passed. It ends the work if the task has ended, or if another process has taken it over.
 func (s *Server) keepLease(ctx context.Context, ref task.Ref, stop context.CancelCauseFunc) {
 	pause := time.NewTimer(s.lease() / leaseParts)
 	defer pause.Stop()
@@ -286,14 +284,14 @@ func (s *Server) keepLease(ctx context.Context, ref task.Ref, stop context.Cance
 		case <-pause.C:
 		}
 		now := s.Now()
-		t, err := task.Advance(ctx, s.Store, ref, task.RenewLease{By: s.runner(), Until: now.Add(s.lease())}, now)
+		t, err := lifecycle.Advance(ctx, s.Store, ref, lifecycle.RenewLease{By: s.runner(), Until: now.Add(s.lease())}, now)
 		next := s.lease() / leaseParts
 		switch {
-		case errors.Is(err, task.ErrNotExecutor), errors.Is(err, task.ErrAlreadyTerminal):
+		case errors.Is(err, lifecycle.ErrNotExecutor), errors.Is(err, task.ErrAlreadyTerminal):
 			stop(errOver)
 			return
 		case errors.Is(err, task.ErrExpired):
-			_, _, _ = task.Updater{Store: s.Store}.Settle(ctx, t, s.runner(), now) // or the next round does
+			_, _, _ = lifecycle.Updater{Store: s.Store}.Settle(ctx, t, s.runner(), now) // an error is left to the next round
 		case err == nil:
 			next = min(next, t.Remaining(now)+time.Millisecond)
 		}
@@ -301,7 +299,7 @@ func (s *Server) keepLease(ctx context.Context, ref task.Ref, stop context.Cance
 	}
 }
 
-// KindOf returns what kind of answer a tool result is.
+// KindOf returns the kind of a tool result.
 func KindOf(result []byte) task.ResultKind {
 	if isTrue(jsonrpc.Value{Bytes: result}.Member("isError")) {
 		return task.ResultToolError

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
-	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -24,7 +24,7 @@ func TestRun(t *testing.T) {
 		err    error
 		state  task.State
 		answer string
-		told   error // what Run returns
+		told   error // the error of Run
 	}{
 		{"result", `{"content":[]}`, nil, task.Completed, `{"content":[]}`, nil},
 		{"tool error", `{"content":[],"isError":true}`, nil, task.Completed, `{"content":[],"isError":true}`, nil},
@@ -74,12 +74,12 @@ func (s *lossyStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) 
 	err := s.Store.Swap(ctx, t, notes...)
 	if err == nil && t.State == task.Executing && !s.lost {
 		s.lost = true
-		return &task.Error{Kind: task.KindUnavailable}
+		return &task.Error{Kind: task.ErrUnavailable}
 	}
 	return err
 }
 
-// A task is run that the store has given to this process without saying so.
+// A run works even if the store's answer to its claim was lost.
 func TestRunAfterLostAnswer(t *testing.T) {
 	b := newBench(t)
 	lossy := &lossyStore{Store: b.Store}
@@ -109,7 +109,7 @@ func TestRunIsCancelled(t *testing.T) {
 			stopped <- err
 		}()
 		synctest.Wait()
-		if got := b.ask(modern, mcptask.MethodCancel, `{"taskId":"`+string(ref.ID)+`"}`); got != `{"resultType":"complete"}` {
+		if got := b.ask(modern, mcpname.TasksCancel, `{"taskId":"`+string(ref.ID)+`"}`); got != `{"resultType":"complete"}` {
 			t.Errorf("cancel: %s", got)
 		}
 		if err := <-stopped; err != nil {
@@ -118,7 +118,7 @@ func TestRunIsCancelled(t *testing.T) {
 	})
 }
 
-// The answer is kept even if whoever ran the task has gone.
+// The answer is stored even after the caller of Run has gone.
 func TestRunOutlivesItsContext(t *testing.T) {
 	b := newBench(t)
 	ref := b.start()
@@ -132,8 +132,8 @@ func TestRunOutlivesItsContext(t *testing.T) {
 	}
 }
 
-// A task runs at most once, and only if it may.
-func TestRunRefuses(t *testing.T) {
+// A task runs at most once, and only after approval.
+func TestTaskRunsAtMostOnce(t *testing.T) {
 	work := func(context.Context) ([]byte, error) { return json.RawMessage(`{}`), nil }
 	b := newBench(t)
 	ref := b.start()
@@ -148,7 +148,7 @@ func TestRunRefuses(t *testing.T) {
 	}
 	b.keep(newTask(t, submit))
 	if _, err := b.Run(t.Context(), task.OwnedBy("alice").Ref(id), work); !errors.Is(err, task.ErrInvalidTransition) {
-		t.Errorf("task that nobody approved: %v", err)
+		t.Errorf("unapproved task: %v", err)
 	}
 }
 

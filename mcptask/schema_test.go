@@ -24,7 +24,7 @@ const (
 // schemas are the official JSON schemas of the protocol.
 type schemas struct {
 	compiler *jsonschema.Compiler
-	defs     map[string]string // where a file keeps its definitions
+	defs     map[string]string // the member in which a file keeps its definitions
 }
 
 func loadSchemas(t testing.TB) schemas {
@@ -60,7 +60,7 @@ func (s schemas) add(file string) error {
 	if err != nil {
 		return err
 	}
-	// The file's own name is what tests know it by, not its $id.
+	// Tests refer to a schema by its file name, not by its $id.
 	top := doc.(map[string]any)
 	delete(top, "$id")
 	name := filepath.Base(file)
@@ -91,7 +91,7 @@ func (s schemas) mustMatch(t *testing.T, file, definition string, text []byte) {
 	}
 }
 
-// fataler is what a test and a property have in common.
+// fataler is the common part of a test and a property.
 type fataler interface {
 	Helper()
 	Fatal(args ...any)
@@ -106,8 +106,8 @@ func mustMarshal(t fataler, v any) json.RawMessage {
 	return text
 }
 
-// sameJSON fails t unless got and want have the same members and values, the
-// order of members aside. Numbers are compared as they are written.
+// sameJSON fails t unless got and want have the same members and values. The order of members
+// does not matter. Numbers are compared as text.
 func sameJSON(t *testing.T, want, got []byte) {
 	t.Helper()
 	if diff := cmp.Diff(sorted(t, want), sorted(t, got)); diff != "" {
@@ -124,8 +124,8 @@ func sorted(t *testing.T, text []byte) string {
 	return string(v)
 }
 
-// The validator must be able to say no.
-func TestSchemasRefuse(t *testing.T) {
+// The validator rejects invalid messages.
+func TestSchemasRejectInvalidMessages(t *testing.T) {
 	s := loadSchemas(t)
 	for _, tt := range []struct{ file, definition, text string }{
 		{schemaLegacy, "Task", `{"taskId":"a","status":"working","createdAt":"x","lastUpdatedAt":"x"}`},

@@ -12,54 +12,54 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// A Server answers the task methods of both eras from a store, and runs
-// tasks. It is safe for concurrent use. It knows nothing of transports and
-// authenticates nobody: who asks is part of the [Request]. Store and Now must be
-// given. No field may change once the server is used.
+// A Server answers the task methods of both eras from a store, and runs tasks. It is safe for
+// concurrent use. It has no transport and does not authenticate: the owner is part of the
+// [Request]. Store and Now are required. Fields must not change after the first use.
 //
-// An answer is whole in memory while it is sent. A program with huge ones uses
-// a [Dialect] and [task.OpenResult] instead.
+// An answer is in memory as a whole while it is sent. A program with very large answers uses a
+// [Dialect] and [storekit.OpenResult] instead.
 //
-// A program that runs tasks runs [Server.Housekeep] as well.
+// A program that runs tasks must also run [Server.Housekeep].
 type Server struct {
-	Store     task.Store          // with what else of a [task.GateStore] it has
+	Store     task.Store          // may implement more of [gatestore.Store]
 	Now       func() time.Time    // the clock
 	Limits    task.Limits         // on tasks made by [Server.Start] and [Server.Launch]
-	Variables task.VariableLimits // on what clients write with tasks/update
+	Variables task.VariableLimits // of the variables that clients set with tasks/update
 	Polling   task.Polling        // how often clients are asked to poll; see [task.Polling.ByAge]
-	MaxTTL    time.Duration       // how long a task that is extended may live at most; 0 means 24 hours
-	Log       *slog.Logger        // what goes wrong in the background; may be nil
+	MaxTTL    time.Duration       // the largest TTL to which a task can be extended; 0 means 24 hours
+	Log       *slog.Logger        // for errors of background work; may be nil
 
-	// Name is that of the process among those that share the store. No other
-	// process may have it, not even one that was started later in its place. A
-	// unique one is made if it is empty.
+	// Name identifies the process among those that share the store. It must be unique, also
+	// among earlier processes. If it is empty, the server generates a unique name.
 	Name string
 
-	// Lease is how long a process that has died seems to be alive; 0 means 10
-	// seconds. A process that lives renews the leases of its tasks in time.
+	// Lease is the time after which a process that does not renew the leases of its
+	// tasks counts as dead; 0 means 10 seconds.
 	Lease time.Duration
 
-	// Grace is how long work has to end when the process is to end; 0 means 5
-	// seconds.
+	// Grace is the time that work has to end when the process is to end; 0 means 5 seconds.
 	Grace time.Duration
 
-	// Rerun returns the work of a task whose process has died, to be done from
-	// the beginning, or nil if it must not be done twice: then the task fails.
-	// If Rerun is nil, all of them do.
+	// Rerun returns the work with which to repeat a task whose process has died. It returns nil
+	// if the task must not be repeated: then the task fails. If Rerun is nil, all such tasks
+	// fail.
 	Rerun func(t task.Task) Work
 
-	// Input takes the answers of a client of 2026-07-28 to what t asks of it, by the key of
-	// the question. Keys that t does not ask for have been taken out. If Input
-	// is nil, the answers are for [Call.Ask].
-	Input func(ctx context.Context, t task.Task, responses Object) error
+	// Input receives the answers of a client of 2026-07-28 to the questions of t, by the key of
+	// the question. Answers without a question were removed. If Input is nil, the answers are
+	// for [Call.Ask].
+	Input func(ctx context.Context, t task.Task, responses schema.Object) error
 
-	// Ask puts what t asks to the client of 2025-11-25 that waits in tasks/result,
-	// and returns its answer. Request is the request to the client, with method
-	// and params. If Ask fails, or is nil, the work learns that the client cannot
-	// be asked.
+	// Ask sends a question of t to the client of 2025-11-25 that waits in tasks/result, and
+	// returns its answer. Request is the request to the client, with method and params. If Ask
+	// fails or is nil, the work gets [ErrNotAsked].
 	Ask func(ctx context.Context, t task.Task, request []byte) ([]byte, error)
 
 	process process
@@ -68,16 +68,16 @@ type Server struct {
 // A Request is one request about tasks.
 type Request struct {
 	Dialect Dialect
-	Owner   string // on whose behalf the request is made; never taken from the request itself
+	Owner   string // the authenticated owner; never from the content of the request
 	Method  string
 	Params  json.RawMessage // may be nil
 }
 
-// Handle returns the result of r. On 2025-11-25, tasks/result waits until the
-// task has ended or ctx has.
+// Handle returns the result of r. On 2025-11-25, tasks/result waits until the task or ctx has
+// ended.
 //
-// [Dialect.Error] turns the error into the one that the client gets; the error
-// itself says more and is for the log.
+// Use [Dialect.Error] to convert an error for the client. The original error has more details
+// and is for the log.
 func (s *Server) Handle(ctx context.Context, r Request) (json.RawMessage, error) {
 	handle := s.method(r)
 	if handle == nil {
@@ -91,15 +91,15 @@ func (s *Server) Handle(ctx context.Context, r Request) (json.RawMessage, error)
 func (s *Server) method(r Request) func(context.Context, Request) (json.RawMessage, error) {
 	legacy := r.Dialect.Era == V2025
 	switch {
-	case r.Method == MethodGet:
+	case r.Method == mcpname.TasksGet:
 		return s.get
-	case r.Method == MethodCancel:
+	case r.Method == mcpname.TasksCancel:
 		return s.cancel
-	case r.Method == MethodResult && legacy:
+	case r.Method == mcpname.TasksResult && legacy:
 		return s.result
-	case r.Method == MethodList && legacy:
+	case r.Method == mcpname.TasksList && legacy:
 		return s.list
-	case r.Method == MethodUpdate && !legacy:
+	case r.Method == mcpname.TasksUpdate && !legacy:
 		return s.update
 	default:
 		return nil
@@ -123,11 +123,11 @@ func (s *Server) get(ctx context.Context, r Request) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return text.Whole(payload)
+	return text.ComposeBytes(payload)
 }
 
-// look returns a task as it is shown. One whose time is over ends now, even if
-// nobody keeps house.
+// look returns a task for a client. It ends a task whose TTL has passed, even without
+// housekeeping.
 func (s *Server) look(ctx context.Context, ref task.Ref) (task.Task, error) {
 	t, err := s.Store.Get(ctx, ref)
 	if err != nil {
@@ -162,11 +162,11 @@ func (s *Server) result(ctx context.Context, r Request) (json.RawMessage, error)
 	if failure := answer.Err(payload); failure != nil {
 		return nil, failure
 	}
-	return answer.Result.Whole(payload)
+	return answer.Result.ComposeBytes(payload)
 }
 
-// overdue reports whether t is to be ended, because its time is over or because
-// its process has died and nobody takes it over.
+// overdue reports whether t must end, because its TTL has passed, or because its process has
+// died and t must not run again.
 func (s *Server) overdue(t task.Task) bool {
 	now := s.Now()
 	if t.Lost(now) {
@@ -175,11 +175,11 @@ func (s *Server) overdue(t task.Task) bool {
 	return now.After(t.Due())
 }
 
-// ended waits until a task has ended. What the task asks meanwhile is put to the
-// client that waits.
+// ended waits until a task has ended. It puts questions of the task to the client that
+// waits.
 func (s *Server) ended(ctx context.Context, ref task.Ref) (task.Task, error) {
 	for {
-		t, err := task.Wait(ctx, s.Store, ref, func(t task.Task) bool {
+		t, err := storekit.Wait(ctx, s.Store, ref, func(t task.Task) bool {
 			return t.State.Terminal() || s.overdue(t) || s.asks(t)
 		})
 		if err == nil && !t.State.Terminal() && s.asks(t) {
@@ -194,14 +194,14 @@ func (s *Server) ended(ctx context.Context, ref task.Ref) (task.Task, error) {
 	}
 }
 
-// payload returns what the call was answered with, as a client of the era reads
-// it, or nil if it was not. Results of 2026-07-28 say of what type they are.
+// payload returns the answer to the call in the form of the era, or nil. Results of
+// 2026-07-28 have a resultType.
 func (s *Server) payload(ctx context.Context, era Era, t task.Task) ([]byte, error) {
 	if t.Result == nil || !t.State.Terminal() {
 		return nil, nil
 	}
 	var b bytes.Buffer
-	if err := task.ReadResult(ctx, task.BlobsOf(s.Store), t, &b); err != nil {
+	if err := storekit.ReadResult(ctx, storekit.BlobsOf(s.Store), t, &b); err != nil {
 		return nil, err
 	}
 	result := jsonrpc.Value{Bytes: b.Bytes()}
@@ -211,11 +211,11 @@ func (s *Server) payload(ctx context.Context, era Era, t task.Task) ([]byte, err
 	case era == V2025 && typed:
 		return result.Without(memberResultType), nil
 	case era == V2026 && !typed:
-		var read Object
+		var read schema.Object
 		if err := jsonv2.Unmarshal(result.Bytes, &read); err != nil {
 			return nil, err
 		}
-		return append(Object{{memberResultType, quote(string(Complete))}}, read...).text(), nil
+		return append(schema.Object{{Name: memberResultType, Value: quote(string(schema.Complete))}}, read...).Text(), nil
 	}
 	return result.Bytes, nil
 }
@@ -223,7 +223,7 @@ func (s *Server) payload(ctx context.Context, era Era, t task.Task) ([]byte, err
 const memberResultType = "resultType"
 
 func (s *Server) list(ctx context.Context, r Request) (json.RawMessage, error) {
-	var params ListParams
+	var params schema.ListParams
 	if err := r.read(&params); err != nil {
 		return nil, err
 	}
@@ -239,7 +239,7 @@ func (s *Server) cancel(ctx context.Context, r Request) (json.RawMessage, error)
 	if err != nil {
 		return nil, err
 	}
-	t, err := task.Advance(ctx, s.Store, ref, task.Cancel{By: r.Owner}, s.Now())
+	t, err := lifecycle.Advance(ctx, s.Store, ref, lifecycle.Cancel{By: r.Owner}, s.Now())
 	if r.Dialect.Era == V2026 && over(err) {
 		err = nil
 	}
@@ -250,7 +250,7 @@ func (s *Server) cancel(ctx context.Context, r Request) (json.RawMessage, error)
 }
 
 func (s *Server) update(ctx context.Context, r Request) (json.RawMessage, error) {
-	var params UpdateParams
+	var params schema.UpdateParams
 	if err := r.read(&params); err != nil {
 		return nil, err
 	}
@@ -274,16 +274,15 @@ func (s *Server) update(ctx context.Context, r Request) (json.RawMessage, error)
 			return nil, err
 		}
 	}
-	return encode(Ack2026{ResultType: Complete})
+	return encode(schema.Ack2026{ResultType: schema.Complete})
 }
 
-// change writes variables that the owner of t wants, and prolongs the life of t
-// unless ttl is 0.
+// change sets variables for the owner of t, and extends the TTL of t unless ttl is 0.
 func (s *Server) change(ctx context.Context, t task.Task, written task.Variables, ttl time.Duration) error {
 	ref := task.OwnedBy(t.Owner).Ref(t.ID)
 	if len(written) > 0 {
-		set := task.SetVariables{Side: task.ClientSide, Values: written, Limits: s.Variables}
-		if _, err := task.Advance(ctx, s.Store, ref, set, s.Now()); err != nil {
+		set := lifecycle.SetVariables{Side: task.ClientSide, Values: written, Limits: s.Variables}
+		if _, err := lifecycle.Advance(ctx, s.Store, ref, set, s.Now()); err != nil {
 			return err
 		}
 	}
@@ -294,9 +293,9 @@ func (s *Server) change(ctx context.Context, t task.Task, written task.Variables
 	return err
 }
 
-// asked returns those of the answers that t has a question for.
-func asked(t task.Task, answers Object) Object {
-	var wanted Object
+// asked returns those answers that belong to a question of t.
+func asked(t task.Task, answers schema.Object) schema.Object {
+	var wanted schema.Object
 	questions := jsonrpc.Value{Bytes: inputRequests(t)}
 	for _, m := range answers {
 		if questions.Member(m.Name).Present() {
@@ -307,16 +306,16 @@ func asked(t task.Task, answers Object) Object {
 }
 
 // over reports whether err means that a task has ended, or is about to because
-// its time is over. A client of 2026-07-28 does not learn of it: it asked for something that
-// happens in its own time, if at all.
+// its time is over. A client of 2026-07-28 gets no error then, because its requests are
+// only acknowledged.
 func over(err error) bool {
 	return errors.Is(err, task.ErrAlreadyTerminal) || errors.Is(err, task.ErrExpired)
 }
 
-// ClientVariables returns the variables that a client wants to write, from the
-// _meta of the request that makes a task or of tasks/update. Those that it may
-// not write are among them, for [task.SetVariables] to refuse.
-func ClientVariables(meta Object) task.Variables {
+// ClientVariables returns the variables that a client wants to set, from the _meta of the
+// request that makes a task or of tasks/update. The client may not be allowed to set them;
+// [lifecycle.SetVariables] checks that.
+func ClientVariables(meta schema.Object) task.Variables {
 	written := task.Variables{}
 	for _, m := range meta {
 		if strings.HasPrefix(m.Name, task.ClientPrefix) || strings.HasPrefix(m.Name, task.ServerPrefix) {
@@ -326,17 +325,17 @@ func ClientVariables(meta Object) task.Variables {
 	return written
 }
 
-// ref returns the task that a request with [TaskParams] is about.
+// ref returns the task of a request with [schema.TaskParams].
 func (r Request) ref() (task.Ref, error) {
-	var params TaskParams
+	var params schema.TaskParams
 	if err := r.read(&params); err != nil {
 		return task.Ref{}, err
 	}
 	return r.named(params.TaskID, params.Meta)
 }
 
-func (r Request) named(id string, meta Object) (task.Ref, error) {
-	if r.Dialect.Era == V2026 && !RequestDeclaresTasks(meta) {
+func (r Request) named(id string, meta schema.Object) (task.Ref, error) {
+	if r.Dialect.Era == V2026 && !schema.RequestDeclaresTasks(meta) {
 		return task.Ref{}, MissingExtension()
 	}
 	if id == "" {

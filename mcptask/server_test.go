@@ -15,12 +15,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
-// A bench is a server with a clock that stands still.
+// A bench is a server whose clock stands still.
 type bench struct {
 	*mcptask.Server
 
@@ -43,7 +46,7 @@ func (b bench) keep(tk task.Task) {
 	}
 }
 
-// start makes a task of alice.
+// start creates a task of alice.
 func (b bench) start() task.Ref {
 	b.t.Helper()
 	tk, err := b.Start(b.t.Context(), task.Draft{
@@ -55,8 +58,7 @@ func (b bench) start() task.Ref {
 	return task.OwnedBy("alice").Ref(tk.ID)
 }
 
-// ask sends a request of alice and returns the result, or the error as the
-// client gets it.
+// ask sends a request of alice and returns the result, or the error in the form for the client.
 func (b bench) ask(d mcptask.Dialect, method, params string) string {
 	b.t.Helper()
 	return b.askAs("alice", d, method, params)
@@ -79,15 +81,15 @@ func told(d mcptask.Dialect, err error) string {
 	return fmt.Sprintf("%d %s %s", e.Code, e.Message, e.Data)
 }
 
-// declaring returns params that declare the extension, in the place of the
-// text $tasks if they have a _meta of their own.
+// declaring returns params that declare the extension. If params have a _meta, it replaces the
+// text $tasks there.
 func declaring(t testing.TB, params string) string {
 	t.Helper()
 	capability := `"io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}`
 	if strings.Contains(params, "$tasks") {
 		return strings.Replace(params, "$tasks", capability, 1)
 	}
-	var o mcptask.Object
+	var o schema.Object
 	if err := jsonv2.Unmarshal([]byte(params), &o); err != nil {
 		t.Fatal(err)
 	}
@@ -96,21 +98,21 @@ func declaring(t testing.TB, params string) string {
 
 const byID = `{"taskId":"` + id + `"}`
 
-func TestServerGet(t *testing.T) {
+func TestServerGetReturnsStatus(t *testing.T) {
 	s := loadSchemas(t)
 	for _, situation := range situations(t) {
 		t.Run(situation.name, func(t *testing.T) {
 			b := newBench(t)
 			b.keep(situation.task)
-			s.mustMatch(t, schemaLegacy, "GetTaskResult", []byte(b.ask(legacy, mcptask.MethodGet, byID)))
-			s.mustMatch(t, schemaTasks, "GetTaskResult", []byte(b.ask(modern, mcptask.MethodGet, byID)))
+			s.mustMatch(t, schemaLegacy, "GetTaskResult", []byte(b.ask(legacy, mcpname.TasksGet, byID)))
+			s.mustMatch(t, schemaTasks, "GetTaskResult", []byte(b.ask(modern, mcpname.TasksGet, byID)))
 		})
 	}
 }
 
-// How often to ask follows from the age of the task: a tool that takes a second is
-// not asked for half a minute later.
-func TestServerPollInterval(t *testing.T) {
+// The poll interval follows from the age of the task, so that the client of a tool that takes a
+// second does not wait half a minute.
+func TestPollIntervalFollowsAge(t *testing.T) {
 	b := newBench(t)
 	made := changed
 	for _, tt := range []struct{ age, want time.Duration }{
@@ -122,17 +124,17 @@ func TestServerPollInterval(t *testing.T) {
 		b.Now = func() time.Time { return made }
 		ref := b.start()
 		b.Now = func() time.Time { return made.Add(tt.age) }
-		got := jsonrpc.Value{Bytes: []byte(b.ask(legacy, mcptask.MethodGet, `{"taskId":"`+string(ref.ID)+`"}`))}.Member("pollInterval")
+		got := jsonrpc.Value{Bytes: []byte(b.ask(legacy, mcpname.TasksGet, `{"taskId":"`+string(ref.ID)+`"}`))}.Member("pollInterval")
 		if ms, _ := got.Int(); time.Duration(ms)*time.Millisecond != tt.want {
 			t.Errorf("poll interval %s at the age of %v; want %v", got.Bytes, tt.age, tt.want)
 		}
 	}
 }
 
-func TestServerResult(t *testing.T) {
+func TestServerReturnsResultOfEndedTask(t *testing.T) {
 	const related = `"io.modelcontextprotocol/related-task":{"taskId":"` + id + `"}`
 	answered := func(kind task.ResultKind, payload string) task.Task {
-		return newTask(t, task.Admit{By: "gate"}, claim, task.Complete{By: "gate", Result: inline(kind, payload)})
+		return newTask(t, lifecycle.Admit{By: "gate"}, claim, lifecycle.Complete{By: "gate", Result: inline(kind, payload)})
 	}
 	rpc := inline(task.ResultRPCError, rpcError)
 	for _, tt := range []struct {
@@ -152,18 +154,18 @@ func TestServerResult(t *testing.T) {
 			`{"_meta":{` + related + `}}`,
 		},
 		{
-			"EC-TASK-006 upstream error", newTask(t, task.Admit{By: "gate"}, claim, task.Fail{
-				By: "gate", Failure: task.Failure{Stage: task.StageUpstreamError, Ran: task.RanYes}, Result: &rpc,
+			"EC-TASK-006 upstream error", newTask(t, lifecycle.Admit{By: "gate"}, claim, lifecycle.Fail{
+				By: "gate", Failure: task.Failure{Stage: lifecycle.StageUpstreamError, Ran: task.RanYes}, Result: &rpc,
 			}),
 			`-32050 no such file {"big":12345678901234567890}`,
 		},
 		{
-			"EC-TASK-006 rejected", newTask(t, submit, task.Reject{By: "bob"}),
+			"EC-TASK-006 rejected", newTask(t, submit, lifecycle.Reject{By: "bob"}),
 			`{"content":[{"type":"text","text":"Rejected by an approver. The tool did not run."}],"isError":true,"_meta":{` + related +
 				`,"thoughtgate/error":{"code":-32007,"error_type":"approval_rejected"}}}`,
 		},
 		{
-			"cancelled", newTask(t, submit, task.Cancel{By: "alice"}),
+			"cancelled", newTask(t, submit, lifecycle.Cancel{By: "alice"}),
 			`{"content":[{"type":"text","text":"Cancelled by the requestor. The tool did not run."}],"isError":true,"_meta":{` + related +
 				`,"thoughtgate/error":{"code":-32602,"error_type":"task_cancelled"}}}`,
 		},
@@ -171,10 +173,11 @@ func TestServerResult(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t)
 			b.keep(tt.task)
-			// The TypeScript client sends a stray task, and the meta must not count.
+			// The TypeScript client sends a stray task member, which must be ignored, like the
+			// _meta.
 			params := `{"taskId":"` + id + `","task":{},"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"other"}}}`
-			for range 2 { // it can be asked for again
-				if diff := cmp.Diff(tt.want, b.ask(legacy, mcptask.MethodResult, params)); diff != "" {
+			for range 2 { // the result can be requested again
+				if diff := cmp.Diff(tt.want, b.ask(legacy, mcpname.TasksResult, params)); diff != "" {
 					t.Errorf("tasks/result (-want +got):\n%s", diff)
 				}
 			}
@@ -183,12 +186,12 @@ func TestServerResult(t *testing.T) {
 }
 
 // EC-TASK-005: tasks/result waits for the end of the task.
-func TestServerResultWaits(t *testing.T) {
+func TestResultWaitsForEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		ref := b.start()
 		results := make(chan string, 1)
-		go func() { results <- b.ask(legacy, mcptask.MethodResult, `{"taskId":"`+string(ref.ID)+`"}`) }()
+		go func() { results <- b.ask(legacy, mcpname.TasksResult, `{"taskId":"`+string(ref.ID)+`"}`) }()
 		synctest.Wait()
 		select {
 		case early := <-results:
@@ -206,15 +209,15 @@ func TestServerResultWaits(t *testing.T) {
 	})
 }
 
-// EC-TASK-005: it does not wait longer than it is allowed to.
-func TestServerResultTimesOut(t *testing.T) {
+// EC-TASK-005: tasks/result waits at most for the configured time.
+func TestResultWaitHasTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		ref := b.start()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err := b.Handle(ctx, mcptask.Request{
-			Owner: "alice", Method: mcptask.MethodResult, Params: json.RawMessage(`{"taskId":"` + string(ref.ID) + `"}`),
+			Owner: "alice", Method: mcpname.TasksResult, Params: json.RawMessage(`{"taskId":"` + string(ref.ID) + `"}`),
 		})
 		if !errors.Is(err, task.ErrNotReady) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("err = %v", err)
@@ -222,8 +225,8 @@ func TestServerResultTimesOut(t *testing.T) {
 	})
 }
 
-// A result larger than a chunk comes back whole, in both eras.
-func TestServerLargeResult(t *testing.T) {
+// A result that is larger than a chunk is returned whole, in both eras.
+func TestLargeResultIsWhole(t *testing.T) {
 	b := newBench(t)
 	ref := b.start()
 	large := `{"content":[{"type":"text","text":"` + strings.Repeat("x", 3*task.ChunkSize) + `"}]}`
@@ -233,18 +236,17 @@ func TestServerLargeResult(t *testing.T) {
 	}
 	params := `{"taskId":"` + string(ref.ID) + `"}`
 	want := strings.TrimSuffix(large, "}")
-	if got := b.ask(legacy, mcptask.MethodResult, params); !strings.HasPrefix(got, want) {
+	if got := b.ask(legacy, mcpname.TasksResult, params); !strings.HasPrefix(got, want) {
 		t.Errorf("legacy result of %d bytes; want %d", len(got), len(large))
 	}
-	result := jsonrpc.Value{Bytes: []byte(b.ask(modern, mcptask.MethodGet, params))}.Member("result")
+	result := jsonrpc.Value{Bytes: []byte(b.ask(modern, mcpname.TasksGet, params))}.Member("result")
 	if string(result.Bytes) != `{"resultType":"complete",`+large[1:] {
 		t.Errorf("modern result of %d bytes; want %d", len(result.Bytes), len(large))
 	}
 }
 
-// EC-TASK-010 and EC-TASK-011: a client lists its own tasks, newest first, page
-// by page.
-func TestServerList(t *testing.T) {
+// EC-TASK-010 and EC-TASK-011: a client lists its own tasks, newest first, in pages.
+func TestServerListsOwnTasksInPages(t *testing.T) {
 	s := loadSchemas(t)
 	b := newBench(t)
 	want := map[string]bool{}
@@ -263,11 +265,11 @@ func TestServerList(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	params, last, pages := "", mcptask.Timestamp("9"), 0
+	params, last, pages := "", schema.Timestamp("9"), 0
 	for ; params != "end"; pages++ {
-		text := b.ask(legacy, mcptask.MethodList, params)
+		text := b.ask(legacy, mcpname.TasksList, params)
 		s.mustMatch(t, schemaLegacy, "ListTasksResult", []byte(text))
-		var page mcptask.ListResult2025
+		var page schema.ListResult2025
 		if err := jsonv2.Unmarshal([]byte(text), &page); err != nil || pages > 25 {
 			t.Fatalf("page %d: %s, %v", pages, text, err)
 		}
@@ -286,31 +288,31 @@ func TestServerList(t *testing.T) {
 		t.Errorf("%d pages without %v", pages, want)
 	}
 	const bad = `-32602 Invalid cursor {"error_type":"invalid_cursor","hint":"start again with the first page"}`
-	if diff := cmp.Diff(bad, b.ask(legacy, mcptask.MethodList, `{"cursor":"c1"}`)); diff != "" {
+	if diff := cmp.Diff(bad, b.ask(legacy, mcpname.TasksList, `{"cursor":"c1"}`)); diff != "" {
 		t.Errorf("bad cursor (-want +got):\n%s", diff)
 	}
 }
 
-// EC-TASK-007 and EC-TASK-008: cancelling ends a task at once; a legacy client
-// is told that one has ended already, a modern one is not.
-func TestServerCancel(t *testing.T) {
+// EC-TASK-007 and EC-TASK-008: cancelling ends a task at once. Cancelling an ended task is an
+// error for a legacy client, but not for a modern one.
+func TestServerCancelEndsTask(t *testing.T) {
 	b := newBench(t)
 	b.keep(newTask(t, submit))
-	got := jsonrpc.Value{Bytes: []byte(b.ask(legacy, mcptask.MethodCancel, byID))}
+	got := jsonrpc.Value{Bytes: []byte(b.ask(legacy, mcpname.TasksCancel, byID))}
 	if status, _ := got.Member("status").Text(); status != "cancelled" {
 		t.Errorf("legacy cancel: %s", got.Bytes)
 	}
 	const ended = `-32602 Task has already ended {"error_type":"task_already_terminal","hint":"read the outcome"}`
-	if diff := cmp.Diff(ended, b.ask(legacy, mcptask.MethodCancel, byID)); diff != "" {
+	if diff := cmp.Diff(ended, b.ask(legacy, mcpname.TasksCancel, byID)); diff != "" {
 		t.Errorf("legacy cancel of a terminal task (-want +got):\n%s", diff)
 	}
-	if got := b.ask(modern, mcptask.MethodCancel, byID); got != `{"resultType":"complete"}` {
+	if got := b.ask(modern, mcpname.TasksCancel, byID); got != `{"resultType":"complete"}` {
 		t.Errorf("modern cancel of a terminal task: %s", got)
 	}
 
 	b = newBench(t)
 	b.keep(newTask(t, submit))
-	if got := b.ask(modern, mcptask.MethodCancel, byID); got != `{"resultType":"complete"}` {
+	if got := b.ask(modern, mcpname.TasksCancel, byID); got != `{"resultType":"complete"}` {
 		t.Errorf("modern cancel: %s", got)
 	}
 	tk, err := b.Store.Get(t.Context(), task.AnyOwner().Ref(id))
@@ -319,8 +321,8 @@ func TestServerCancel(t *testing.T) {
 	}
 }
 
-// EC-TASK-003: every method answers for a foreign task as for a missing one.
-func TestServerForeignTask(t *testing.T) {
+// EC-TASK-003: every method returns the same answer for a foreign task as for a missing one.
+func TestForeignTaskLooksMissing(t *testing.T) {
 	const want = `-32602 Task not found {"error_type":"task_not_found"}`
 	b := newBench(t)
 	b.keep(newTask(t, submit))
@@ -328,12 +330,12 @@ func TestServerForeignTask(t *testing.T) {
 		d      mcptask.Dialect
 		method string
 	}{
-		{legacy, mcptask.MethodGet},
-		{legacy, mcptask.MethodCancel},
-		{legacy, mcptask.MethodResult},
-		{modern, mcptask.MethodGet},
-		{modern, mcptask.MethodCancel},
-		{modern, mcptask.MethodUpdate},
+		{legacy, mcpname.TasksGet},
+		{legacy, mcpname.TasksCancel},
+		{legacy, mcpname.TasksResult},
+		{modern, mcpname.TasksGet},
+		{modern, mcpname.TasksCancel},
+		{modern, mcpname.TasksUpdate},
 	} {
 		foreign := b.askAs("mallory", tt.d, tt.method, byID)
 		missing := b.askAs("mallory", tt.d, tt.method, `{"taskId":"tg_00000000-0000-4000-8000-000000000000"}`)
@@ -341,12 +343,12 @@ func TestServerForeignTask(t *testing.T) {
 			t.Errorf("%s %s: foreign %s, missing %s", eraName(tt.d), tt.method, foreign, missing)
 		}
 	}
-	if got := b.askAs("mallory", legacy, mcptask.MethodList, ""); got != `{"tasks":[]}` {
+	if got := b.askAs("mallory", legacy, mcpname.TasksList, ""); got != `{"tasks":[]}` {
 		t.Errorf("list: %s", got)
 	}
 }
 
-func TestServerRefuses(t *testing.T) {
+func TestServerRefusesInvalidRequests(t *testing.T) {
 	const (
 		noMethod   = `-32601 Method not found {"error_type":"method_not_found"}`
 		badParams  = `-32602 Invalid params {"error_type":"invalid_params"}`
@@ -360,45 +362,45 @@ func TestServerRefuses(t *testing.T) {
 		d                    mcptask.Dialect
 		method, params, want string
 	}{
-		{legacy, mcptask.MethodUpdate, byID, noMethod},
-		{modern, mcptask.MethodResult, byID, noMethod},
-		{modern, mcptask.MethodList, `{}`, noMethod},
+		{legacy, mcpname.TasksUpdate, byID, noMethod},
+		{modern, mcpname.TasksResult, byID, noMethod},
+		{modern, mcpname.TasksList, `{}`, noMethod},
 		{legacy, "tools/call", byID, noMethod},
-		{legacy, mcptask.MethodGet, ``, noID},
-		{legacy, mcptask.MethodGet, `{}`, noID},
-		{legacy, mcptask.MethodGet, `{"taskId":5}`, badParams},
-		{legacy, mcptask.MethodGet, `{"taskId":"a","taskId":"b"}`, badParams},
-		{legacy, mcptask.MethodGet, `{"TASKID":"` + id + `"}`, noID},
-		{legacy, mcptask.MethodGet, `{"taskId":"a","_meta":x}`, badParams},
-		{legacy, mcptask.MethodList, `[]`, badParams},
-		{modern, mcptask.MethodUpdate, `{"inputResponses":{},"_meta":{$tasks}}`, noID},
-		{modern, mcptask.MethodUpdate, `{"taskId":"a","inputResponses":[],"_meta":{$tasks}}`, badParams},
-		{modern, mcptask.MethodGet, `{"taskId":"` + id + `","_meta":[{$tasks}]}`, badParams},
+		{legacy, mcpname.TasksGet, ``, noID},
+		{legacy, mcpname.TasksGet, `{}`, noID},
+		{legacy, mcpname.TasksGet, `{"taskId":5}`, badParams},
+		{legacy, mcpname.TasksGet, `{"taskId":"a","taskId":"b"}`, badParams},
+		{legacy, mcpname.TasksGet, `{"TASKID":"` + id + `"}`, noID},
+		{legacy, mcpname.TasksGet, `{"taskId":"a","_meta":x}`, badParams},
+		{legacy, mcpname.TasksList, `[]`, badParams},
+		{modern, mcpname.TasksUpdate, `{"inputResponses":{},"_meta":{$tasks}}`, noID},
+		{modern, mcpname.TasksUpdate, `{"taskId":"a","inputResponses":[],"_meta":{$tasks}}`, badParams},
+		{modern, mcpname.TasksGet, `{"taskId":"` + id + `","_meta":[{$tasks}]}`, badParams},
 	} {
 		if diff := cmp.Diff(tt.want, b.ask(tt.d, tt.method, tt.params)); diff != "" {
 			t.Errorf("%s %s %s (-want +got):\n%s", eraName(tt.d), tt.method, tt.params, diff)
 		}
 	}
-	for _, method := range []string{mcptask.MethodGet, mcptask.MethodUpdate, mcptask.MethodCancel} {
+	for _, method := range []string{mcpname.TasksGet, mcpname.TasksUpdate, mcpname.TasksCancel} {
 		_, err := b.Handle(t.Context(), mcptask.Request{Dialect: modern, Owner: "alice", Method: method, Params: json.RawMessage(byID)})
 		if diff := cmp.Diff(capability, told(modern, err)); diff != "" {
 			t.Errorf("%s without the extension (-want +got):\n%s", method, diff)
 		}
 	}
 	b.Store.(io.Closer).Close()
-	if got := b.ask(legacy, mcptask.MethodGet, byID); !strings.HasPrefix(got, `-32013 Shutting down, try again {"error_type":"shutting_down"`) {
+	if got := b.ask(legacy, mcpname.TasksGet, byID); !strings.HasPrefix(got, `-32013 Shutting down, try again {"error_type":"shutting_down"`) {
 		t.Errorf("closed store: %s", got)
 	}
 }
 
-// HNDL-01: a client writes its own variables with tasks/update, reads them all
-// with tasks/get, and cannot write the server's.
-func TestServerVariables(t *testing.T) {
+// HNDL-01: a client sets its variables with tasks/update and reads all variables with
+// tasks/get. It cannot set the variables of the server.
+func TestClientCannotSetServerVariables(t *testing.T) {
 	b := newBench(t)
 	b.keep(newTask(t, submit))
 	b.Variables = task.VariableLimits{Value: 20}
 	write := func(variables string) string {
-		return b.ask(modern, mcptask.MethodUpdate, `{"taskId":"`+id+`","inputResponses":{},"_meta":{$tasks,"other":1,`+variables+`}}`)
+		return b.ask(modern, mcpname.TasksUpdate, `{"taskId":"`+id+`","inputResponses":{},"_meta":{$tasks,"other":1,`+variables+`}}`)
 	}
 	const ack = `{"resultType":"complete"}`
 	if got := write(`"client.reason":"tidy","client.n":1.0`); got != ack {
@@ -415,32 +417,32 @@ func TestServerVariables(t *testing.T) {
 	}
 	const want = `{"client.reason":"tidy","server.approval":{"state":"pending","workflow":"ops","expiresAt":"2025-11-25T11:30:00Z"}}`
 	for _, d := range []mcptask.Dialect{legacy, modern} {
-		meta := jsonrpc.Value{Bytes: []byte(b.ask(d, mcptask.MethodGet, byID))}.Member("_meta")
+		meta := jsonrpc.Value{Bytes: []byte(b.ask(d, mcpname.TasksGet, byID))}.Member("_meta")
 		if diff := cmp.Diff(want, string(meta.Bytes)); diff != "" {
 			t.Errorf("%s variables (-want +got):\n%s", eraName(d), diff)
 		}
 	}
-	b.ask(modern, mcptask.MethodCancel, byID)
+	b.ask(modern, mcpname.TasksCancel, byID)
 	if got := write(`"client.reason":"late"`); got != ack {
 		t.Errorf("update of a terminal task: %s", got)
 	}
 }
 
-// Answers reach whoever asked, without those that nobody asked for.
-func TestServerInput(t *testing.T) {
+// Only answers to open questions reach the tool.
+func TestOnlyAnswersToOpenQuestionsReachTool(t *testing.T) {
 	b := newBench(t)
-	b.keep(newTask(t, submit, approve, claim, task.Progress{
+	b.keep(newTask(t, submit, approve, claim, lifecycle.Progress{
 		By: "gate", UpstreamTask: "up", InputRequests: json.RawMessage(`{"in-1":{"method":"roots/list"},"in-2":{"method":"roots/list"}}`),
 	}))
 	answer := func(responses string) string {
-		return b.ask(modern, mcptask.MethodUpdate, `{"taskId":"`+id+`","inputResponses":`+responses+`}`)
+		return b.ask(modern, mcpname.TasksUpdate, `{"taskId":"`+id+`","inputResponses":`+responses+`}`)
 	}
 	const ack = `{"resultType":"complete"}`
 	if got := answer(`{"in-1":{}}`); got != ack {
-		t.Errorf("nobody listens: %s", got)
+		t.Errorf("without a question: %s", got)
 	}
 	var heard []string
-	b.Input = func(_ context.Context, tk task.Task, responses mcptask.Object) error {
+	b.Input = func(_ context.Context, tk task.Task, responses schema.Object) error {
 		heard = append(heard, string(tk.ID)+string(mustMarshal(t, responses)))
 		return nil
 	}
@@ -450,9 +452,11 @@ func TestServerInput(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff([]string{id + `{"in-1":{"roots":[1.0]}}`}, heard); diff != "" {
-		t.Errorf("heard (-want +got):\n%s", diff)
+		t.Errorf("answers (-want +got):\n%s", diff)
 	}
-	b.Input = func(context.Context, task.Task, mcptask.Object) error { return errors.New("upstream is gone") }
+	b.Input = func(context.Context, task.Task, schema.Object) error {
+		return errors.New("upstream has closed the connection")
+	}
 	if got := answer(`{"in-1":{}}`); !strings.HasPrefix(got, "-32603 Internal error") {
 		t.Errorf("failed input: %s", got)
 	}
@@ -463,7 +467,7 @@ func BenchmarkServerGet(b *testing.B) {
 		b.Run(eraName(d), func(b *testing.B) {
 			server := newBench(b)
 			server.keep(newTask(b, submit, approve, claim, complete))
-			r := mcptask.Request{Dialect: d, Owner: "alice", Method: mcptask.MethodGet, Params: json.RawMessage(declaring(b, byID))}
+			r := mcptask.Request{Dialect: d, Owner: "alice", Method: mcpname.TasksGet, Params: json.RawMessage(declaring(b, byID))}
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := server.Handle(b.Context(), r); err != nil {

@@ -8,37 +8,36 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
 )
 
-// A Text is JSON in which an upstream's answer to a task has its place. The
-// answer may be too large to be held, so it is put there while the text is
-// written. The zero Text is an absent one.
+// A Text is JSON with a placeholder for an upstream's answer. The answer may be too large
+// for memory, so it is inserted while the text is written. The zero Text is absent.
 type Text struct {
 	before, after []byte
-	of            task.ID             // whose answer it has a place for; empty if for none
-	edit          *jsonrpc.MemberEdit // what is changed in the answer
+	of            task.ID             // the task whose answer is inserted; empty without a placeholder
+	edit          *jsonrpc.MemberEdit // an edit of the answer
 }
 
-// textOf returns a text without a place for an answer.
+// textOf returns a text without a placeholder.
 func textOf(whole json.RawMessage) Text { return Text{before: whole} }
 
-// answerOf returns the text that is nothing but the answer to t.
+// answerOf returns the text that consists of the answer to t.
 func answerOf(t task.Task) Text { return Text{of: t.ID} }
 
 // Present reports whether there is a text.
 func (x Text) Present() bool { return x.before != nil || x.of != "" }
 
-// Around returns x with more text before and after it.
-func (x Text) Around(before, after string) Text {
+// Wrap returns x with more text before and after it.
+func (x Text) Wrap(before, after string) Text {
 	x.before = append([]byte(before), x.before...)
 	x.after = append(bytes.Clone(x.after), after...)
 	return x
 }
 
-// Compose writes x to w, with the answer, as [task.OpenResult] gives it, in its
-// place. The answer is not looked at if there is no place for it. Nothing is
-// written if the answer cannot be read, or is none; then, or if it breaks off,
-// Compose returns an error.
+// Compose writes x to w, with the answer of [storekit.OpenResult] instead of the
+// placeholder. It reads the answer only if there is a placeholder. If the answer cannot be
+// read or is not an object, Compose writes nothing and returns an error.
 func (x Text) Compose(w io.Writer, answer io.Reader) error {
 	if x.of == "" {
 		_, err := w.Write(append(bytes.Clone(x.before), x.after...))
@@ -50,7 +49,7 @@ func (x Text) Compose(w io.Writer, answer io.Reader) error {
 		return err
 	}
 	if n == 0 || first[0] != '{' {
-		return &task.Error{Kind: task.KindChunkMissing, ID: x.of, Action: task.ActionReadChunk}
+		return &task.Error{Kind: task.ErrChunkMissing, ID: x.of, Action: action.ReadChunk}
 	}
 	if _, err := w.Write(x.before); err != nil {
 		return err
@@ -68,8 +67,8 @@ func (x Text) Compose(w io.Writer, answer io.Reader) error {
 	return err
 }
 
-// Whole is [Text.Compose] for an answer that is small enough to be held.
-func (x Text) Whole(answer []byte) (json.RawMessage, error) {
+// ComposeBytes is [Text.Compose] for an answer in memory.
+func (x Text) ComposeBytes(answer []byte) (json.RawMessage, error) {
 	var b bytes.Buffer
 	if err := x.Compose(&b, bytes.NewReader(answer)); err != nil {
 		return nil, err

@@ -11,11 +11,12 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// A result that is lost is not made up, and nothing is written in its place.
-func TestMissingPayload(t *testing.T) {
-	done := newTask(t, task.Admit{By: "gate"}, claim, complete)
+// If a result is lost, the server returns an error and writes no part of the message.
+func TestLostResultIsError(t *testing.T) {
+	done := newTask(t, lifecycle.Admit{By: "gate"}, claim, complete)
 	answer, err := legacy.ResultAnswer(done)
 	texts := map[string]mcptask.Text{
 		"modern get":          mustText(modern.GetResult(done)),
@@ -41,10 +42,10 @@ func TestMissingPayload(t *testing.T) {
 	}
 }
 
-// However large an answer is, it is put in its place as it is.
-func TestLargePayload(t *testing.T) {
+// An answer of any size is inserted unchanged.
+func TestLargePayloadIsUnchanged(t *testing.T) {
 	payload := `{"content":[{"type":"text","text":"` + strings.Repeat("é", 100<<10) + `"}], "_meta": {"a":1}}`
-	done := newTask(t, task.Admit{By: "gate"}, claim, task.Complete{By: "gate", Result: task.Result{Kind: task.ResultOK, Chunks: 4, Size: int64(len(payload))}})
+	done := newTask(t, lifecycle.Admit{By: "gate"}, claim, lifecycle.Complete{By: "gate", Result: task.Result{Kind: task.ResultOK, Chunks: 4, Size: int64(len(payload))}})
 	answer, err := legacy.ResultAnswer(done)
 	related := strings.Replace(payload, `{"a":1}`, `{"a":1,"io.modelcontextprotocol/related-task":{"taskId":"`+string(done.ID)+`"}}`, 1)
 	for _, tt := range []struct {

@@ -16,11 +16,15 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// own is the dialect of a server that does the work itself.
+// own is the dialect of a server that runs its tools itself.
 var (
 	ownLegacy = mcptask.Dialect{Era: mcptask.V2025}
 	ownModern = mcptask.Dialect{Era: mcptask.V2026}
@@ -30,10 +34,10 @@ func sum(name string) task.Draft {
 	return task.Draft{Owner: "alice", TTL: time.Hour, Call: task.Call{Method: "tools/call", Name: name, Message: "{}"}}
 }
 
-// until waits for the task to be in a state, or in one that it does not leave.
+// until waits until the task is in a state, or in one that it cannot leave.
 func (b bench) until(id task.ID, state task.State) task.Task {
 	b.t.Helper()
-	got, err := task.Wait(b.t.Context(), b.Store, task.AnyOwner().Ref(id), func(t task.Task) bool { return t.State == state || t.State.Terminal() })
+	got, err := storekit.Wait(b.t.Context(), b.Store, task.AnyOwner().Ref(id), func(t task.Task) bool { return t.State == state || t.State.Terminal() })
 	if err != nil || got.State != state {
 		b.t.Fatalf("the task is %s, %+v; want %s: %v", got.State, got.Failure, state, err)
 	}
@@ -50,7 +54,7 @@ func (b bench) launch(work mcptask.Work) task.Task {
 	return made
 }
 
-// alive returns a bench whose clock goes.
+// alive returns a bench whose clock runs.
 func alive(t *testing.T) bench {
 	t.Helper()
 	b := newBench(t)
@@ -63,19 +67,19 @@ func forever(ctx context.Context) ([]byte, error) {
 	return nil, ctx.Err()
 }
 
-// A process that is alive keeps its tasks for as long as they take; the lease that
-// it renews for that is short, and no two processes have the same name.
+// A live process renews the lease of its tasks for as long as they take. The lease is short,
+// and each process has a unique name.
 func TestLeaseIsShortAndRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := alive(t)
 		other := b.restarted()
 		made := b.launch(forever)
 		if held := time.Until(made.Execution.LeaseUntil); held > 10*time.Second {
-			t.Errorf("a process that dies now seems to be alive for %v", held)
+			t.Errorf("the lease of a dead process would last %v", held)
 		}
 		second := other.launch(forever)
 		if made.Execution.Executor == second.Execution.Executor {
-			t.Errorf("two processes are called %s", made.Execution.Executor)
+			t.Errorf("two processes have the name %s", made.Execution.Executor)
 		}
 		for range 100 {
 			time.Sleep(time.Second)
@@ -90,15 +94,15 @@ func TestLeaseIsShortAndRenewed(t *testing.T) {
 	})
 }
 
-// interruptAll ends what servers run.
+// interruptAll ends all running tasks of the servers.
 func (b bench) interruptAll(others ...bench) {
 	for _, s := range append(others, b) {
 		s.drained()
 	}
 }
 
-// A task whose process was killed fails when the lease ends, not when the task's
-// time does, and says that its outcome is unknown.
+// The task of a killed process fails when the lease ends, not at the end of its TTL. The error
+// says that the outcome is unknown.
 func TestCrashFailsTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := alive(t)
@@ -109,14 +113,14 @@ func TestCrashFailsTask(t *testing.T) {
 		}
 		b.until(lost.ID, task.Executing)
 		time.Sleep(2 * time.Second)
-		if got := b.ask(ownLegacy, mcptask.MethodGet, `{"taskId":"killed"}`); !strings.Contains(got, "Outcome unknown: it may have run.") {
-			t.Errorf("the client is told %s", got)
+		if got := b.ask(ownLegacy, mcpname.TasksGet, `{"taskId":"killed"}`); !strings.Contains(got, "Outcome unknown: it may have run.") {
+			t.Errorf("the client sees %s", got)
 		}
 		b.until(lost.ID, task.Failed)
 	})
 }
 
-// Work that may be done twice is done again by another process, once.
+// Repeatable work of a killed process is run again once, by another process.
 func TestCrashRunsTaskAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := alive(t)
@@ -143,14 +147,14 @@ func TestCrashRunsTaskAgain(t *testing.T) {
 		stop()
 		keeping.Wait()
 		if n := runs.Load(); n != 1 {
-			t.Errorf("the work was done %d times after the crash", n)
+			t.Errorf("the work ran %d times after the crash", n)
 		}
 	})
 }
 
-// A process that is to end gives work time, then interrupts it. What may be done
-// twice is left to the next process; anything else fails, and says so.
-func TestDrain(t *testing.T) {
+// A process that is to end gives running work some time, then interrupts it. The next process
+// runs repeatable work again. Other tasks fail, with an error that says so.
+func TestShutdownInterruptsWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := alive(t)
 		b.Rerun = func(t task.Task) mcptask.Work {
@@ -169,17 +173,17 @@ func TestDrain(t *testing.T) {
 		}
 		b.drained()
 		b.until(quick.ID, task.Completed)
-		if got := b.until(once.ID, task.Failed); got.Failure.Stage != task.StageShutdown || got.Failure.Ran != task.RanUnknown {
+		if got := b.until(once.ID, task.Failed); got.Failure.Stage != lifecycle.StageShutdown || got.Failure.Ran != task.RanUnknown {
 			t.Errorf("%+v", got.Failure)
 		}
 		b.until(twice.ID, task.Executing)
 		if _, err := b.Launch(t.Context(), sum("late"), forever); !errors.Is(err, task.ErrClosed) {
-			t.Errorf("a task after the end: %v", err)
+			t.Errorf("a task after the shutdown: %v", err)
 		}
 	})
 }
 
-// A panic fails the task, and its text is for the log.
+// A panic fails the task. Its text is only written to the log.
 func TestPanicFailsTask(t *testing.T) {
 	b := alive(t)
 	var log strings.Builder
@@ -187,71 +191,71 @@ func TestPanicFailsTask(t *testing.T) {
 	made := b.launch(func(context.Context) ([]byte, error) { panic("secret") })
 	failed := b.until(made.ID, task.Failed)
 	if got := string(payloadOf(failed)); !strings.Contains(got, "Internal error") || strings.Contains(got, "secret") {
-		t.Errorf("the client is told %s", got)
+		t.Errorf("the client sees %s", got)
 	}
 	b.drained()
 	if !strings.Contains(log.String(), "secret") {
-		t.Errorf("the log says %s", log.String())
+		t.Errorf("log: %s", log.String())
 	}
 }
 
-// drained ends what the server runs.
+// drained ends all running tasks of the server.
 func (b bench) drained() {
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
 	b.Housekeep(ctx)
 }
 
-// A task that was cancelled ends its work, and nothing of it is an error.
-func TestCancelIsNoError(t *testing.T) {
+// Cancelling a task ends its work, and logs no error.
+func TestCancelLogsNoError(t *testing.T) {
 	b := alive(t)
 	var log strings.Builder
 	b.Log = slog.New(slog.NewTextHandler(&log, nil))
 	made := b.launch(forever)
-	b.ask(modern, mcptask.MethodCancel, `{"taskId":"`+string(made.ID)+`"}`)
+	b.ask(modern, mcpname.TasksCancel, `{"taskId":"`+string(made.ID)+`"}`)
 	b.drained()
 	if log.String() != "" {
-		t.Errorf("the log says %s", log.String())
+		t.Errorf("log: %s", log.String())
 	}
 }
 
-// The result that tasks/get of 2026-07-28 has in it says of what type it is, and
-// that of tasks/result does not, whatever the work has returned.
+// The result in the tasks/get answer of 2026-07-28 has a result type, and the answer to
+// tasks/result has none, whatever the work returned.
 func TestInlinedResultHasType(t *testing.T) {
 	for _, result := range []string{`{"content":[]}`, `{"content":[],"resultType":"complete"}`} {
 		b := alive(t)
 		made := b.launch(func(context.Context) ([]byte, error) { return []byte(result), nil })
 		b.until(made.ID, task.Completed)
 		params := `{"taskId":"` + string(made.ID) + `"}`
-		got := jsonrpc.Value{Bytes: []byte(b.ask(modern, mcptask.MethodGet, params))}.Member("result")
+		got := jsonrpc.Value{Bytes: []byte(b.ask(modern, mcpname.TasksGet, params))}.Member("result")
 		if kind, _ := got.Member("resultType").Text(); kind != "complete" || !got.Member("content").IsArray() {
 			t.Errorf("%s: the client of 2026-07-28 gets %s", result, got.Bytes)
 		}
-		if got := b.ask(legacy, mcptask.MethodResult, params); strings.Contains(got, "resultType") || !strings.Contains(got, `"content":[]`) {
+		if got := b.ask(legacy, mcpname.TasksResult, params); strings.Contains(got, "resultType") || !strings.Contains(got, `"content":[]`) {
 			t.Errorf("%s: the client of 2025-11-25 gets %s", result, got)
 		}
 	}
 }
 
-// A task whose time is over is shown as such, even if nobody keeps house.
+// A task whose TTL has passed is shown as expired, even without housekeeping.
 func TestExpiryWithoutHousekeeping(t *testing.T) {
 	b := newBench(t)
 	ref := b.start()
 	later := changed.Add(2 * time.Hour)
 	b.Now = func() time.Time { return later }
 	params := `{"taskId":"` + string(ref.ID) + `"}`
-	if got := b.ask(legacy, mcptask.MethodGet, params); !strings.Contains(got, `"status":"failed"`) {
+	if got := b.ask(legacy, mcpname.TasksGet, params); !strings.Contains(got, `"status":"failed"`) {
 		t.Errorf("tasks/get: %s", got)
 	}
 	again := newBench(t)
 	ref = again.start()
 	again.Now = b.Now
-	if got := again.ask(legacy, mcptask.MethodResult, `{"taskId":"`+string(ref.ID)+`"}`); !strings.Contains(got, "Nobody decided in time") {
+	if got := again.ask(legacy, mcpname.TasksResult, `{"taskId":"`+string(ref.ID)+`"}`); !strings.Contains(got, "Nobody decided in time") {
 		t.Errorf("tasks/result: %s", got)
 	}
 }
 
-// Work ends when the time of its task is over, without anybody else's help.
+// Work ends when the TTL of its task has passed, without housekeeping.
 func TestExpiryEndsWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := alive(t)
@@ -265,11 +269,11 @@ func TestExpiryEndsWork(t *testing.T) {
 	})
 }
 
-// Variables that are refused leave no task behind.
-func TestVariablesAtCreation(t *testing.T) {
+// Refused variables leave no task behind.
+func TestRefusedVariablesLeaveNoTask(t *testing.T) {
 	b := newBench(t)
 	draft := sum("sum")
-	draft.Variables = []task.SetVariables{
+	draft.Variables = []task.VariableChange{
 		{Side: task.ServerSide, Values: task.Variables{"server.step": json.RawMessage(`1`)}},
 		{Side: task.ClientSide, Values: task.Variables{"client.reason": json.RawMessage(`"because"`)}},
 	}
@@ -283,12 +287,12 @@ func TestVariablesAtCreation(t *testing.T) {
 	}
 	page, err := b.Store.List(t.Context(), task.Query{Scope: task.AnyOwner()})
 	if err != nil || len(page.Tasks) != 1 {
-		t.Errorf("%d tasks, %v; want the one that was not refused", len(page.Tasks), err)
+		t.Errorf("%d tasks, %v; want only the accepted one", len(page.Tasks), err)
 	}
 }
 
-// A server that does the work itself does not speak of a server behind it.
-func TestOwnWords(t *testing.T) {
+// The messages of a server that runs its tools itself do not mention an upstream.
+func TestOwnMessagesAreNotQuoted(t *testing.T) {
 	b := alive(t)
 	status := make(chan string)
 	made := b.launch(func(ctx context.Context) ([]byte, error) {
@@ -304,22 +308,22 @@ func TestOwnWords(t *testing.T) {
 		return nil, &jsonrpc.Error{Code: 7, Message: "page 4 is missing"}
 	})
 	if id := <-status; id != string(made.ID) {
-		t.Errorf("the work has the task %s; want %s", id, made.ID)
+		t.Errorf("the work runs for task %s; want %s", id, made.ID)
 	}
 	params := `{"taskId":"` + string(made.ID) + `"}`
 	for _, d := range []mcptask.Dialect{ownLegacy, ownModern} {
-		if got := b.ask(d, mcptask.MethodGet, params); !strings.Contains(got, `"statusMessage":"read 3 of 10 pages"`) {
+		if got := b.ask(d, mcpname.TasksGet, params); !strings.Contains(got, `"statusMessage":"read 3 of 10 pages"`) {
 			t.Errorf("while it runs: %s", got)
 		}
 	}
 	status <- ""
 	b.until(made.ID, task.Failed)
-	if got := b.ask(ownModern, mcptask.MethodGet, params); !strings.Contains(got, `"statusMessage":"page 4 is missing"`) {
+	if got := b.ask(ownModern, mcpname.TasksGet, params); !strings.Contains(got, `"statusMessage":"page 4 is missing"`) {
 		t.Errorf("at its end: %s", got)
 	}
 }
 
-// The work outlives the request that launched it.
+// The work outlives the request that started it.
 func TestLaunchOutlivesRequest(t *testing.T) {
 	b := alive(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -336,22 +340,22 @@ func TestLaunchOutlivesRequest(t *testing.T) {
 	b.until(made.ID, task.Completed)
 }
 
-// restarted returns a server that shares the store of b, as after a restart.
+// restarted returns a server with the store of b, as after a restart.
 func (b bench) restarted() bench {
 	return bench{&mcptask.Server{Store: b.Store, Now: b.Now}, b.t}
 }
 
-// killed leaves a task of a process that is dead.
+// killed adds a task of a process that has died.
 func (b bench) killed() task.Task {
 	b.t.Helper()
 	draft := sum("sum")
 	draft.ID = "killed"
 	t, err := task.New(draft, b.Now())
-	for _, e := range []task.Event{task.Admit{By: "dead"}, task.Claim{By: "dead", LeaseUntil: b.Now().Add(10 * time.Second)}} {
+	for _, e := range []lifecycle.Event{lifecycle.Admit{By: "dead"}, lifecycle.Claim{By: "dead", LeaseUntil: b.Now().Add(10 * time.Second)}} {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		t, err = t.Apply(e, b.Now())
+		t, err = lifecycle.Apply(t, e, b.Now())
 	}
 	if err != nil {
 		b.t.Fatal(err)
@@ -360,9 +364,9 @@ func (b bench) killed() task.Task {
 	return t
 }
 
-// A task asks its client, whichever generation that is of.
-func TestCallAsks(t *testing.T) {
-	questions := mcptask.Object{
+// A task asks its client, in both generations.
+func TestCallAsksClientOfBothGenerations(t *testing.T) {
+	questions := schema.Object{
 		{Name: "name", Value: json.RawMessage(`{"method":"elicitation/create","params":{"message":"Who?"}}`)},
 		{Name: "roots", Value: json.RawMessage(`{"method":"roots/list"}`)},
 	}
@@ -378,17 +382,17 @@ func TestCallAsks(t *testing.T) {
 	t.Run("2026-07-28", func(t *testing.T) {
 		b := alive(t)
 		made := b.launch(asking)
-		asked, err := task.Wait(t.Context(), b.Store, task.AnyOwner().Ref(made.ID), task.Task.Asks)
+		asked, err := storekit.Wait(t.Context(), b.Store, task.AnyOwner().Ref(made.ID), task.Task.AwaitsInput)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for key := range (jsonrpc.Value{Bytes: asked.Execution.InputRequests}).Members() {
 			name, _, _ := strings.Cut(key, "-")
 			answer := jsonrpc.Value{Bytes: []byte(both)}.Member(name).Bytes
-			b.ask(modern, mcptask.MethodUpdate, `{"taskId":"`+string(made.ID)+`","inputResponses":{"`+key+`":`+string(answer)+`},"_meta":{$tasks}}`)
+			b.ask(modern, mcpname.TasksUpdate, `{"taskId":"`+string(made.ID)+`","inputResponses":{"`+key+`":`+string(answer)+`},"_meta":{$tasks}}`)
 		}
 		if got := string(payloadOf(b.until(made.ID, task.Completed))); got != both {
-			t.Errorf("the work was answered %s", got)
+			t.Errorf("the work got the answer %s", got)
 		}
 	})
 	t.Run("2025-11-25", func(t *testing.T) {
@@ -400,7 +404,7 @@ func TestCallAsks(t *testing.T) {
 			return []byte(`{"action":"accept"}`), nil
 		}
 		made := b.launch(asking)
-		if got := b.ask(legacy, mcptask.MethodResult, `{"taskId":"`+string(made.ID)+`"}`); !strings.HasPrefix(got, strings.TrimSuffix(both, "}")) {
+		if got := b.ask(legacy, mcpname.TasksResult, `{"taskId":"`+string(made.ID)+`"}`); !strings.HasPrefix(got, strings.TrimSuffix(both, "}")) {
 			t.Errorf("the result is %s", got)
 		}
 	})
@@ -412,7 +416,7 @@ func TestCallAsks(t *testing.T) {
 			failed <- err
 			return nil, err
 		})
-		b.ask(legacy, mcptask.MethodResult, `{"taskId":"`+string(made.ID)+`"}`)
+		b.ask(legacy, mcpname.TasksResult, `{"taskId":"`+string(made.ID)+`"}`)
 		if err := <-failed; !errors.Is(err, mcptask.ErrNotAsked) {
 			t.Errorf("err = %v; want %v", err, mcptask.ErrNotAsked)
 		}
@@ -420,7 +424,7 @@ func TestCallAsks(t *testing.T) {
 }
 
 // Server and client exchange variables while the work runs.
-func TestCallVariables(t *testing.T) {
+func TestServerAndClientExchangeVariables(t *testing.T) {
 	b := alive(t)
 	made := b.launch(func(ctx context.Context) ([]byte, error) {
 		call, _ := mcptask.CallFrom(ctx)
@@ -431,7 +435,7 @@ func TestCallVariables(t *testing.T) {
 		if err := call.Set(ctx, "client.plan", 1); !errors.Is(err, task.ErrVariableOwnership) {
 			return nil, fmt.Errorf("the server wrote a variable of the client: %w", err)
 		}
-		if err := call.Set(ctx, "server.plan", []string{"a", "b"}); err != nil { // the client chooses when it sees it
+		if err := call.Set(ctx, "server.plan", []string{"a", "b"}); err != nil { // the client chooses after it has read the plan
 			return nil, err
 		}
 		if err := call.Wait(ctx, "client.choice", &chosen); err != nil {
@@ -440,32 +444,32 @@ func TestCallVariables(t *testing.T) {
 		return fmt.Appendf(nil, `{"chosen":%q}`, chosen), call.Extend(ctx, 2*time.Hour)
 	})
 	ref := task.AnyOwner().Ref(made.ID)
-	if _, err := task.Wait(t.Context(), b.Store, ref, func(t task.Task) bool { return t.Variables["server.plan"] != nil }); err != nil {
+	if _, err := storekit.Wait(t.Context(), b.Store, ref, func(t task.Task) bool { return t.Variables["server.plan"] != nil }); err != nil {
 		t.Fatal(err)
 	}
-	b.ask(modern, mcptask.MethodUpdate, `{"taskId":"`+string(made.ID)+`","inputResponses":{},"_meta":{$tasks,"client.choice":"b"}}`)
+	b.ask(modern, mcpname.TasksUpdate, `{"taskId":"`+string(made.ID)+`","inputResponses":{},"_meta":{$tasks,"client.choice":"b"}}`)
 	done := b.until(made.ID, task.Completed)
 	if got := string(payloadOf(done)); got != `{"chosen":"b"}` || done.TTL() != 2*time.Hour {
 		t.Errorf("%s, lives %v", got, done.TTL())
 	}
 }
 
-// A store needs to keep tasks and nothing else: whoever waits looks for itself, and an
-// answer that is too large for it fails its task.
-func TestSmallStore(t *testing.T) {
+// A store only needs to keep tasks: without watches, waiting requests poll. An answer that is
+// too large for such a store fails its task.
+func TestStoreWithoutOptionalParts(t *testing.T) {
 	b := alive(t)
 	b.Store = struct{ task.Store }{b.Store}
 	small := b.launch(func(context.Context) ([]byte, error) {
 		time.Sleep(10 * time.Millisecond)
 		return []byte(`{"content":[]}`), nil
 	})
-	if got := b.ask(ownLegacy, mcptask.MethodResult, `{"taskId":"`+string(small.ID)+`"}`); !strings.HasPrefix(got, `{"content":[]`) {
+	if got := b.ask(ownLegacy, mcpname.TasksResult, `{"taskId":"`+string(small.ID)+`"}`); !strings.HasPrefix(got, `{"content":[]`) {
 		t.Errorf("tasks/result: %s", got)
 	}
 	large := b.launch(func(context.Context) ([]byte, error) {
 		return fmt.Appendf(nil, `{"text":%q}`, strings.Repeat("x", task.ChunkSize)), nil
 	})
-	if got := b.until(large.ID, task.Failed); got.Failure.Stage != task.StageResultTooLarge || got.Failure.Ran != task.RanYes {
+	if got := b.until(large.ID, task.Failed); got.Failure.Stage != lifecycle.StageResultTooLarge || got.Failure.Ran != task.RanYes {
 		t.Errorf("%+v", got.Failure)
 	}
 }

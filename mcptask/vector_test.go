@@ -11,11 +11,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 )
 
-// A vector is one message of the protocol with the definition that it must
-// satisfy: as a whole, or in its member result.
+// A vector is a message of the protocol with the definition that it must satisfy. The
+// definition applies to the whole message, or to its member result.
 type vector struct {
 	ID         string          `json:"id"`
 	Schema     string          `json:"schema"`
@@ -40,42 +40,42 @@ func loadVectors(t testing.TB) []vector {
 	return vectors
 }
 
-// typed says which part of a vector this package has a type for. Every other
-// message is read as an [mcptask.Object].
+// typed names the part of a vector for which this package has a type. Other messages are read
+// as an [schema.Object].
 var typed = map[string]struct {
 	path   string
 	as     func() any
-	others bool // has members of other features too
+	others bool // has members of other features
 }{
-	"L02": {"result.capabilities.tasks", as[mcptask.ServerCapability], false},
-	"L04": {"result.tools.0.execution", as[mcptask.ToolExecution], false},
-	"L05": {"params.task", as[mcptask.Augmentation], false},
-	"L06": {"result", as[mcptask.CreateResult2025], false},
-	"L07": {"params", as[mcptask.TaskParams], false},
-	"L08": {"result", as[mcptask.TaskResult2025], false},
-	"L09": {"params", as[mcptask.TaskParams], false},
-	"L10": {"result", as[mcptask.Object], false},
-	"L11": {"result", as[mcptask.TaskResult2025], false},
-	"L13": {"", as[mcptask.StatusNotification2025], false},
-	"L14": {"params", as[mcptask.ListParams], false},
-	"L15": {"result", as[mcptask.ListResult2025], false},
-	"L16": {"params", as[mcptask.TaskParams], false},
-	"L17": {"result", as[mcptask.TaskResult2025], false},
-	"M02": {"result.capabilities.extensions", as[mcptask.Object], false},
-	"M04": {"result", as[mcptask.CreateResult2026], false},
-	"M05": {"params", as[mcptask.TaskParams], false},
-	"M06": {"result", as[mcptask.GetResult2026], false},
-	"M07": {"result", as[mcptask.GetResult2026], false},
-	"M08": {"result", as[mcptask.GetResult2026], false},
-	"M09": {"result", as[mcptask.GetResult2026], false},
-	"M10": {"result", as[mcptask.GetResult2026], false},
-	"M11": {"params", as[mcptask.UpdateParams], false},
-	"M12": {"result", as[mcptask.Ack2026], false},
-	"M13": {"params", as[mcptask.TaskParams], false},
-	"M14": {"result", as[mcptask.Ack2026], false},
-	"M15": {"params.notifications", as[mcptask.Subscription], true},
-	"M16": {"params.notifications", as[mcptask.Subscription], true},
-	"M17": {"", as[mcptask.StatusNotification2026], false},
+	"L02": {"result.capabilities.tasks", as[schema.ServerCapability], false},
+	"L04": {"result.tools.0.execution", as[schema.ToolExecution], false},
+	"L05": {"params.task", as[schema.Augmentation], false},
+	"L06": {"result", as[schema.CreateResult2025], false},
+	"L07": {"params", as[schema.TaskParams], false},
+	"L08": {"result", as[schema.TaskResult2025], false},
+	"L09": {"params", as[schema.TaskParams], false},
+	"L10": {"result", as[schema.Object], false},
+	"L11": {"result", as[schema.TaskResult2025], false},
+	"L13": {"", as[schema.StatusNotification2025], false},
+	"L14": {"params", as[schema.ListParams], false},
+	"L15": {"result", as[schema.ListResult2025], false},
+	"L16": {"params", as[schema.TaskParams], false},
+	"L17": {"result", as[schema.TaskResult2025], false},
+	"M02": {"result.capabilities.extensions", as[schema.Object], false},
+	"M04": {"result", as[schema.CreateResult2026], false},
+	"M05": {"params", as[schema.TaskParams], false},
+	"M06": {"result", as[schema.GetResult2026], false},
+	"M07": {"result", as[schema.GetResult2026], false},
+	"M08": {"result", as[schema.GetResult2026], false},
+	"M09": {"result", as[schema.GetResult2026], false},
+	"M10": {"result", as[schema.GetResult2026], false},
+	"M11": {"params", as[schema.UpdateParams], false},
+	"M12": {"result", as[schema.Ack2026], false},
+	"M13": {"params", as[schema.TaskParams], false},
+	"M14": {"result", as[schema.Ack2026], false},
+	"M15": {"params.notifications", as[schema.Subscription], true},
+	"M16": {"params.notifications", as[schema.Subscription], true},
+	"M17": {"", as[schema.StatusNotification2026], false},
 }
 
 // newLike returns a pointer to a new value of the type of like.
@@ -83,9 +83,9 @@ func newLike(like any) any { return reflect.New(reflect.TypeOf(like)).Interface(
 
 func as[T any]() any { return new(T) }
 
-// TestVectors proves TYPE-01 and TEST-01: every message of the protocol can be
-// read, is valid, and is written as it was.
-func TestVectors(t *testing.T) {
+// TYPE-01 and TEST-01: every message of the protocol can be read, is valid, and is written as
+// it was.
+func TestProtocolMessagesRoundTrip(t *testing.T) {
 	s := loadSchemas(t)
 	for _, v := range loadVectors(t) {
 		t.Run(v.ID+" "+v.Definition, func(t *testing.T) {
@@ -93,9 +93,9 @@ func TestVectors(t *testing.T) {
 
 			part, ok := typed[v.ID]
 			if !ok {
-				part.as = as[mcptask.Object]
+				part.as = as[schema.Object]
 				if jsontext.Value(v.Message).Kind() == jsontext.KindBeginArray {
-					part.as = as[[]mcptask.Object]
+					part.as = as[[]schema.Object]
 				}
 			}
 			value := part.as()
@@ -107,7 +107,7 @@ func TestVectors(t *testing.T) {
 				sameJSON(t, text, mustMarshal(t, value))
 				return
 			}
-			// A misspelt member would survive as an unknown one.
+			// A misspelt member would be kept as an unknown one.
 			if extra := unknown(reflect.ValueOf(value)); extra != nil {
 				t.Errorf("members without a field: %s", extra)
 			}
@@ -118,8 +118,8 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// unknown returns the first unknown members that v, or a value inside it, has.
-func unknown(v reflect.Value) map[string]json.RawMessage {
+// unknown returns the first unknown members of v, or of a value inside it.
+func unknown(v reflect.Value) schema.Object {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
@@ -134,7 +134,7 @@ func unknown(v reflect.Value) map[string]json.RawMessage {
 	case reflect.Struct:
 		for field, value := range v.Fields() {
 			if field.Name == "Extra" && value.Len() > 0 {
-				return value.Interface().(map[string]json.RawMessage)
+				return value.Interface().(schema.Object)
 			}
 			if extra := unknown(value); extra != nil {
 				return extra
@@ -157,7 +157,7 @@ func at(t testing.TB, text json.RawMessage, path string) json.RawMessage {
 			text = list[int(name[0]-'0')]
 			continue
 		}
-		var o mcptask.Object
+		var o schema.Object
 		if err := jsonv2.Unmarshal(text, &o); err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 // were taken over. Ten is everything.
 func TestUnit(t *testing.T) {
 	t.Parallel()
-	analyze, err := testenv.SystemdAnalyze(t.Context())
+	analyze, err := testenv.SystemdAnalyze()
 	if !testenv.Available(t, err) {
 		return
 	}

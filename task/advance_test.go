@@ -14,7 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
 func newStore(t *testing.T) *memstore.Store {
@@ -24,8 +28,8 @@ func newStore(t *testing.T) *memstore.Store {
 	return s
 }
 
-// store has s keep a task that has come to the given state.
-func store(t *testing.T, s task.GateStore, state task.State) task.Task {
+// store adds a task in the given state to s.
+func store(t *testing.T, s gatestore.Store, state task.State) task.Task {
 	t.Helper()
 	made := inState(t, state)
 	if err := s.Create(t.Context(), made, task.Limits{}); err != nil {
@@ -34,9 +38,9 @@ func store(t *testing.T, s task.GateStore, state task.State) task.Task {
 	return made
 }
 
-func advance(t *testing.T, s task.GateStore, e task.Event, at time.Time) task.Task {
+func advance(t *testing.T, s gatestore.Store, e lifecycle.Event, at time.Time) task.Task {
 	t.Helper()
-	after, err := task.Advance(t.Context(), s, ref, e, at)
+	after, err := lifecycle.Advance(t.Context(), s, ref, e, at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,69 +60,69 @@ func mustBe(t *testing.T, err, target error) {
 
 // TestEdgeCases covers the edge cases of GOV-001, section 9.1, by their ids.
 func TestEdgeCases(t *testing.T) {
-	tests := map[string]func(t *testing.T, s task.GateStore){
-		"EC-TASK-001 create": func(t *testing.T, s task.GateStore) {
+	tests := map[string]func(t *testing.T, s gatestore.Store){
+		"EC-TASK-001 create": func(t *testing.T, s gatestore.Store) {
 			store(t, s, task.Working)
 			got, err := s.Get(t.Context(), ref)
 			if err != nil || got.State != task.Working || got.Version != 1 {
 				t.Errorf("%s in version %d, %v; want working in 1", got.State, got.Version, err)
 			}
 		},
-		"EC-TASK-002 get": func(t *testing.T, s task.GateStore) {
+		"EC-TASK-002 get": func(t *testing.T, s gatestore.Store) {
 			want := store(t, s, task.InputRequired)
 			got, err := s.Get(t.Context(), ref)
 			if diff := cmp.Diff(want, got); err != nil || diff != "" {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
 		},
-		"EC-TASK-003 get what is not there": func(t *testing.T, s task.GateStore) {
+		"EC-TASK-003 get what is not there": func(t *testing.T, s gatestore.Store) {
 			_, err := s.Get(t.Context(), ref)
 			mustBe(t, err, task.ErrNotFound)
-			_, err = task.Advance(t.Context(), s, ref, task.Contact{}, epoch)
+			_, err = lifecycle.Advance(t.Context(), s, ref, lifecycle.Contact{}, epoch)
 			mustBe(t, err, task.ErrNotFound)
 		},
-		"EC-TASK-004 result of a completed task": func(t *testing.T, s task.GateStore) {
+		"EC-TASK-004 result of a completed task": func(t *testing.T, s gatestore.Store) {
 			store(t, s, task.Completed)
-			got, err := task.Wait(t.Context(), s, ref, ended)
+			got, err := storekit.Wait(t.Context(), s, ref, ended)
 			var answer bytes.Buffer
 			if err == nil {
-				err = task.ReadResult(t.Context(), s, got, &answer)
+				err = storekit.ReadResult(t.Context(), s, got, &answer)
 			}
 			if err != nil || answer.String() != "{}" {
 				t.Errorf("result %q, %v", &answer, err)
 			}
 		},
 		"EC-TASK-005 result of a pending task": resultOfPending,
-		"EC-TASK-006 result of a failed task": func(t *testing.T, s task.GateStore) {
+		"EC-TASK-006 result of a failed task": func(t *testing.T, s gatestore.Store) {
 			store(t, s, task.Failed)
-			got, err := task.Wait(t.Context(), s, ref, ended)
-			want := &task.Failure{Stage: task.StagePolicyDrift, Reason: "denied by rule 9", Ran: task.RanUnknown}
+			got, err := storekit.Wait(t.Context(), s, ref, ended)
+			want := &task.Failure{Stage: lifecycle.StagePolicyDrift, Reason: "denied by rule 9", Ran: task.RanUnknown}
 			if diff := cmp.Diff(want, got.Failure); err != nil || diff != "" {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
-			mustBe(t, task.ReadResult(t.Context(), s, got, io.Discard), task.ErrChunkMissing)
+			mustBe(t, storekit.ReadResult(t.Context(), s, got, io.Discard), task.ErrChunkMissing)
 		},
-		"EC-TASK-007 cancel a pending task": func(t *testing.T, s task.GateStore) {
+		"EC-TASK-007 cancel a pending task": func(t *testing.T, s gatestore.Store) {
 			store(t, s, task.InputRequired)
-			if got := advance(t, s, task.Cancel{By: "ann"}, epoch); got.State != task.Cancelled || got.Failure.Ran != task.RanNo {
+			if got := advance(t, s, lifecycle.Cancel{By: "ann"}, epoch); got.State != task.Cancelled || got.Failure.Ran != task.RanNo {
 				t.Errorf("%s, ran: %s", got.State, got.Failure.Ran)
 			}
 		},
-		"EC-TASK-008 cancel a completed task": func(t *testing.T, s task.GateStore) {
+		"EC-TASK-008 cancel a completed task": func(t *testing.T, s gatestore.Store) {
 			store(t, s, task.Completed)
-			_, err := task.Advance(t.Context(), s, ref, task.Cancel{By: "ann"}, epoch)
+			_, err := lifecycle.Advance(t.Context(), s, ref, lifecycle.Cancel{By: "ann"}, epoch)
 			mustBe(t, err, task.ErrAlreadyTerminal)
 		},
-		// The seed refuses this; MCP demands it, and design section 5 decides.
-		"EC-TASK-009 cancel an executing task": func(t *testing.T, s task.GateStore) {
+		// The seed refuses this, but MCP requires it; see section 5 of the design.
+		"EC-TASK-009 cancel an executing task": func(t *testing.T, s gatestore.Store) {
 			store(t, s, task.Executing)
-			if got := advance(t, s, task.Cancel{By: "ann"}, epoch); got.State != task.Cancelled || got.Failure.Ran != task.RanUnknown {
+			if got := advance(t, s, lifecycle.Cancel{By: "ann"}, epoch); got.State != task.Cancelled || got.Failure.Ran != task.RanUnknown {
 				t.Errorf("%s, ran: %s", got.State, got.Failure.Ran)
 			}
-			_, err := task.Advance(t.Context(), s, ref, complete, epoch) // the run ends, the state stays
+			_, err := lifecycle.Advance(t.Context(), s, ref, complete, epoch) // the run ends, but the state stays
 			mustBe(t, err, task.ErrAlreadyTerminal)
 		},
-		"EC-TASK-010 list": func(t *testing.T, s task.GateStore) {
+		"EC-TASK-010 list": func(t *testing.T, s gatestore.Store) {
 			want := store(t, s, task.InputRequired)
 			foreign, err := task.New(draft("tg_2", "bob"), epoch)
 			if err == nil {
@@ -135,25 +139,25 @@ func TestEdgeCases(t *testing.T) {
 			mustBe(t, err, task.ErrOwnerMismatch)
 		},
 		"EC-TASK-011 list in pages": listInPages,
-		"EC-TASK-012 expire": func(t *testing.T, s task.GateStore) {
+		"EC-TASK-012 expire": func(t *testing.T, s gatestore.Store) {
 			store(t, s, task.InputRequired)
-			_, err := task.Advance(t.Context(), s, ref, approve, epoch.Add(deadline+time.Second))
+			_, err := lifecycle.Advance(t.Context(), s, ref, approve, epoch.Add(deadline+time.Second))
 			mustBe(t, err, task.ErrExpired)
-			settled, err := task.SettleOverdue(t.Context(), s, "gate", epoch.Add(deadline+time.Second))
+			settled, err := lifecycle.Updater{Store: s}.SettleOverdue(t.Context(), "gate", epoch.Add(deadline+time.Second))
 			if err != nil || len(settled) != 1 || settled[0].State != task.Expired {
 				t.Errorf("settled %+v, %v", settled, err)
 			}
 		},
-		"EC-TASK-013 concurrent transitions": func(t *testing.T, s task.GateStore) {
+		"EC-TASK-013 concurrent transitions": func(t *testing.T, s gatestore.Store) {
 			store(t, s, task.InputRequired)
-			raced := &racing{Store: s, first: task.Reject{By: "eve"}}
-			_, err := task.Advance(t.Context(), raced, ref, approve, epoch)
+			raced := &racing{Store: s, first: lifecycle.Reject{By: "eve"}}
+			_, err := lifecycle.Advance(t.Context(), raced, ref, approve, epoch)
 			e, ok := errors.AsType[*task.Error](err)
 			if !ok || !errors.Is(err, task.ErrConcurrentModification) || e.Expected != task.InputRequired || e.Actual != task.Rejected {
-				t.Errorf("err = %#v; want a conflict of what was expected and what is", err)
+				t.Errorf("err = %#v; want a conflict with the expected and the actual state", err)
 			}
 		},
-		"EC-TASK-014 too many of one owner": func(t *testing.T, s task.GateStore) {
+		"EC-TASK-014 too many of one owner": func(t *testing.T, s gatestore.Store) {
 			store(t, s, task.Working)
 			more, err := task.New(draft("tg_2", "ann"), epoch)
 			if err != nil {
@@ -162,10 +166,10 @@ func TestEdgeCases(t *testing.T) {
 			err = s.Create(t.Context(), more, task.Limits{PerOwner: 1, RetryAfter: time.Minute})
 			e, ok := errors.AsType[*task.Error](err)
 			if !ok || !errors.Is(err, task.ErrRateLimited) || e.RetryAfter != time.Minute {
-				t.Errorf("err = %#v; want when to try again", err)
+				t.Errorf("err = %#v; want a retry time", err)
 			}
 		},
-		"EC-TASK-015 too many of all": func(t *testing.T, s task.GateStore) {
+		"EC-TASK-015 too many of all": func(t *testing.T, s gatestore.Store) {
 			store(t, s, task.Working)
 			more, err := task.New(draft("tg_2", "bob"), epoch)
 			if err != nil {
@@ -180,24 +184,24 @@ func TestEdgeCases(t *testing.T) {
 	}
 }
 
-func resultOfPending(t *testing.T, _ task.GateStore) {
+func resultOfPending(t *testing.T, _ gatestore.Store) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(memstore.Options{})
 		defer s.Close()
 		store(t, s, task.Executing)
 		brief, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		got, err := task.Wait(brief, s, ref, ended)
+		got, err := storekit.Wait(brief, s, ref, ended)
 		mustBe(t, err, task.ErrNotReady)
 		mustBe(t, err, context.DeadlineExceeded)
 		if got.State != task.Executing {
-			t.Errorf("state %s; want the last one seen", got.State)
+			t.Errorf("state %s; want the last known state", got.State)
 		}
-		mustBe(t, task.ReadResult(t.Context(), s, got, io.Discard), task.ErrNotReady)
+		mustBe(t, storekit.ReadResult(t.Context(), s, got, io.Discard), task.ErrNotReady)
 
 		answered := make(chan task.Task)
 		go func() {
-			got, err := task.Wait(t.Context(), s, ref, ended)
+			got, err := storekit.Wait(t.Context(), s, ref, ended)
 			if err != nil {
 				t.Error(err)
 			}
@@ -205,7 +209,7 @@ func resultOfPending(t *testing.T, _ task.GateStore) {
 		}()
 		synctest.Wait()
 		began := time.Now()
-		advance(t, s, task.Contact{}, epoch)
+		advance(t, s, lifecycle.Contact{}, epoch)
 		synctest.Wait()
 		advance(t, s, complete, epoch)
 		if got := <-answered; got.State != task.Completed || time.Since(began) != 0 {
@@ -214,7 +218,7 @@ func resultOfPending(t *testing.T, _ task.GateStore) {
 	})
 }
 
-func listInPages(t *testing.T, s task.GateStore) {
+func listInPages(t *testing.T, s gatestore.Store) {
 	var want, got []task.ID
 	for i := range 45 {
 		made, err := task.New(draft(task.ID(fmt.Sprintf("tg_%02d", i)), "ann"), epoch.Add(time.Duration(i)*time.Second))
@@ -248,7 +252,7 @@ func listInPages(t *testing.T, s task.GateStore) {
 	}
 }
 
-func shutDown(t *testing.T, s task.GateStore) {
+func shutDown(t *testing.T, s gatestore.Store) {
 	for i, state := range task.States() {
 		made := inState(t, state)
 		made.ID = task.ID(fmt.Sprint("tg_", state))
@@ -267,16 +271,16 @@ func shutDown(t *testing.T, s task.GateStore) {
 		t.Fatal(err)
 	}
 
-	n, err := task.FailPending(t.Context(), s, "gate", epoch.Add(time.Second))
+	n, err := lifecycle.Updater{Store: s}.FailPending(t.Context(), "gate", epoch.Add(time.Second))
 	if n != 5 || err != nil {
 		t.Errorf("%d tasks ended, %v; want 5", n, err)
 	}
 	for id, want := range map[task.ID]*task.Failure{
-		"tg_working":        {Stage: task.StageShutdown, Reason: "the gate was shut down", Ran: task.RanNo, Retriable: true},
-		"tg_input_required": {Stage: task.StageShutdown, Reason: "the gate was shut down", Ran: task.RanNo, Retriable: true},
-		"tg_approved":       {Stage: task.StageShutdown, Reason: "the gate was shut down", Ran: task.RanNo, Retriable: true},
-		"tg_executing":      {Stage: task.StageShutdown, Reason: "the gate was shut down", Ran: task.RanUnknown},
-		"tg_late":           {Stage: task.StageApprovalTimeout, Reason: "its time is over", Ran: task.RanNo, Retriable: true},
+		"tg_working":        {Stage: lifecycle.StageShutdown, Reason: "the gate was shut down", Ran: task.RanNo, Retriable: true},
+		"tg_input_required": {Stage: lifecycle.StageShutdown, Reason: "the gate was shut down", Ran: task.RanNo, Retriable: true},
+		"tg_approved":       {Stage: lifecycle.StageShutdown, Reason: "the gate was shut down", Ran: task.RanNo, Retriable: true},
+		"tg_executing":      {Stage: lifecycle.StageShutdown, Reason: "the gate was shut down", Ran: task.RanUnknown},
+		"tg_late":           {Stage: lifecycle.StageApprovalTimeout, Reason: "its time is over", Ran: task.RanNo, Retriable: true},
 		"tg_completed":      nil,
 	} {
 		got, err := s.Get(t.Context(), task.AnyOwner().Ref(id))
@@ -286,38 +290,50 @@ func shutDown(t *testing.T, s task.GateStore) {
 	}
 }
 
-// racing makes another event happen between the first read and the first swap.
+// racing applies another event between the first read and the first swap.
 type racing struct {
 	task.Store
-	first task.Event
+	first lifecycle.Event
 	once  sync.Once
 }
 
 func (r *racing) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	var err error
-	r.once.Do(func() { _, err = task.Advance(ctx, r.Store, task.AnyOwner().Ref(t.ID), r.first, epoch) })
+	r.once.Do(func() { _, err = lifecycle.Advance(ctx, r.Store, task.AnyOwner().Ref(t.ID), r.first, epoch) })
 	if err != nil {
 		return err
 	}
 	return r.Store.Swap(ctx, t, notes...)
 }
 
-// TestLostRaces checks what becomes of an event that was overtaken (F-007).
-func TestLostRaces(t *testing.T) {
-	quorum := task.Submit{By: "gate", Quorum: 2, Deadline: epoch.Add(deadline)}
-	tests := []struct {
-		name          string
-		from          task.Task
-		first, second task.Event
-		want          task.State // empty if the second is refused
-	}{
-		{"approve after a contact", inState(t, task.InputRequired), task.Contact{}, approve, task.Approved},
-		{"second of two approvals", apply(t, newTask(t), quorum), task.Approve{By: "eve"}, approve, task.Approved},
-		{"cancel after an approval", inState(t, task.InputRequired), approve, task.Cancel{By: "ann"}, task.Cancelled},
-		{"a contact after an approval", inState(t, task.InputRequired), approve, task.Contact{}, task.Approved},
+// A lostRace is an event that comes after a concurrent event.
+type lostRace struct {
+	name          string
+	from          task.Task
+	first, second lifecycle.Event
+	want          task.State // empty if the second event is refused
+}
+
+func (r lostRace) check(t *testing.T, got task.Task, err error) {
+	t.Helper()
+	if r.want == "" {
+		mustBe(t, err, task.ErrConcurrentModification)
+	} else if err != nil || got.State != r.want {
+		t.Errorf("%s, %v; want %s", got.State, err, r.want)
+	}
+}
+
+// TestEventAfterConcurrentEvent checks the effect of an event after a concurrent event (F-007).
+func TestEventAfterConcurrentEvent(t *testing.T) {
+	quorum := lifecycle.Submit{By: "gate", Quorum: 2, Deadline: epoch.Add(deadline)}
+	tests := []lostRace{
+		{"approve after a contact", inState(t, task.InputRequired), lifecycle.Contact{}, approve, task.Approved},
+		{"second of two approvals", apply(t, newTask(t), quorum), lifecycle.Approve{By: "eve"}, approve, task.Approved},
+		{"cancel after an approval", inState(t, task.InputRequired), approve, lifecycle.Cancel{By: "ann"}, task.Cancelled},
+		{"a contact after an approval", inState(t, task.InputRequired), approve, lifecycle.Contact{}, task.Approved},
 		{"policy drift after a claim", inState(t, task.Approved), claim, fail, ""},
-		{"complete after a cancellation", inState(t, task.Executing), task.Cancel{By: "ann"}, complete, ""},
-		{"claim after a claim", inState(t, task.Approved), claim, task.Claim{By: "gate-2", LeaseUntil: epoch.Add(lease)}, ""},
+		{"complete after a cancellation", inState(t, task.Executing), lifecycle.Cancel{By: "ann"}, complete, ""},
+		{"claim after a claim", inState(t, task.Approved), claim, lifecycle.Claim{By: "gate-2", LeaseUntil: epoch.Add(lease)}, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -325,29 +341,55 @@ func TestLostRaces(t *testing.T) {
 			if err := s.Create(t.Context(), tt.from, task.Limits{}); err != nil {
 				t.Fatal(err)
 			}
-			got, err := task.Advance(t.Context(), &racing{Store: s, first: tt.first}, ref, tt.second, epoch)
-			if tt.want == "" {
-				mustBe(t, err, task.ErrConcurrentModification)
-				return
+			got, err := lifecycle.Advance(t.Context(), &racing{Store: s, first: tt.first}, ref, tt.second, epoch)
+			tt.check(t, got, err)
+		})
+		t.Run(tt.name+" with AdvanceFrom", func(t *testing.T) {
+			s := newStore(t)
+			if err := s.Create(t.Context(), tt.from, task.Limits{}); err != nil {
+				t.Fatal(err)
 			}
-			if err != nil || got.State != tt.want {
-				t.Errorf("%s, %v; want %s", got.State, err, tt.want)
+			if _, err := lifecycle.Advance(t.Context(), s, ref, tt.first, epoch); err != nil {
+				t.Fatal(err)
 			}
+			got, err := lifecycle.Updater{Store: s}.AdvanceFrom(t.Context(), tt.from, tt.second, epoch)
+			tt.check(t, got, err)
 		})
 	}
 }
 
-// TestOneWinnerOfAThousand makes a thousand executors and approvers attempt
-// each transition of one task at the same time.
-func TestOneWinnerOfAThousand(t *testing.T) {
+// AdvanceFrom does not read a task that has not changed since the caller read it.
+func TestAdvanceFromReadsNothing(t *testing.T) {
+	s := newStore(t)
+	held := store(t, s, task.InputRequired)
+	got, err := lifecycle.Updater{Store: unread{s}}.AdvanceFrom(t.Context(), held, approve, epoch)
+	if err != nil || got.State != task.Approved {
+		t.Fatalf("%s, %v", got.State, err)
+	}
+	stored, err := s.Get(t.Context(), ref)
+	if diff := cmp.Diff(got, stored); err != nil || diff != "" {
+		t.Errorf("%v: %s", err, diff)
+	}
+}
+
+// unread is a store whose Get fails.
+type unread struct{ task.Store }
+
+func (unread) Get(_ context.Context, ref task.Ref) (task.Task, error) {
+	return task.Task{}, ref.NotFound(action.Get)
+}
+
+// TestOneOfAThousandWins lets a thousand executors and approvers attempt each transition of
+// one task at the same time.
+func TestOneOfAThousandWins(t *testing.T) {
 	s := newStore(t)
 	store(t, s, task.Working)
-	for _, step := range []func(who string) task.Event{
-		func(who string) task.Event { return task.Submit{By: who, Deadline: epoch.Add(deadline)} },
-		func(who string) task.Event { return task.Approve{By: who} },
-		func(who string) task.Event { return task.Claim{By: who, LeaseUntil: epoch.Add(lease)} },
-		func(who string) task.Event {
-			return task.Fail{By: who, Failure: task.Failure{Stage: task.StageUpstreamError}}
+	for _, step := range []func(who string) lifecycle.Event{
+		func(who string) lifecycle.Event { return lifecycle.Submit{By: who, Deadline: epoch.Add(deadline)} },
+		func(who string) lifecycle.Event { return lifecycle.Approve{By: who} },
+		func(who string) lifecycle.Event { return lifecycle.Claim{By: who, LeaseUntil: epoch.Add(lease)} },
+		func(who string) lifecycle.Event {
+			return lifecycle.Fail{By: who, Failure: task.Failure{Stage: lifecycle.StageUpstreamError}}
 		},
 	} {
 		const contenders = 1000
@@ -356,7 +398,7 @@ func TestOneWinnerOfAThousand(t *testing.T) {
 		for i := range contenders {
 			go func() {
 				<-start
-				_, err := task.Advance(t.Context(), s, ref, step(fmt.Sprint("contender ", i)), epoch)
+				_, err := lifecycle.Advance(t.Context(), s, ref, step(fmt.Sprint("contender ", i)), epoch)
 				errs <- err
 			}()
 		}
@@ -388,14 +430,14 @@ func TestCompleteWithResult(t *testing.T) {
 		s := newStore(t)
 		store(t, s, task.Executing)
 		result := task.Result{Kind: kind, Inline: []byte(`{"code":1}`), Size: 10}
-		got, err := task.CompleteWithResult(t.Context(), s, ref, task.Complete{By: "gate-1", Result: result}, epoch)
+		got, err := lifecycle.CompleteWithResult(t.Context(), s, ref, lifecycle.Complete{By: "gate-1", Result: result}, epoch)
 		if err != nil || got.State != want {
 			t.Errorf("%s: %s, %v; want %s", kind, got.State, err, want)
 		}
 		if diff := cmp.Diff(&result, got.Result); diff != "" {
 			t.Errorf("result (-want +got):\n%s", diff)
 		}
-		if ran := got.Failure; want == task.Failed && (ran == nil || ran.Ran != task.RanYes || ran.Stage != task.StageUpstreamError) {
+		if ran := got.Failure; want == task.Failed && (ran == nil || ran.Ran != task.RanYes || ran.Stage != lifecycle.StageUpstreamError) {
 			t.Errorf("failure %+v", ran)
 		}
 	}
@@ -422,7 +464,7 @@ func TestSettleOverdue(t *testing.T) {
 		{ttl + time.Second, map[task.ID]task.State{"tg_working": task.Expired, "tg_approved": task.Expired}},
 		{2 * ttl, map[task.ID]task.State{}},
 	} {
-		settled, err := task.SettleOverdue(t.Context(), s, "gate", epoch.Add(step.after))
+		settled, err := lifecycle.Updater{Store: s}.SettleOverdue(t.Context(), "gate", epoch.Add(step.after))
 		got := make(map[task.ID]task.State)
 		for _, x := range settled {
 			got[x.ID] = x.State
@@ -433,30 +475,33 @@ func TestSettleOverdue(t *testing.T) {
 	}
 }
 
-// TestSettleOverdueExecuting checks that a run with a good lease expires at
-// the end of the task's time, and not as a lost executor.
-func TestSettleOverdueExecuting(t *testing.T) {
+// TestRunWithLeaseExpiresAtTTL checks that a run with a valid lease expires at the end of the
+// task's TTL, rather than as a lost executor.
+func TestRunWithLeaseExpiresAtTTL(t *testing.T) {
 	s := newStore(t)
 	store(t, s, task.Executing)
-	advance(t, s, task.RenewLease{By: "gate-1", Until: epoch.Add(2 * ttl)}, epoch)
-	settled, err := task.SettleOverdue(t.Context(), s, "gate", epoch.Add(ttl+time.Second))
+	advance(t, s, lifecycle.RenewLease{By: "gate-1", Until: epoch.Add(2 * ttl)}, epoch)
+	settled, err := lifecycle.Updater{Store: s}.SettleOverdue(t.Context(), "gate", epoch.Add(ttl+time.Second))
 	if err != nil || len(settled) != 1 || settled[0].State != task.Expired || settled[0].Failure.Ran != task.RanUnknown {
 		t.Errorf("settled %+v, %v", settled, err)
 	}
 }
 
-// TestHousekeepingFails checks that an error of the store is not taken for
-// work that somebody else has done.
-func TestHousekeepingFails(t *testing.T) {
+// TestHousekeepingReturnsStoreErrors checks that housekeeping returns errors of the store, rather than
+// assuming that another replica has settled the task.
+func TestHousekeepingReturnsStoreErrors(t *testing.T) {
 	s := newStore(t)
 	store(t, s, task.InputRequired)
 	broken := errors.New("disk full")
 	for name, work := range map[string]func(task.Store) error{
 		"settle": func(s task.Store) error {
-			_, err := task.SettleOverdue(t.Context(), s, "gate", epoch.Add(2*ttl))
+			_, err := lifecycle.Updater{Store: s}.SettleOverdue(t.Context(), "gate", epoch.Add(2*ttl))
 			return err
 		},
-		"fail pending": func(s task.Store) error { _, err := task.FailPending(t.Context(), s, "gate", epoch); return err },
+		"fail pending": func(s task.Store) error {
+			_, err := lifecycle.Updater{Store: s}.FailPending(t.Context(), "gate", epoch)
+			return err
+		},
 	} {
 		if err := work(readOnly{s, broken}); !errors.Is(err, broken) {
 			t.Errorf("%s: err = %v; want %v", name, err, broken)
@@ -469,27 +514,27 @@ func TestHousekeepingFails(t *testing.T) {
 	}
 }
 
-// TestHousekeepingGoesOn checks that tasks that cannot be read keep no other from
-// being ended.
-func TestHousekeepingGoesOn(t *testing.T) {
-	settled, err := task.SettleOverdue(t.Context(), damagedIn(t), "gate", epoch.Add(2*ttl))
+// TestHousekeepingSkipsUnreadableTasks checks that housekeeping ends the other tasks when some tasks cannot
+// be read.
+func TestHousekeepingSkipsUnreadableTasks(t *testing.T) {
+	settled, err := lifecycle.Updater{Store: damagedIn(t)}.SettleOverdue(t.Context(), "gate", epoch.Add(2*ttl))
 	if len(settled) != 1 || !errors.Is(err, task.ErrUnreadable) {
-		t.Errorf("SettleOverdue = %d tasks, %v; want 1 and that others cannot be read", len(settled), err)
+		t.Errorf("SettleOverdue = %d tasks, %v; want 1 and an error for the unreadable tasks", len(settled), err)
 	}
-	ended, err := task.FailPending(t.Context(), damagedIn(t), "gate", epoch)
+	ended, err := lifecycle.Updater{Store: damagedIn(t)}.FailPending(t.Context(), "gate", epoch)
 	if ended != 1 || !errors.Is(err, task.ErrUnreadable) {
-		t.Errorf("FailPending = %d, %v; want 1 and that others cannot be read", ended, err)
+		t.Errorf("FailPending = %d, %v; want 1 and an error for the unreadable tasks", ended, err)
 	}
 }
 
-// damagedIn returns a store with one task that can be read and some that cannot.
+// damagedIn returns a store with one readable task and some unreadable ones.
 func damagedIn(t *testing.T) task.Store {
 	s := newStore(t)
 	store(t, s, task.InputRequired)
 	return damaged{s}
 }
 
-// damaged is a store in which some tasks cannot be read.
+// damaged is a store with some unreadable tasks.
 type damaged struct{ task.Store }
 
 func (d damaged) List(ctx context.Context, q task.Query) (task.Page, error) {
@@ -502,7 +547,7 @@ func (d damaged) Overdue(ctx context.Context, at time.Time, limit int) ([]task.T
 	return found, errors.Join(err, task.ErrUnreadable)
 }
 
-// readOnly is a store that cannot write.
+// readOnly is a store that refuses writes.
 type readOnly struct {
 	task.Store
 	err error

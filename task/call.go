@@ -12,20 +12,20 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// An ID names a task. It is hard to guess, but it does not prove who holds it.
+// An ID names a task. It is hard to guess, but it does not authenticate its sender.
 type ID string
 
 // idPrefix distinguishes these tasks from those of an upstream, whose ids a gateway relays.
 const idPrefix = "tg_"
 
 const (
-	idTime   = 9  // characters of an ID that tell when it was made, in milliseconds: enough until the year 3084
-	idRandom = 27 // characters that nobody can guess: 135 bits
-	idShown  = 4  // of those, how many people need to see to tell tasks apart
+	idTime   = 9  // characters for the time of creation in milliseconds: enough until the year 3084
+	idRandom = 27 // random characters: 135 bits
+	idShown  = 4  // random characters that [ID.Short] keeps
 )
 
-// idLetters are the digits of an ID in ascending order, without those that look
-// like another. Each stands for five bits.
+// idLetters are the digits of an ID in ascending order, without letters that look alike.
+// Each stands for five bits.
 const idLetters = "0123456789abcdefghjkmnpqrstvwxyz"
 
 // NewID returns an ID with 135 random bits. It begins with the time, so that tasks
@@ -33,6 +33,7 @@ const idLetters = "0123456789abcdefghjkmnpqrstvwxyz"
 // IDs of earlier versions are tg_ and a UUID.
 func NewID(at time.Time) ID {
 	var random [idRandom]byte
+	//mutate:drop TestIDsAreUnguessable an id can be guessed
 	_, _ = rand.Read(random[:]) // never fails; the program ends if there is no randomness
 	text := make([]byte, 0, len(idPrefix)+idTime+idRandom)
 	text = append(text, idPrefix...)
@@ -46,7 +47,7 @@ func NewID(at time.Time) ID {
 	return ID(text)
 }
 
-// Short returns the beginning of id, by which people find a task.
+// Short returns the beginning of id, which people use to find a task.
 func (id ID) Short() ID {
 	if i := strings.IndexByte(string(id), '-'); i >= 0 {
 		return id[:i] // of a UUID, which is random from its beginning
@@ -67,14 +68,13 @@ type Call struct {
 	Arguments string `json:"arguments,omitzero"` // JSON, empty when there are none
 	Message   string `json:"message"`            // the whole request
 
-	// Also is for gateways: what reaches the upstream besides name and arguments, a
-	// JSON object. It is empty if there is nothing, and in tasks of versions that did
-	// not show it, which are sent without it.
+	// Also is for gateways: the other members of the request that reach the upstream, as a
+	// JSON object. It is empty if there are none, and in tasks of earlier versions,
+	// which are sent without such members.
 	Also string `json:"also,omitzero"`
 }
 
-// Digest returns the digest of c. It fails if the arguments, or what is sent
-// besides, are not strict JSON: no duplicate names, no invalid UTF-8.
+// Digest returns the digest of c. It fails if Arguments or Also are not strict JSON: no duplicate names, no invalid UTF-8.
 func (c Call) Digest() (Digest, error) {
 	b := make([]byte, 0, 5*lengthSize+len(c.Upstream)+len(c.Method)+len(c.Name)+len(c.Arguments)+len(c.Also))
 	for _, part := range [...]string{c.Upstream, c.Method, c.Name} {
@@ -85,9 +85,10 @@ func (c Call) Digest() (Digest, error) {
 	if err != nil {
 		return Digest{}, fmt.Errorf("arguments: %w", err)
 	}
+	//mutate:false internal/approval.TestDigestCoversOtherMembers Also is not part of the digest
 	if c.Also != "" {
 		if b, err = appendCanonical(b, c.Also); err != nil {
-			return Digest{}, fmt.Errorf("what is sent besides: %w", err)
+			return Digest{}, fmt.Errorf("also: %w", err)
 		}
 	}
 	return sha256.Sum256(b), nil
@@ -112,10 +113,10 @@ func appendCanonical(b []byte, value string) ([]byte, error) {
 const lengthSize = 8
 
 // A Digest identifies a call: SHA-256 over upstream, method, name, arguments and,
-// if there is anything, what is sent besides, each preceded by its length as
-// eight bytes, big endian. The last two are compared as JSON: order of members, white space and the spelling of
-// strings do not matter. Numbers count as written, since what reads them may
-// tell 1, 1.0 and 1e0 apart.
+// if it is not empty, Also, each preceded by its length as eight bytes, big endian. The
+// last two are compared as JSON: the order of members, white space and escapes in
+// strings do not matter. Numbers count as written, because some readers distinguish
+// 1, 1.0 and 1e0.
 type Digest [sha256.Size]byte
 
 // String returns d in hexadecimal.
@@ -133,11 +134,11 @@ func (d *Digest) UnmarshalText(text []byte) error {
 	return err
 }
 
-// CallDigest returns the digest of t's call, as the approvers saw it. It differs
-// from t.Digest where calls count as identical although something in them differs.
+// CallDigest returns the digest of t's whole call, as the approvers saw it. It differs
+// from t.Digest if calls count as identical although members of them differ.
 func (t Task) CallDigest() Digest {
-	if t.Whole == nil {
+	if t.FullDigest == nil {
 		return t.Digest
 	}
-	return *t.Whole
+	return *t.FullDigest
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// TestNewID covers F-002.1: nobody can guess an id. Its order is that of time, and
-// it tells nothing else.
-func TestNewID(t *testing.T) {
+// TestIDsAreUnguessable covers F-002.1: an id cannot be guessed. Ids sort by time, and contain no other
+// information.
+func TestIDsAreUnguessable(t *testing.T) {
 	form := regexp.MustCompile(`^tg_[0-9a-hjkmnp-tv-z]{36}$`)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678_901_000, time.UTC)
 	begin := string(task.NewID(at)[:12])
@@ -43,9 +43,8 @@ func TestNewID(t *testing.T) {
 	}
 }
 
-// TestNewIDOrder says that the order of ids is that of the milliseconds in which
-// they were made.
-func TestNewIDOrder(t *testing.T) {
+// TestIDsSortByTime checks that ids sort by the millisecond of their creation.
+func TestIDsSortByTime(t *testing.T) {
 	last := task.ID("")
 	for _, at := range []time.Time{
 		{},
@@ -61,22 +60,22 @@ func TestNewIDOrder(t *testing.T) {
 	}
 }
 
-// TestShortID says that people tell tasks of the same moment apart by what they
-// are shown, and those of earlier versions as well.
-func TestShortID(t *testing.T) {
+// TestShortIDsDiffer checks that short ids of tasks of the same moment differ, also for ids of earlier
+// versions.
+func TestShortIDsDiffer(t *testing.T) {
 	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	seen := make(map[task.ID]bool)
 	for range 20 {
 		seen[task.NewID(at).Short()] = true
 	}
-	if len(seen) != 20 { // 190 pairs, each the same once in a million
-		t.Errorf("%d of 20 ids can be told apart", len(seen))
+	if len(seen) != 20 { // each of 190 pairs is equal once in a million
+		t.Errorf("%d of 20 short ids are distinct", len(seen))
 	}
 	for id, want := range map[task.ID]task.ID{
 		"tg_786512e2-9e0d-44bd-8f29-789f320fe840": "tg_786512e2", "tg_1": "tg_1", "": "",
 	} {
 		if got := id.Short(); got != want {
-			t.Errorf("%s is shown as %s; want %s", id, got, want)
+			t.Errorf("short id of %s is %s; want %s", id, got, want)
 		}
 	}
 }
@@ -86,13 +85,13 @@ func TestOwnIDs(t *testing.T) {
 		"tg_": true, "tg_nonsense": true, "": false, "tg": false, "TG_1": false, "786512e2-9e0d-44bd-8f29-789f320fe840": false,
 	} {
 		if got := id.Own(); got != want {
-			t.Errorf("%q is ours: %v; want %v", id, got, want)
+			t.Errorf("%q is an id of this program: %v; want %v", id, got, want)
 		}
 	}
 }
 
-// TestDigest covers GOV-001 F-002.3: equal calls have equal digests, others have not.
-func TestDigest(t *testing.T) {
+// TestOnlyEqualCallsHaveEqualDigests covers GOV-001 F-002.3: only equal calls have equal digests.
+func TestOnlyEqualCallsHaveEqualDigests(t *testing.T) {
 	digest := func(c task.Call) task.Digest {
 		t.Helper()
 		d, err := c.Digest()
@@ -105,7 +104,7 @@ func TestDigest(t *testing.T) {
 		return task.Call{Upstream: "files", Method: "tools/call", Name: "rm", Arguments: arguments, Message: "whatever"}
 	}
 
-	// The bytes that are hashed, written out once.
+	// The exact bytes that are hashed.
 	sum := sha256.Sum256([]byte("\x00\x00\x00\x00\x00\x00\x00\x05files\x00\x00\x00\x00\x00\x00\x00\x0atools/call" +
 		"\x00\x00\x00\x00\x00\x00\x00\x02rm\x00\x00\x00\x00\x00\x00\x00\x10{\"a\":1,\"b\":\"\u00e9\"}"))
 	if got, want := digest(call(`{"b":"\u00e9", "a":1}`)).String(), hex.EncodeToString(sum[:]); got != want {
@@ -147,12 +146,12 @@ func TestDigest(t *testing.T) {
 		}
 	}
 
-	// No part can reach over into the next.
+	// The parts of a call are separated in the hash.
 	a := task.Call{Upstream: "a", Method: "bc"}
 	b := task.Call{Upstream: "ab", Method: "c"}
 	c := task.Call{Upstream: "ab", Name: "c"}
 	if digest(a) == digest(b) || digest(b) == digest(c) {
-		t.Error("parts of a call run into each other")
+		t.Error("bytes can move between parts of a call")
 	}
 	for _, bad := range []string{`{`, `{"a":1,"a":2}`, `{"a":{"x":1,"\u0078":1}}`, "\"\xff\"", `1 2`, `{"a":"\ud800"}`} {
 		if _, err := call(bad).Digest(); err == nil {
@@ -161,8 +160,8 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// TestDigestProperties checks that the order of members never matters, and
-// that any change of a value does.
+// TestDigestProperties checks that the order of members does not change the digest, and that
+// each change of a value does.
 func TestDigestProperties(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		members := rapid.MapOfN(rapid.StringMatching(`[a-z]{1,4}`), rapid.SampledFrom([]string{"1", "1.0", `"x"`, "null", "[1]"}), 1, 6).Draw(r, "members")

@@ -10,11 +10,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// The stored form of a task, which other versions of this program must read. The order
-// of its members is that of the first version, and has no meaning.
-// It is the record of STOR-04.
+// The stored form of a task, which other versions of this program must be able to read. Its
+// members are in the order of the first version, but the order does not matter. It is the
+// record of STOR-04.
 const stored = `{"format":1,"id":"tg_1","version":5,"state":"completed","owner":"ann",` +
 	`"call":{"upstream":"files","method":"tools/call","name":"delete_file",` +
 	`"message":"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/call\",\"params\":{\"name\":\"delete_file\",\"arguments\":{\"path\":\"/tmp/x\"}}}"},` +
@@ -28,16 +30,16 @@ const stored = `{"format":1,"id":"tg_1","version":5,"state":"completed","owner":
 	`"result":{"kind":"ok","size":2,"inline":"e30="},"argumentsAt":[89,17]}`
 
 func TestEncode(t *testing.T) {
-	want := apply(t, newTask(t), task.Admit{By: "gate"}, set(task.ClientSide, task.Variables{"client.a": raw("1.0")}), claim, complete)
+	want := apply(t, newTask(t), lifecycle.Admit{By: "gate"}, set(task.ClientSide, task.Variables{"client.a": raw("1.0")}), claim, complete)
 	text := strings.Replace(stored, "DIGEST", want.Digest.String(), 1)
-	got, err := task.Encode(want)
+	got, err := storekit.Encode(want)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(sorted(t, text), sorted(t, string(got))); diff != "" {
 		t.Errorf("the stored form changed: raise its version, and read both (-want +got):\n%s", diff)
 	}
-	back, err := task.Decode([]byte(text))
+	back, err := storekit.Decode([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +48,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// sorted returns JSON with its members in the order of their names.
+// sorted returns JSON with its members sorted by name.
 func sorted(t *testing.T, text string) string {
 	t.Helper()
 	form, err := jsontext.AppendFormat(nil, text, jsontext.ReorderRawObjects(true))
@@ -56,9 +58,9 @@ func sorted(t *testing.T, text string) string {
 	return string(form)
 }
 
-// TestEncodeArguments checks that arguments come back whether or not they
-// stand in the message as they are.
-func TestEncodeArguments(t *testing.T) {
+// TestEncodeKeepsArguments checks that arguments survive, whether or not the message contains their
+// text.
+func TestEncodeKeepsArguments(t *testing.T) {
 	for _, arguments := range []string{"", `{"path":"/tmp/x"}`, `{"path": "/tmp/x"}`} {
 		d := draft("tg_1", "ann")
 		d.Call.Arguments = arguments
@@ -66,22 +68,22 @@ func TestEncodeArguments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		data, err := task.Encode(want)
+		data, err := storekit.Encode(want)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if n := strings.Count(string(data), "/tmp/x"); (n == 1) != (arguments != `{"path": "/tmp/x"}`) {
 			t.Errorf("arguments %q are stored %d times", arguments, n)
 		}
-		got, err := task.Decode(data)
+		got, err := storekit.Decode(data)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("arguments %q: %v (-want +got):\n%s", arguments, err, diff)
 		}
 	}
 }
 
-func TestDecodeRefuses(t *testing.T) {
-	good, err := task.Encode(newTask(t))
+func TestDecodeRefusesDamage(t *testing.T) {
+	good, err := storekit.Encode(newTask(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +94,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"an unknown member":       {`"format":1`, `"format":1,"fromat":1`},
 		"a duplicate member":      {`"format":1`, `"format":1,"format":1`},
 		"no JSON":                 {`"format":1`, `"format":`},
-		"a span that is no span":  {`[89,17]`, `[89]`},
+		"a span without an end":   {`[89,17]`, `[89]`},
 		"a span before the start": {`[89,17]`, `[-1,17]`},
 		"a span after the end":    {`[89,17]`, `[1000,0]`},
 		"a span over the end":     {`[89,17]`, `[89,1000]`},
@@ -103,9 +105,9 @@ func TestDecodeRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bad := strings.Replace(string(good), swap[0], swap[1], 1)
 			if bad == string(good) {
-				t.Fatal("nothing was spoiled")
+				t.Fatal("the case changed nothing")
 			}
-			if got, err := task.Decode([]byte(bad)); !errors.Is(err, task.ErrUnreadable) {
+			if got, err := storekit.Decode([]byte(bad)); !errors.Is(err, task.ErrUnreadable) {
 				t.Errorf("decoded %+v, %v", got, err)
 			}
 		})
@@ -120,11 +122,11 @@ func TestEncodeIsExact(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := task.Encode(want)
+	data, err := storekit.Encode(want)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := task.Decode(data)
+	got, err := storekit.Decode(data)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}

@@ -8,9 +8,10 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// A creatingStore does what a test says when a task is created or read for the nth time.
+// A creatingStore calls functions of a test for the nth creation or read of a task.
 type creatingStore struct {
 	task.Store
 
@@ -35,18 +36,18 @@ func (s *creatingStore) Get(ctx context.Context, ref task.Ref) (task.Task, error
 	return s.Store.Get(ctx, ref)
 }
 
-var lost = &task.Error{Kind: task.KindUnavailable}
+var lost = &task.Error{Kind: task.ErrUnavailable}
 
-// Create says what became of a task although the store does not: no task is left behind
-// of which its maker was told that there is none.
-func TestCreateFindsOut(t *testing.T) {
-	limited := &task.Error{Kind: task.KindRateLimited}
-	full := &task.Error{Kind: task.KindUnavailable, Err: &task.Error{Kind: task.KindCapacityExceeded, Err: errors.New("disk full")}}
-	refused := &task.Error{Kind: task.KindUnavailable, NotAsked: true}
+// Create finds out whether a task was added when the store's error leaves it open. An error
+// means that no task exists.
+func TestCreateLearnsUnknownOutcome(t *testing.T) {
+	limited := &task.Error{Kind: task.ErrRateLimited}
+	full := &task.Error{Kind: task.ErrUnavailable, Err: &task.Error{Kind: task.ErrCapacityExceeded, Err: errors.New("disk full")}}
+	refused := &task.Error{Kind: task.ErrUnavailable, NotAttempted: true}
 	for name, tt := range map[string]struct {
 		create func(n int, add func() error) error
 		get    func(n int) error
-		want   error // nil if there is a task
+		want   error // nil if the task exists
 		maybe  bool
 		tries  int
 	}{
@@ -103,8 +104,8 @@ func TestCreateFindsOut(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &creatingStore{Store: memstore.New(memstore.Options{}), create: tt.create, get: tt.get}
 				made := newTask(t)
-				err := task.Create(t.Context(), s, made, task.Limits{Unique: true})
-				if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || errors.Is(err, task.ErrMaybeCreated) != tt.maybe || s.tries != tt.tries {
+				err := storekit.Create(t.Context(), s, made, task.Limits{Unique: true})
+				if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || errors.Is(err, storekit.ErrMaybeCreated) != tt.maybe || s.tries != tt.tries {
 					t.Errorf("Create: %v after %d tries; want %v after %d", err, s.tries, tt.want, tt.tries)
 				}
 				if _, err := s.Store.Get(t.Context(), task.OwnedBy(made.Owner).Ref(made.ID)); (err == nil) != (tt.want == nil) {
@@ -115,20 +116,19 @@ func TestCreateFindsOut(t *testing.T) {
 	}
 }
 
-// A client that leaves while its task is being stored does not keep Create from finding
-// out what became of it.
-func TestCreateWhileClientLeaves(t *testing.T) {
+// Create finds out whether a task was added even if the client leaves meanwhile.
+func TestCreateLearnsOutcomeAfterClientLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		s := &creatingStore{Store: memstore.New(memstore.Options{}), create: func(_ int, add func() error) error {
 			leave()
 			return errors.Join(add(), ctx.Err())
 		}}
-		if err := task.Create(ctx, s, newTask(t), task.Limits{}); err != nil {
+		if err := storekit.Create(ctx, s, newTask(t), task.Limits{}); err != nil {
 			t.Errorf("Create: %v; the store has the task", err)
 		}
-		if err := task.Create(ctx, s, newTask(t), task.Limits{}); !errors.Is(err, context.Canceled) || s.tries != 1 {
-			t.Errorf("for a client that has left: %v after %d tries", err, s.tries)
+		if err := storekit.Create(ctx, s, newTask(t), task.Limits{}); !errors.Is(err, context.Canceled) || s.tries != 1 {
+			t.Errorf("after the client left: %v after %d tries", err, s.tries)
 		}
 	})
 }

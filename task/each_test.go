@@ -10,10 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// patchy is a store of which the second page has an error.
+// patchy is a store whose second page has an error.
 type patchy struct {
 	*memstore.Store
 
@@ -29,7 +31,7 @@ func (s patchy) List(ctx context.Context, q task.Query) (task.Page, error) {
 	return page, err
 }
 
-func TestEach(t *testing.T) {
+func TestEachSkipsUnreadableTasks(t *testing.T) {
 	s := newStore(t)
 	var all []task.ID
 	for i := range 7 {
@@ -52,13 +54,13 @@ func TestEach(t *testing.T) {
 	}{
 		{"all", nil, -1, all, 0, 3},
 		{"until the caller stops", nil, 3, all[:3], 0, 1},
-		{"past what cannot be read", task.ErrUnreadable, -1, all, 1, 3},
+		{"past unreadable tasks", task.ErrUnreadable, -1, all, 1, 3},
 		{"until the store fails", task.ErrUnavailable, -1, all[:3], 1, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			pages, failed := 0, 0
 			var got []task.ID
-			for found, err := range task.Each(t.Context(), patchy{s, tt.err, &pages}, task.Query{Scope: task.OwnedBy("ann"), Limit: 3}) {
+			for found, err := range storekit.Each(t.Context(), patchy{s, tt.err, &pages}, task.Query{Scope: task.OwnedBy("ann"), Limit: 3}) {
 				if err != nil {
 					mustBe(t, err, tt.err)
 					failed++
@@ -75,7 +77,7 @@ func TestEach(t *testing.T) {
 	}
 }
 
-func TestEachEntry(t *testing.T) {
+func TestEachEntryReadsAllPages(t *testing.T) {
 	s := newStore(t)
 	for i := range 7 {
 		if err := s.Append(t.Context(), task.Note{At: epoch, Step: "started", Actor: fmt.Sprint(i)}); err != nil {
@@ -83,7 +85,7 @@ func TestEachEntry(t *testing.T) {
 		}
 	}
 	var got []string
-	for e, err := range task.EachEntry(t.Context(), s, task.JournalQuery{After: 1, Limit: 3}) {
+	for e, err := range auditlog.Each(t.Context(), s, auditlog.Query{After: 1, Limit: 3}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +96,7 @@ func TestEachEntry(t *testing.T) {
 	}
 	s.Close()
 	n := 0
-	for _, err := range task.EachEntry(t.Context(), s, task.JournalQuery{}) {
+	for _, err := range auditlog.Each(t.Context(), s, auditlog.Query{}) {
 		if n++; !errors.Is(err, task.ErrClosed) {
 			t.Errorf("err = %v; want %v", err, task.ErrClosed)
 		}

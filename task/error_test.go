@@ -10,23 +10,24 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// TestErrorKinds checks that each kind is matched by its own value alone, so
-// that no two can be mixed up.
-func TestErrorKinds(t *testing.T) {
+// TestKindsMatchOnlyThemselves checks that errors.Is matches each kind only with its own value.
+func TestKindsMatchOnlyThemselves(t *testing.T) {
 	all := map[task.Kind]error{
-		task.KindNotFound: task.ErrNotFound, task.KindOwnerMismatch: task.ErrOwnerMismatch, task.KindExists: task.ErrExists,
-		task.KindDuplicate: task.ErrDuplicate, task.KindExpired: task.ErrExpired, task.KindNotReady: task.ErrNotReady,
-		task.KindAlreadyTerminal: task.ErrAlreadyTerminal, task.KindInvalidTransition: task.ErrInvalidTransition,
-		task.KindConcurrentModification: task.ErrConcurrentModification, task.KindRateLimited: task.ErrRateLimited,
-		task.KindCapacityExceeded: task.ErrCapacityExceeded, task.KindVariableSizeExceeded: task.ErrVariableSizeExceeded,
-		task.KindVariableOwnership: task.ErrVariableOwnership, task.KindInvalidVariable: task.ErrInvalidVariable,
-		task.KindInvalidTTL: task.ErrInvalidTTL, task.KindInvalidCursor: task.ErrInvalidCursor, task.KindInvalid: task.ErrInvalid,
-		task.KindSelfApproval: task.ErrSelfApproval, task.KindAlreadyDecided: task.ErrAlreadyDecided,
-		task.KindAlreadyDelivered: task.ErrAlreadyDelivered, task.KindNotExecutor: task.ErrNotExecutor,
-		task.KindDigestMismatch: task.ErrDigestMismatch, task.KindChunkMissing: task.ErrChunkMissing,
-		task.KindUnreadable: task.ErrUnreadable, task.KindUnavailable: task.ErrUnavailable, task.KindClosed: task.ErrClosed,
+		task.ErrNotFound: task.ErrNotFound, task.ErrOwnerMismatch: task.ErrOwnerMismatch, task.ErrExists: task.ErrExists,
+		task.ErrDuplicate: task.ErrDuplicate, task.ErrExpired: task.ErrExpired, task.ErrNotReady: task.ErrNotReady,
+		task.ErrAlreadyTerminal: task.ErrAlreadyTerminal, task.ErrInvalidTransition: task.ErrInvalidTransition,
+		task.ErrConcurrentModification: task.ErrConcurrentModification, task.ErrRateLimited: task.ErrRateLimited,
+		task.ErrCapacityExceeded: task.ErrCapacityExceeded, task.ErrVariableSizeExceeded: task.ErrVariableSizeExceeded,
+		task.ErrVariableOwnership: task.ErrVariableOwnership, task.ErrInvalidVariable: task.ErrInvalidVariable,
+		task.ErrInvalidTTL: task.ErrInvalidTTL, task.ErrInvalidCursor: task.ErrInvalidCursor, task.ErrInvalid: task.ErrInvalid,
+		lifecycle.ErrSelfApproval: lifecycle.ErrSelfApproval, lifecycle.ErrAlreadyDecided: lifecycle.ErrAlreadyDecided,
+		lifecycle.ErrAlreadyDelivered: lifecycle.ErrAlreadyDelivered, lifecycle.ErrNotExecutor: lifecycle.ErrNotExecutor,
+		lifecycle.ErrDigestMismatch: lifecycle.ErrDigestMismatch, task.ErrChunkMissing: task.ErrChunkMissing,
+		task.ErrUnreadable: task.ErrUnreadable, task.ErrUnavailable: task.ErrUnavailable, task.ErrClosed: task.ErrClosed,
 	}
 	for kind := range all {
 		err := fmt.Errorf("wrapped: %w", &task.Error{Kind: kind})
@@ -39,18 +40,18 @@ func TestErrorKinds(t *testing.T) {
 }
 
 func TestErrorText(t *testing.T) {
-	_, err := inState(t, task.Completed).Apply(task.Cancel{By: "ann"}, epoch)
+	_, err := lifecycle.Apply(inState(t, task.Completed), lifecycle.Cancel{By: "ann"}, epoch)
 	e, ok := errors.AsType[*task.Error](err)
 	if !ok {
 		t.Fatalf("err = %v", err)
 	}
 	want := task.Error{
-		Kind: task.KindAlreadyTerminal, ID: "tg_1", State: task.Completed, Action: task.ActionCancel, Suggest: "read the outcome",
+		Kind: task.ErrAlreadyTerminal, ID: "tg_1", State: task.Completed, Action: action.Cancel, Suggest: "read the outcome",
 	}
 	if diff := cmp.Diff(want, *e); diff != "" {
 		t.Errorf("error (-want +got):\n%s", diff)
 	}
-	bare := &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Detail: "no id", Err: context.Canceled}
+	bare := &task.Error{Kind: task.ErrInvalid, Action: action.Create, Detail: "no id", Err: context.Canceled}
 	for _, tt := range []struct {
 		err  error
 		want string
@@ -65,10 +66,10 @@ func TestErrorText(t *testing.T) {
 	}
 }
 
-func TestErrorCause(t *testing.T) {
-	err := error(&task.Error{Kind: task.KindNotReady, Err: context.DeadlineExceeded})
+func TestErrorMatchesKindAndCause(t *testing.T) {
+	err := error(&task.Error{Kind: task.ErrNotReady, Err: context.DeadlineExceeded})
 	if !errors.Is(err, task.ErrNotReady) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("err = %v; want both its kind and its cause", err)
+		t.Errorf("err = %v; want a match of its kind and of its cause", err)
 	}
 }
 
@@ -81,18 +82,18 @@ func TestLimits(t *testing.T) {
 		load   task.Load
 		want   *task.Error
 	}{
-		{"room", limits, task.Load{Owner: 9, Total: 999}, nil},
-		{"no limits", task.Limits{}, task.Load{Owner: 1e6, Total: 1e6, Same: "tg_0"}, nil},
-		{"the owner has enough", limits, task.Load{Owner: 10, Total: 999}, &task.Error{
-			Kind: task.KindRateLimited, ID: "tg_1", Action: task.ActionCreate, Limit: 10, Size: 10,
+		{"within the limits", limits, task.Load{Owner: 9, Total: 999}, nil},
+		{"no limits", task.Limits{}, task.Load{Owner: 1e6, Total: 1e6, Duplicate: "tg_0"}, nil},
+		{"the owner's limit is reached", limits, task.Load{Owner: 10, Total: 999}, &task.Error{
+			Kind: task.ErrRateLimited, ID: "tg_1", Action: action.Create, Limit: 10, Size: 10,
 			RetryAfter: time.Minute, Suggest: "wait until pending tasks have ended",
 		}},
-		{"all have enough", limits, task.Load{Owner: 9, Total: 1001}, &task.Error{
-			Kind: task.KindCapacityExceeded, ID: "tg_1", Action: task.ActionCreate, Limit: 1000, Size: 1001,
+		{"the total limit is reached", limits, task.Load{Owner: 9, Total: 1001}, &task.Error{
+			Kind: task.ErrCapacityExceeded, ID: "tg_1", Action: action.Create, Limit: 1000, Size: 1001,
 			RetryAfter: time.Minute, Suggest: "wait until pending tasks have ended",
 		}},
-		{"the same call", limits, task.Load{Owner: 10, Total: 1000, Same: "tg_0"}, &task.Error{
-			Kind: task.KindDuplicate, ID: "tg_0", Action: task.ActionCreate, Suggest: "use the task that is pending",
+		{"the same call", limits, task.Load{Owner: 10, Total: 1000, Duplicate: "tg_0"}, &task.Error{
+			Kind: task.ErrDuplicate, ID: "tg_0", Action: action.Create, Suggest: "use the task that is pending",
 		}},
 	}
 	for _, tt := range tests {

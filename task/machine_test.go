@@ -11,14 +11,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 678_901_000, time.UTC)
 
-// The times of a task as newTask makes it.
+// The times of tasks from newTask.
 const (
 	ttl      = time.Hour
-	deadline = 15 * time.Minute // of its approval
+	deadline = 15 * time.Minute // of the approval
 	lease    = 30 * time.Second
 )
 
@@ -26,7 +28,7 @@ func draft(id task.ID, owner string) task.Draft {
 	const arguments = `{"path":"/tmp/x"}`
 	return task.Draft{
 		ID: id, Owner: owner, Workflow: "ops", TTL: ttl, PollInterval: 10 * time.Second,
-		Verdict: task.Verdict{Reason: "rule 3", Snapshot: "s1"},
+		Verdict: gatetask.Verdict{Reason: "rule 3", Snapshot: "s1"},
 		Call: task.Call{
 			Upstream: "files", Method: "tools/call", Name: "delete_file", Arguments: arguments,
 			Message: `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"delete_file","arguments":` + arguments + `}}`,
@@ -49,10 +51,10 @@ func newTask(t fataler) task.Task {
 	return made
 }
 
-func apply(t fataler, from task.Task, events ...task.Event) task.Task {
+func apply(t fataler, from task.Task, events ...lifecycle.Event) task.Task {
 	t.Helper()
 	for _, e := range events {
-		after, err := from.Apply(e, epoch)
+		after, err := lifecycle.Apply(from, e, epoch)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,77 +64,77 @@ func apply(t fataler, from task.Task, events ...task.Event) task.Task {
 }
 
 var (
-	submit   = task.Submit{By: "gate", Deadline: epoch.Add(deadline)}
-	approve  = task.Approve{By: "bob", Reason: "fine"}
-	claim    = task.Claim{By: "gate-1", LeaseUntil: epoch.Add(lease)}
-	complete = task.Complete{By: "gate-1", Result: task.Result{Kind: task.ResultOK, Inline: []byte(`{}`), Size: 2}}
-	fail     = task.Fail{By: "gate-1", Failure: task.Failure{Stage: task.StagePolicyDrift, Reason: "denied by rule 9"}}
+	submit   = lifecycle.Submit{By: "gate", Deadline: epoch.Add(deadline)}
+	approve  = lifecycle.Approve{By: "bob", Reason: "fine"}
+	claim    = lifecycle.Claim{By: "gate-1", LeaseUntil: epoch.Add(lease)}
+	complete = lifecycle.Complete{By: "gate-1", Result: task.Result{Kind: task.ResultOK, Inline: []byte(`{}`), Size: 2}}
+	fail     = lifecycle.Fail{By: "gate-1", Failure: task.Failure{Stage: lifecycle.StagePolicyDrift, Reason: "denied by rule 9"}}
 )
 
-// inState returns a task that has come to s in the usual way.
+// inState returns a task that has reached s in the usual way.
 func inState(t fataler, s task.State) task.Task {
 	t.Helper()
-	path := map[task.State][]task.Event{
+	path := map[task.State][]lifecycle.Event{
 		task.Working:       nil,
 		task.InputRequired: {submit},
 		task.Approved:      {submit, approve},
 		task.Executing:     {submit, approve, claim},
 		task.Completed:     {submit, approve, claim, complete},
 		task.Failed:        {submit, approve, claim, fail},
-		task.Rejected:      {submit, task.Reject{By: "bob"}},
-		task.Cancelled:     {submit, task.Cancel{By: "ann"}},
+		task.Rejected:      {submit, lifecycle.Reject{By: "bob"}},
+		task.Cancelled:     {submit, lifecycle.Cancel{By: "ann"}},
 	}
 	if s != task.Expired {
 		return apply(t, newTask(t), path[s]...)
 	}
-	after, err := newTask(t).Apply(task.Expire{By: "gate"}, epoch.Add(ttl+1*time.Second))
+	after, err := lifecycle.Apply(newTask(t), lifecycle.Expire{By: "gate"}, epoch.Add(ttl+1*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return after
 }
 
-// matrix writes what cell says of each state and event.
-func matrix(t *testing.T, events []task.Event, cell func(task.Task, task.Event) string) string {
+// matrix writes the text of cell for each state and event.
+func matrix(t *testing.T, events []lifecycle.Event, cell func(task.Task, lifecycle.Event) string) string {
 	t.Helper()
 	var b strings.Builder
-	row := func(head string, text func(task.Event) string) {
+	row := func(head string, text func(lifecycle.Event) string) {
 		line := fmt.Sprintf("%-15s", head)
 		for _, e := range events {
 			line += fmt.Sprintf("%-15s", text(e))
 		}
 		b.WriteString("\n" + strings.TrimRight(line, " "))
 	}
-	row("", func(e task.Event) string { return string(e.Action()) })
+	row("", func(e lifecycle.Event) string { return string(e.Action()) })
 	for _, s := range task.States() {
-		row(string(s), func(e task.Event) string { return cell(inState(t, s), e) })
+		row(string(s), func(e lifecycle.Event) string { return cell(inState(t, s), e) })
 	}
 	return b.String() + "\n"
 }
 
-var changes = []task.Event{
+var changes = []lifecycle.Event{
 	submit,
-	task.Admit{By: "gate"},
+	lifecycle.Admit{By: "gate"},
 	approve,
-	task.Reject{By: "bob"},
+	lifecycle.Reject{By: "bob"},
 	claim, complete, fail,
-	task.Lapse{By: "gate"},
-	task.Cancel{By: "ann"},
-	task.Expire{By: "gate"},
+	lifecycle.Lapse{By: "gate"},
+	lifecycle.Cancel{By: "ann"},
+	lifecycle.Expire{By: "gate"},
 }
 
-var annotations = []task.Event{
-	task.Contact{},
-	task.SetVariables{Side: task.ClientSide, Values: task.Variables{"client.a": json.RawMessage("1")}},
-	task.ExtendTTL{TTL: 2 * ttl, Max: 2 * ttl},
-	task.RenewLease{By: "gate-1", Until: epoch.Add(ttl)},
-	task.Progress{By: "gate-1", UpstreamTask: "u"},
-	task.Describe{By: "gate-1", Message: "half"},
-	task.Deliver{},
+var annotations = []lifecycle.Event{
+	lifecycle.Contact{},
+	lifecycle.SetVariables{Side: task.ClientSide, Values: task.Variables{"client.a": json.RawMessage("1")}},
+	lifecycle.ExtendTTL{TTL: 2 * ttl, Max: 2 * ttl},
+	lifecycle.RenewLease{By: "gate-1", Until: epoch.Add(ttl)},
+	lifecycle.Progress{By: "gate-1", UpstreamTask: "u"},
+	lifecycle.Describe{By: "gate-1", Message: "half"},
+	lifecycle.Deliver{},
 }
 
-// The whole state machine: what each event makes of each state. It proves
-// TEST-02, TYPE-03 and F-001.1 of GOV-001, as design section 5 has them.
+// The whole state machine: the next state for each state and event. It covers TEST-02, TYPE-03
+// and F-001.1 of GOV-001, as section 5 of the design defines them.
 const transitions = `
                submit         admit          approve        reject         claim          complete       fail           lapse          cancel         expire
 working        input_required approved       -              -              -              -              failed         -              cancelled      expired
@@ -147,16 +149,16 @@ expired        -              -              -              -              -    
 `
 
 func TestTransitions(t *testing.T) {
-	got := matrix(t, changes, func(before task.Task, e task.Event) string {
+	got := matrix(t, changes, func(before task.Task, e lifecycle.Event) string {
 		at := epoch
 		switch e.(type) {
-		case task.Lapse:
+		case lifecycle.Lapse:
 			at = epoch.Add(lease + time.Second)
-		case task.Expire:
+		case lifecycle.Expire:
 			at = epoch.Add(ttl + time.Second)
 		default:
 		}
-		after, err := before.Apply(e, at)
+		after, err := lifecycle.Apply(before, e, at)
 		if err == nil {
 			return string(after.State)
 		}
@@ -189,8 +191,8 @@ expired        -              -              -              -              -    
 `
 
 func TestAnnotations(t *testing.T) {
-	got := matrix(t, annotations, func(before task.Task, e task.Event) string {
-		after, err := before.Apply(e, epoch)
+	got := matrix(t, annotations, func(before task.Task, e lifecycle.Event) string {
+		after, err := lifecycle.Apply(before, e, epoch)
 		if err != nil {
 			return "-"
 		}
@@ -222,16 +224,16 @@ cancelled      -              -              -              -              -    
 expired        -              -              -              -              -              -              -              -              -              -
 `
 
-func TestLateEvents(t *testing.T) {
-	got := matrix(t, changes, func(before task.Task, e task.Event) string {
+func TestOnlySomeEventsMayBeLate(t *testing.T) {
+	got := matrix(t, changes, func(before task.Task, e lifecycle.Event) string {
 		end := epoch.Add(ttl)
 		if before.State == task.InputRequired {
 			end = epoch.Add(deadline)
 		}
-		if _, err := before.Apply(task.Expire{By: "gate"}, end); err == nil {
-			t.Errorf("%s: expired while there was time", before.State)
+		if _, err := lifecycle.Apply(before, lifecycle.Expire{By: "gate"}, end); err == nil {
+			t.Errorf("%s: expired before the deadline", before.State)
 		}
-		after, err := before.Apply(e, end.Add(time.Microsecond))
+		after, err := lifecycle.Apply(before, e, end.Add(time.Microsecond))
 		switch {
 		case err == nil:
 			return string(after.State)
@@ -242,10 +244,10 @@ func TestLateEvents(t *testing.T) {
 		}
 	})
 	if diff := cmp.Diff(lateness, got); diff != "" {
-		t.Errorf("what may be late changed (-want +got):\n%s", diff)
+		t.Errorf("the events that may be late changed (-want +got):\n%s", diff)
 	}
 	for _, e := range annotations[:5] {
-		if _, err := inState(t, task.Executing).Apply(e, epoch.Add(ttl+time.Second)); !errors.Is(err, task.ErrExpired) {
+		if _, err := lifecycle.Apply(inState(t, task.Executing), e, epoch.Add(ttl+time.Second)); !errors.Is(err, task.ErrExpired) {
 			t.Errorf("late %s: err = %v; want %v", e.Action(), err, task.ErrExpired)
 		}
 	}
@@ -261,7 +263,7 @@ func TestNew(t *testing.T) {
 	want := task.Task{
 		ID: "tg_1", Version: 1, State: task.Working, Owner: "ann",
 		Call: draft("", "").Call, Digest: got.Digest,
-		HeldCall:  task.HeldCall{Workflow: "ops", Verdict: task.Verdict{Reason: "rule 3", Snapshot: "s1"}, ContactAt: epoch},
+		HeldCall:  gatetask.HeldCall{Workflow: "ops", Verdict: gatetask.Verdict{Reason: "rule 3", Snapshot: "s1"}, ContactAt: epoch},
 		CreatedAt: epoch, UpdatedAt: epoch, ExpiresAt: epoch.Add(ttl), PollInterval: 10 * time.Second,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -272,7 +274,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNewRefusesInvalidDrafts(t *testing.T) {
 	for name, spoil := range map[string]func(*task.Draft){
 		"no id":                   func(d *task.Draft) { d.ID = "" },
 		"no owner":                func(d *task.Draft) { d.Owner = "" },
@@ -294,42 +296,80 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestTwoFutures checks that what happens to a task in one place does not show
-// in what happened to the same task in another.
-func TestTwoFutures(t *testing.T) {
-	before := inState(t, task.Executing) // its trail has room for more
+// TestApplyDoesNotChangeItsArgument applies two events to one task, and checks that the results
+// do not share memory.
+func TestApplyDoesNotChangeItsArgument(t *testing.T) {
+	before := inState(t, task.Executing) // its trail has spare capacity
 	var after []task.Task
-	for _, e := range []task.Event{complete, task.Cancel{By: "ann"}, fail} {
+	for _, e := range []lifecycle.Event{complete, lifecycle.Cancel{By: "ann"}, fail} {
 		after = append(after, apply(t, before, e))
 	}
 	for i, want := range []task.State{task.Completed, task.Cancelled, task.Failed} {
 		if got := after[i].Transitions[3].To; got != want {
-			t.Errorf("the trail leads to %s; want %s", got, want)
+			t.Errorf("the trail ends in %s; want %s", got, want)
 		}
 	}
 }
 
-// TestLapse checks the instant from which an executor counts as dead.
-func TestLapse(t *testing.T) {
+// TestLapseWaitsForLease checks the time from which an executor counts as dead.
+func TestLapseWaitsForLease(t *testing.T) {
 	running := inState(t, task.Executing)
-	_, err := running.Apply(task.Lapse{By: "gate"}, epoch.Add(lease))
+	_, err := lifecycle.Apply(running, lifecycle.Lapse{By: "gate"}, epoch.Add(lease))
 	mustBe(t, err, task.ErrNotReady)
 	if e, ok := errors.AsType[*task.Error](err); !ok || e.RetryAfter != 0 {
-		t.Errorf("err = %#v; want one microsecond too early", err)
+		t.Errorf("err = %#v; want a retry after one microsecond", err)
 	}
-	if _, err := running.Apply(task.Lapse{By: "gate"}, epoch.Add(lease+time.Microsecond)); err != nil {
+	if _, err := lifecycle.Apply(running, lifecycle.Lapse{By: "gate"}, epoch.Add(lease+time.Microsecond)); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestTimeStandsStill checks that a clock that lags behind does no harm.
-func TestTimeStandsStill(t *testing.T) {
+// TestApplyWithClockSetBack checks that the times of a task never decrease when a clock is
+// behind.
+func TestApplyWithClockSetBack(t *testing.T) {
 	before := inState(t, task.InputRequired)
-	after, err := before.Apply(approve, epoch.Add(-time.Hour))
+	after, err := lifecycle.Apply(before, approve, epoch.Add(-time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if last := after.Transitions[1]; !last.At.Equal(epoch) || !after.UpdatedAt.Equal(epoch) {
 		t.Errorf("approved at %v, before it was submitted at %v", last.At, epoch)
+	}
+}
+
+// A task that ends without a decision and without a run keeps the digest of its call, and loses
+// its message. All other tasks keep both.
+func TestUndecidedCallLosesItsMessage(t *testing.T) {
+	asked := lifecycle.Submit{By: "gate", Quorum: 2, Deadline: newTask(t).ExpiresAt}
+	ran := []lifecycle.Event{lifecycle.Admit{By: "gate"}, lifecycle.Claim{By: "gate", LeaseUntil: newTask(t).ExpiresAt}}
+	for name, tt := range map[string]struct {
+		events []lifecycle.Event
+		kept   bool
+	}{
+		"withdrawn at once":     {[]lifecycle.Event{lifecycle.Cancel{By: "ann"}}, false},
+		"withdrawn":             {[]lifecycle.Event{asked, lifecycle.Cancel{By: "ann"}}, false},
+		"withdrawn, not run":    {[]lifecycle.Event{lifecycle.Admit{By: "gate"}, lifecycle.Cancel{By: "ann"}}, false},
+		"shut down":             {[]lifecycle.Event{asked, lifecycle.Fail{By: "gate", Failure: task.Failure{Stage: lifecycle.StageShutdown}}}, false},
+		"pending":               {[]lifecycle.Event{asked}, true},
+		"approved by one":       {[]lifecycle.Event{asked, lifecycle.Approve{By: "bob"}, lifecycle.Cancel{By: "ann"}}, true},
+		"rejected":              {[]lifecycle.Event{asked, lifecycle.Reject{By: "bob"}}, true},
+		"withdrawn as it runs":  {append(ran[:2:2], lifecycle.Cancel{By: "ann"}), true},
+		"completed":             {append(ran[:2:2], lifecycle.Complete{By: "gate", Result: task.Result{Kind: task.ResultOK}}), true},
+		"failed as it runs":     {append(ran[:2:2], lifecycle.Fail{By: "gate", Failure: task.Failure{Stage: lifecycle.StageUpstreamError}}), true},
+		"approved, not yet run": {ran[:1], true},
+	} {
+		before := newTask(t)
+		after := apply(t, before, tt.events...)
+		if kept := after.Call == before.Call; kept != tt.kept || after.Abridged() == tt.kept {
+			t.Errorf("%s: message kept: %v; want %v", name, kept, tt.kept)
+		}
+		if after.Digest != before.Digest || after.Call.Name != before.Call.Name {
+			t.Errorf("%s: the digest or the name changed", name)
+		}
+	}
+	late := newTask(t)
+	expired, err := lifecycle.Apply(late, lifecycle.Expire{By: "gate"}, late.ExpiresAt.Add(time.Second))
+	if err != nil || !expired.Abridged() || expired.Call.Message != "" {
+		t.Errorf("expired: %v; want no message", err)
 	}
 }

@@ -11,10 +11,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// anyEvent draws an event, sensible or not, around the given time.
-func anyEvent(r *rapid.T, now time.Time) task.Event {
+// anyEvent draws a valid or invalid event, around the given time.
+func anyEvent(r *rapid.T, now time.Time) lifecycle.Event {
 	who := rapid.SampledFrom([]string{"ann", "bob", "eve", "gate-1", "gate-2", ""}).Draw(r, "by")
 	soon := now.Add(time.Duration(rapid.IntRange(-10, 3000).Draw(r, "seconds")) * time.Second)
 	result := rapid.SampledFrom([]task.Result{
@@ -24,53 +27,53 @@ func anyEvent(r *rapid.T, now time.Time) task.Event {
 		{},
 	}).Draw(r, "result")
 	failure := task.Failure{
-		Stage:     rapid.SampledFrom([]task.Stage{task.StageUpstreamError, task.StageShutdown, ""}).Draw(r, "stage"),
+		Stage:     rapid.SampledFrom([]task.Stage{lifecycle.StageUpstreamError, lifecycle.StageShutdown, ""}).Draw(r, "stage"),
 		Ran:       rapid.SampledFrom([]task.Ran{"", task.RanNo, task.RanYes, task.RanUnknown}).Draw(r, "ran"),
 		Retriable: rapid.Bool().Draw(r, "retriable"),
 	}
 	name := rapid.SampledFrom([]string{"client.a", "client.b", "server.a", "x"}).Draw(r, "name")
 	value := json.RawMessage(rapid.SampledFrom([]string{"null", " 1.0", `{"a": [ ]}`, "{"}).Draw(r, "value"))
 	side := rapid.SampledFrom([]task.Side{task.ClientSide, task.ServerSide}).Draw(r, "side")
-	return rapid.SampledFrom([]task.Event{
-		task.Submit{By: who, Quorum: rapid.IntRange(-1, 3).Draw(r, "quorum"), SelfApproval: rapid.Bool().Draw(r, "self"), Deadline: soon},
-		task.Admit{By: who},
-		task.Approve{By: who, Reason: "yes"},
-		task.Approve{By: "bob"},
-		task.Approve{By: "eve"},
-		task.Reject{By: who, Reason: "no"},
-		task.Claim{By: who, LeaseUntil: soon},
-		task.Claim{By: who, Executor: "gate-1#1", LeaseUntil: soon},
-		task.Complete{By: who, Result: result},
-		task.Complete{By: who, Executor: "gate-1#1", Result: result},
-		task.Fail{By: who, Failure: failure, Result: rapid.SampledFrom([]*task.Result{nil, &result}).Draw(r, "answer")},
-		task.Lapse{By: who},
-		task.Cancel{By: who},
-		task.Expire{By: who},
-		task.Contact{PollInterval: time.Duration(rapid.IntRange(-1, 5).Draw(r, "poll")) * time.Second},
-		task.SetVariables{Side: side, Values: task.Variables{name: value}},
-		task.ExtendTTL{TTL: soon.Sub(epoch), Max: 2 * ttl},
-		task.RenewLease{By: who, Until: soon},
-		task.Progress{By: who, UpstreamTask: "u", InputRequests: value},
-		task.Progress{By: who, InputRequests: json.RawMessage(`{"a":{}}`), Release: true},
-		task.Progress{By: who, UpstreamTask: "u", Upstream: task.UpstreamReady, Release: true},
-		task.Answer{Responses: map[string]json.RawMessage{"a": value}},
-		task.Resume{By: who, LeaseUntil: soon},
-		task.Describe{By: who, Message: "half"},
-		task.Restart{By: who, LeaseUntil: soon},
-		task.Deliver{},
+	return rapid.SampledFrom([]lifecycle.Event{
+		lifecycle.Submit{By: who, Quorum: rapid.IntRange(-1, 3).Draw(r, "quorum"), SelfApproval: rapid.Bool().Draw(r, "self"), Deadline: soon},
+		lifecycle.Admit{By: who},
+		lifecycle.Approve{By: who, Reason: "yes"},
+		lifecycle.Approve{By: "bob"},
+		lifecycle.Approve{By: "eve"},
+		lifecycle.Reject{By: who, Reason: "no"},
+		lifecycle.Claim{By: who, LeaseUntil: soon},
+		lifecycle.Claim{By: who, Executor: "gate-1#1", LeaseUntil: soon},
+		lifecycle.Complete{By: who, Result: result},
+		lifecycle.Complete{By: who, Executor: "gate-1#1", Result: result},
+		lifecycle.Fail{By: who, Failure: failure, Result: rapid.SampledFrom([]*task.Result{nil, &result}).Draw(r, "answer")},
+		lifecycle.Lapse{By: who},
+		lifecycle.Cancel{By: who},
+		lifecycle.Expire{By: who},
+		lifecycle.Contact{PollInterval: time.Duration(rapid.IntRange(-1, 5).Draw(r, "poll")) * time.Second},
+		lifecycle.SetVariables{Side: side, Values: task.Variables{name: value}},
+		lifecycle.ExtendTTL{TTL: soon.Sub(epoch), Max: 2 * ttl},
+		lifecycle.RenewLease{By: who, Until: soon},
+		lifecycle.Progress{By: who, UpstreamTask: "u", InputRequests: value},
+		lifecycle.Progress{By: who, InputRequests: json.RawMessage(`{"a":{}}`), Release: true},
+		lifecycle.Progress{By: who, UpstreamTask: "u", Upstream: gatetask.UpstreamReady, Release: true},
+		lifecycle.Answer{Responses: map[string]json.RawMessage{"a": value}},
+		lifecycle.Resume{By: who, LeaseUntil: soon},
+		lifecycle.Describe{By: who, Message: "half"},
+		lifecycle.Restart{By: who, LeaseUntil: soon},
+		lifecycle.Deliver{},
 	}).Draw(r, "event")
 }
 
-// TestProperties makes anything happen to a task, in any order and at any
-// time, and checks after every step what must hold of every task.
-func TestProperties(t *testing.T) {
+// TestTaskInvariants applies arbitrary events to a task, in any order and at any time, and checks
+// the invariants of tasks after each step.
+func TestTaskInvariants(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		current, now := newTask(r), epoch
 		for range rapid.IntRange(1, 40).Draw(r, "steps") {
 			now = now.Add(time.Duration(rapid.IntRange(-20, 300).Draw(r, "passed")) * time.Second)
 			e := anyEvent(r, now)
 			before := current.Clone()
-			after, err := current.Apply(e, now)
+			after, err := lifecycle.Apply(current, e, now)
 			if diff := cmp.Diff(before, current); diff != "" {
 				r.Fatalf("Apply changed its receiver:\n%s", diff)
 			}
@@ -95,8 +98,8 @@ func checkRefusal(r *rapid.T, before, after task.Task, err error) {
 	}
 }
 
-// checkStep checks what must hold between a task and what an event made of it.
-func checkStep(r *rapid.T, before, after task.Task, e task.Event, now time.Time) {
+// checkStep checks the invariants between a task before and after an event.
+func checkStep(r *rapid.T, before, after task.Task, e lifecycle.Event, now time.Time) {
 	if after.Version != before.Version+1 {
 		r.Fatalf("version %d follows %d", after.Version, before.Version)
 	}
@@ -120,8 +123,8 @@ func checkStep(r *rapid.T, before, after task.Task, e task.Event, now time.Time)
 	}
 	if late := now.After(end); late {
 		switch e.(type) {
-		case task.Expire, task.Deliver:
-		case task.Complete, task.Fail, task.Lapse:
+		case lifecycle.Expire, lifecycle.Deliver:
+		case lifecycle.Complete, lifecycle.Fail, lifecycle.Lapse:
 			if before.State != task.Executing {
 				r.Fatalf("late %s while %s", e.Action(), before.State)
 			}
@@ -131,7 +134,7 @@ func checkStep(r *rapid.T, before, after task.Task, e task.Event, now time.Time)
 	}
 }
 
-// checkTask checks what must hold of every task at any time.
+// checkTask checks the invariants of a task.
 func checkTask(r *rapid.T, x task.Task) {
 	state, at, runs := task.Working, x.CreatedAt, 0
 	for _, step := range x.Transitions {
@@ -156,17 +159,17 @@ func checkTask(r *rapid.T, x task.Task) {
 	}
 	checkApproval(r, x)
 
-	data, err := task.Encode(x)
+	data, err := storekit.Encode(x)
 	if err != nil {
 		r.Fatal(err)
 	}
-	back, err := task.Decode(data)
+	back, err := storekit.Decode(data)
 	if diff := cmp.Diff(x, back); err != nil || diff != "" {
 		r.Fatalf("stored form: %v\n%s", err, diff)
 	}
 }
 
-// checkApproval checks that a quorum is one of different people who may approve.
+// checkApproval checks that a quorum consists of different people who may approve.
 func checkApproval(r *rapid.T, x task.Task) {
 	asked := slices.ContainsFunc(x.Transitions, func(s task.Transition) bool { return s.To == task.InputRequired })
 	if asked != (x.Approval != nil) {

@@ -8,10 +8,11 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task/action"
 )
 
-// A Query selects tasks. Zero fields select everything, but for Scope, which
-// must be given.
+// A Query selects tasks. Scope must be given; other zero fields select everything.
 type Query struct {
 	Scope  Scope
 	States []State
@@ -19,17 +20,17 @@ type Query struct {
 	Cursor string // Page.Next of the page before; empty for the first
 	Limit  int    // tasks on a page: 20 if zero, at most 100
 
-	// Owing selects the tasks that owe their upstream something, which a store
-	// finds without reading any other. There may be some among them that do not
-	// or no longer owe anything: the caller asks [Task.Owes].
-	Owing bool
+	// OwesCancellation selects the tasks whose upstream must be sent a cancellation. A
+	// store finds them without reading others. The page may contain more tasks: the
+	// caller checks [Task.OwesCancellation].
+	OwesCancellation bool
 
-	// Heads asks for no more of each task than [Task.Head] has, which a store
-	// can tell without reading a call that may be large.
+	// Heads asks only for the [Task.Head] of each task, which a store has without reading
+	// a call that may be large.
 	Heads bool
 
-	// Outlines asks for no more of each task than [Task.Outline] has. Stores keep
-	// outlines apart from the calls, which may be large.
+	// Outlines asks only for the [Task.Outline] of each task. Stores keep outlines apart
+	// from the calls, which may be large.
 	Outlines bool
 }
 
@@ -39,7 +40,7 @@ type Page struct {
 	Next  string // the cursor of the next page; empty if this is the last
 }
 
-// Matches reports whether q selects t, whatever the page and whatever t owes.
+// Matches reports whether q selects t. It ignores Cursor, Limit and OwesCancellation.
 func (q Query) Matches(t *Task) bool {
 	return q.Scope.Admits(t.Owner) &&
 		(len(q.States) == 0 || slices.Contains(q.States, t.State)) &&
@@ -54,8 +55,8 @@ func (q Query) PageSize() int {
 	return min(q.Limit, 100)
 }
 
-// PageOf returns the page that q asks for of all tasks that a store has. It is for
-// stores that hold them in memory.
+// PageOf returns q's page of all tasks of a store. It is for stores that have all
+// tasks in memory.
 func (q Query) PageOf(all []Task) (Page, error) {
 	after, err := q.Position()
 	if err != nil {
@@ -70,7 +71,7 @@ func (q Query) PageOf(all []Task) (Page, error) {
 	for _, t := range ordered {
 		first := q.Cursor == "" || Compare(t.Position(), after) > 0
 		switch {
-		case !first || !q.Matches(t) || q.Owing && !t.Owes():
+		case !first || !q.Matches(t) || q.OwesCancellation && !t.OwesCancellation():
 		case len(page.Tasks) == q.PageSize():
 			page.Next = q.CursorAfter(page.Tasks[len(page.Tasks)-1].Position())
 			return page, nil
@@ -81,35 +82,62 @@ func (q Query) PageOf(all []Task) (Page, error) {
 	return page, nil
 }
 
-// A Position is a task's place in a list.
+// A Position is the position of a task in a list.
 type Position struct {
 	CreatedAt time.Time
 	ID        ID
 }
 
-// Position returns t's place in a list.
+// Position returns the position of t in a list.
 func (t Task) Position() Position { return Position{CreatedAt: t.CreatedAt, ID: t.ID} }
 
-// Head returns the part of t by which lists find it, and its version.
+// Head returns t with only its ID, version, state, owner and time of creation.
 func (t Task) Head() Task {
 	return Task{ID: t.ID, Version: t.Version, State: t.State, Owner: t.Owner, CreatedAt: t.CreatedAt}
 }
 
-// Outline returns t without what may be large: the request and its arguments, the
+// Outline returns t without the fields that may be large: the request and its arguments, the
 // upstream's questions with the client's answers, and the result.
 func (t Task) Outline() Task {
-	t = t.Clone()
 	t.Call.Message, t.Call.Arguments, t.Call.Also = "", "", ""
-	if x := t.Execution; x != nil {
-		x.InputRequests, x.RequestState, x.Answers = nil, "", nil
+	if t.Execution = copied(t.Execution); t.Execution != nil {
+		t.Execution.InputRequests, t.Execution.RequestState, t.Execution.Answers = nil, "", nil
 	}
-	if t.Result != nil {
+	if t.Result = copied(t.Result); t.Result != nil {
 		t.Result.Inline = nil
 	}
-	return t
+	return t.Clone()
 }
 
-// Part returns as much of t as q asks for, in memory of its own.
+// leastWeight is what a store needs for the smallest task: a row, its outline and the
+// entries in indexes.
+const leastWeight = 2 << 10
+
+// Weight returns about how many bytes a store needs for t: the fields whose size
+// clients and upstreams determine, its result included, and a constant for the rest.
+func (t Task) Weight() int64 {
+	size := leastWeight + len(t.Call.Name) + len(t.Call.Message) + len(t.Call.Also) + len(t.Verdict.Facts)
+	for name, value := range t.Variables {
+		size += len(name) + len(value)
+	}
+	if x := t.Execution; x != nil {
+		size += len(x.InputRequests) + len(x.RequestState) + len(x.Answers)
+	}
+	if t.Result == nil {
+		return int64(size)
+	}
+	return int64(size+len(t.Result.Inline)) + t.blobSize()
+}
+
+// blobSize returns how large the blob of t is, if t has one.
+func (t *Task) blobSize() int64 {
+	if t.Result == nil || t.Result.Chunks == 0 {
+		return 0
+	}
+	return t.Result.Size
+}
+
+// Part returns a copy of the part of t that q asks for.
 func (q Query) Part(t Task) Task {
 	switch {
 	case q.Heads:
@@ -132,8 +160,8 @@ func Compare(a, b Position) int {
 }
 
 // CursorAfter returns the cursor of the page of q that follows p. A cursor is
-// no secret and grants nothing; its checksum over query and position is there
-// to tell a mistake from a cursor.
+// not secret and gives no access. Its checksum over query and position detects
+// cursors of other queries.
 func (q Query) CursorAfter(p Position) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(p.CreatedAt.UnixMicro()))
 	b = append(b, p.ID...)
@@ -142,9 +170,9 @@ func (q Query) CursorAfter(p Position) string {
 
 const checksumSize = 8
 
-// Position returns the position that q's cursor stands for: that of the last
-// task on the page before, or zero if q asks for the first page. It returns
-// [ErrInvalidCursor] if the cursor was made by another query or by nobody.
+// Position returns the position in q's cursor: that of the last task on the page
+// before, or zero if q asks for the first page. It returns [ErrInvalidCursor] if the
+// cursor does not come from the same query.
 func (q Query) Position() (Position, error) {
 	if q.Cursor == "" {
 		return Position{}, nil
@@ -152,13 +180,13 @@ func (q Query) Position() (Position, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(q.Cursor)
 	at := len(b) - checksumSize
 	if err != nil || at < 8 || !slices.Equal(b[at:], q.checksum(b[:at])) {
-		return Position{}, &Error{Kind: KindInvalidCursor, Action: ActionList, Suggest: suggestions[KindInvalidCursor]}
+		return Position{}, &Error{Kind: ErrInvalidCursor, Action: action.List, Suggest: suggestions[ErrInvalidCursor]}
 	}
-	micro := int64(binary.BigEndian.Uint64(b)) //nolint:gosec // only the bits matter
+	micro := int64(binary.BigEndian.Uint64(b))
 	return Position{CreatedAt: time.UnixMicro(micro).UTC(), ID: ID(b[8:at])}, nil
 }
 
-// checksum ties position, the encoded form of one, to what q selects.
+// checksum returns a checksum over an encoded position and q's conditions.
 func (q Query) checksum(position []byte) []byte {
 	states := slices.Clone(q.States)
 	slices.Sort(states)
@@ -166,7 +194,7 @@ func (q Query) checksum(position []byte) []byte {
 	for _, s := range slices.Compact(states) {
 		b.WriteString(string(s) + " ")
 	}
-	if q.Owing {
+	if q.OwesCancellation {
 		b.WriteString("owing")
 	}
 	var sum []byte
@@ -177,7 +205,7 @@ func (q Query) checksum(position []byte) []byte {
 	return hash[:checksumSize]
 }
 
-// key tells scopes apart.
+// key returns a different text for each scope.
 func (s Scope) key() string {
 	if s.any {
 		return "*"

@@ -4,20 +4,21 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// A store that holds all tasks in memory counts and lists them with these.
-func TestSmallStores(t *testing.T) {
-	mine, ended := newTask(t), apply(t, newTask(t), task.Cancel{By: "ann"})
+// A store that holds all tasks in memory uses these functions to count and list them.
+func TestCountAndListTasksInMemory(t *testing.T) {
+	mine, ended := newTask(t), apply(t, newTask(t), lifecycle.Cancel{By: "ann"})
 	other := newTask(t)
-	other.ID, other.Owner, other.Room, other.Digest = "tg_2", "bob", "r", task.Digest{1}
+	other.ID, other.Owner, other.Group, other.Digest = "tg_2", "bob", "r", task.Digest{1}
 	fresh := newTask(t)
-	fresh.ID, fresh.Room = "tg_3", "r"
+	fresh.ID, fresh.Group = "tg_3", "r"
 	var load task.Load
 	for _, one := range []task.Task{mine, ended, other} {
 		load.Add(one, fresh)
 	}
-	if want := (task.Load{Owner: 1, Room: 1, Rooms: 1, Total: 2, Same: mine.ID}); load != want {
+	if want := (task.Load{OwnerBytes: mine.Weight() + ended.Weight(), Owner: 1, Group: 1, Grouped: 1, Total: 2, Duplicate: mine.ID}); load != want {
 		t.Errorf("%+v; want %+v", load, want)
 	}
 
@@ -34,10 +35,10 @@ func TestSmallStores(t *testing.T) {
 		}
 	}
 	if len(seen) != 3 || seen[1] != "tg_2" || seen[2] != "tg_3" {
-		t.Errorf("pages of %v", seen)
+		t.Errorf("pages: %v", seen)
 	}
 	q.Cursor = "x"
 	if _, err := q.PageOf(nil); err == nil {
-		t.Error("a cursor that is none was taken")
+		t.Error("an invalid cursor was accepted")
 	}
 }

@@ -1,17 +1,17 @@
 // Package task models MCP tasks: calls that run longer than a request, in any server.
 //
 // A [Task] is a plain value. It has an owner, a state, a time to live, variables and, in
-// the end, a result or a failure. It changes only through [Task.Apply], a pure function
-// of the task, an [Event] and a time: the rules are written once, in one table, and not
+// the end, a result or a failure. It changes only through [lifecycle.Apply], a pure function
+// of the task, an [lifecycle.Event] and a time: the rules are written once, in one table, and not
 // once in every store. A [Store] keeps tasks, compares versions and knows nothing of
-// states. [Advance] reads a task, applies an event and writes the task back.
+// states. [lifecycle.Advance] reads a task, applies an event and writes the task back.
 //
 // Most servers use this package through mcptask.Server or gosdktask, and meet it as
 // Store, Task, [Limits], [Polling] and [Draft]. The package knows no protocol, no
 // transport, no database and no clock; package mcptask puts tasks on the wire.
 //
-// In a server, a task goes from [Working] over [Approved] to [Executing] without anybody
-// being asked ([Admit], [Claim]), and ends as [Completed], [Failed], [Cancelled] or
+// In a server, a task goes from [Working] over [Approved] to [Executing] without an
+// approval ([lifecycle.Admit], [lifecycle.Claim]), and ends as [Completed], [Failed], [Cancelled] or
 // [Expired].
 //
 // # Owners
@@ -23,27 +23,28 @@
 // # Time
 //
 // Times are kept in UTC and in whole microseconds, the coarsest precision of
-// the databases that stores are built on. A task is over at the end of its
-// time to live; from then on nothing but its expiry, or the end of a run that
-// began in time, can happen to it.
+// the databases that stores are built on. When the time to live of a task has passed, the
+// task can only expire, or end the run that began in time.
 //
 // # Held calls
 //
 // A gateway makes a task of a call that people must approve before it runs. Such a task
-// waits in [InputRequired] for [Approve] or [Reject], until the deadline of its approval.
-// Its upstream is the server behind the gateway, which makes the call. [HeldCall] has the
-// fields for that, [GateStore] the methods, and [Journal] an audit log whose entries are
-// chained by hashes, so that a journal that was changed afterwards shows where. Servers
-// that run their own tasks need none of it: to them, the upstream is their own tool.
+// waits in [InputRequired] for [lifecycle.Approve] or [lifecycle.Reject], until the deadline of its approval.
+// Its upstream is the server behind the gateway, which makes the call. [gatetask.HeldCall] has the
+// fields for that, [gatestore.Store] the methods, and [auditlog.Journal] an audit log whose entries are
+// chained by hashes, so that a later change of an entry is detected. Servers
+// that run their own tasks do not need these parts: their upstream is their own tool.
 package task
 
 import (
 	"encoding/json"
 	"slices"
 	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
-// A State says how far a task has come.
+// A State is the stage of its life that a task is in.
 type State string
 
 // The states of a task. The last five are terminal.
@@ -54,8 +55,8 @@ const (
 	Executing     State = "executing"      // one executor runs it
 	Completed     State = "completed"      // it has a result
 	Failed        State = "failed"         // the call returned a JSON-RPC error, or could not be run
-	Rejected      State = "rejected"       // an approver said no
-	Cancelled     State = "cancelled"      // its owner withdrew it
+	Rejected      State = "rejected"       // an approver rejected it
+	Cancelled     State = "cancelled"      // its owner cancelled it
 	Expired       State = "expired"        // its time ran out
 )
 
@@ -74,12 +75,11 @@ func States() []State {
 	return []State{Working, InputRequired, Approved, Executing, Completed, Failed, Rejected, Cancelled, Expired}
 }
 
-// Pending returns the states that are not terminal: those that count against
-// [Limits].
+// Pending returns the states that are not terminal. Tasks in them count against [Limits].
 func Pending() []State { return []State{Working, InputRequired, Approved, Executing} }
 
-// A Task is a call and how far it has come. Make one with [New] and change it with
-// [Task.Apply]. ID, Owner, Call, Digest and CreatedAt never change.
+// A Task is a call with its state and its result. Make one with [New] and change it with
+// [lifecycle.Apply]. ID, Owner, Call, Digest and CreatedAt never change.
 type Task struct {
 	ID        ID        `json:"id"`
 	Version   int64     `json:"version"` // 1 when new, and one more with every change
@@ -99,7 +99,9 @@ type Task struct {
 	Result      *Result      `json:"result,omitzero"`       // the answer, if there is one
 	Failure     *Failure     `json:"failure,omitzero"`      // set in every terminal state but Completed
 
-	HeldCall // for gateways; zero in the tasks of a server
+	gatetask.HeldCall // for gateways; zero in the tasks of a server
+
+	FullDigest *Digest `json:"whole,omitzero"` // for gateways: see [Task.CallDigest]; nil if it is Digest
 }
 
 // A Transition is one change of a task's state.
@@ -108,7 +110,7 @@ type Transition struct {
 	To     State     `json:"to"`
 	At     time.Time `json:"at"`
 	By     string    `json:"by"`
-	Reason string    `json:"reason,omitzero"` // written by By: sanitise it before a model reads it
+	Reason string    `json:"reason,omitzero"` // text of By: sanitise it before a model reads it
 }
 
 // An Execution is the run of a task. In a server it has one form:
@@ -116,28 +118,27 @@ type Transition struct {
 //   - A process, the Executor, does the work and renews its lease. If the lease lapses,
 //     the process has died, and the outcome of the call is unknown.
 //
-// A process that may take up the same task more than once gives every run a name of its
-// own, and that is the Executor. What an earlier run does late is then refused.
+// A process that may run the same task more than once gives every run its own name as the
+// Executor. Late changes by an earlier run are then refused.
 //
 // A gateway also has runs without a process:
 //
 //   - The upstream has made a task of the call, UpstreamTask. The gateway asks the
-//     upstream when it is asked itself. A process that fetches the outcome is the
-//     Executor meanwhile, so that only one does; if it dies, another can.
+//     upstream when its client polls. A process that fetches the outcome is the
+//     Executor meanwhile, so that only one process fetches it; if it dies, another can.
 //   - The upstream has answered with questions, and waits to be called again with the
 //     client's answers.
 type Execution struct {
-	Executor     string    `json:"executor,omitzero"` // the process, or its run, that does the work now, if one does
+	Executor     string    `json:"executor,omitzero"` // the process, or its run, that does the work now
 	StartedAt    time.Time `json:"startedAt"`
 	LeaseUntil   time.Time `json:"leaseUntil,omitzero"`   // an executor that does not renew it has died
 	UpstreamTask string    `json:"upstreamTask,omitzero"` // the id of the upstream's own task, if it made one
 
 	// State, message and poll interval as the upstream last reported them. The
-	// message is the upstream's own text, which must be made harmless before a
-	// model reads it.
-	Upstream     UpstreamState `json:"upstream,omitzero"`
-	Message      string        `json:"message,omitzero"`
-	PollInterval time.Duration `json:"pollInterval,omitzero"`
+	// message is foreign text: sanitise it before a model reads it.
+	Upstream     gatetask.UpstreamState `json:"upstream,omitzero"`
+	Message      string                 `json:"message,omitzero"`
+	PollInterval time.Duration          `json:"pollInterval,omitzero"`
 
 	// InputRequests are the questions to the client, a JSON object, or nil if there
 	// are none. Answers, a JSON object as well, are the answers so far. RequestState
@@ -148,39 +149,25 @@ type Execution struct {
 
 	// Cancellation is the cancellation that the upstream is sent if the task ends
 	// while the call runs.
-	Cancellation *Cancellation `json:"cancellation,omitzero"`
+	Cancellation *gatetask.Cancellation `json:"cancellation,omitzero"`
 }
 
-// An UpstreamState says how far the upstream is with a call that it has taken.
-type UpstreamState string
-
-// The states of an upstream.
-const (
-	UpstreamWorks  UpstreamState = ""       // it works, as far as is known
-	UpstreamAsks   UpstreamState = "asks"   // it waits for answers of the client
-	UpstreamReady  UpstreamState = "ready"  // it has the outcome, which was not fetched yet
-	UpstreamFailed UpstreamState = "failed" // the same, and the outcome is that it failed
-)
-
-// Ended reports whether the upstream is done with the call.
-func (s UpstreamState) Ended() bool { return s == UpstreamReady || s == UpstreamFailed }
-
-// Detached reports whether no process is at work on the run, nor needs to be.
+// Detached reports whether the run needs no process.
 func (x *Execution) Detached() bool { return x.LeaseUntil.IsZero() }
 
-// Answered reports whether the upstream must be called again, because the client has
-// answered all questions.
+// Answered reports whether the client has answered all questions, so that the upstream
+// must be called again.
 func (x *Execution) Answered() bool {
-	return x.UpstreamTask == "" && x.Detached() && x.Upstream != UpstreamAsks
+	return x.UpstreamTask == "" && x.Detached() && x.Upstream != gatetask.UpstreamAsks
 }
 
-// lost reports whether the outcome of the run will never be known: the executor is
-// dead, and the upstream has no task to ask for.
+// lost reports whether the outcome of the run stays unknown: the executor has died, and
+// the upstream has made no task that could be asked.
 func (x *Execution) lost(now time.Time) bool {
 	return x.UpstreamTask == "" && !x.Detached() && now.After(x.LeaseUntil)
 }
 
-// A Failure says why a task ended without a result.
+// A Failure is the reason for which a task ended without a result.
 type Failure struct {
 	Stage     Stage  `json:"stage"`
 	Reason    string `json:"reason,omitzero"`
@@ -188,35 +175,13 @@ type Failure struct {
 	Retriable bool   `json:"retriable,omitzero"` // whether the same call may succeed later
 }
 
-// A Stage says at what point a task ended.
+// A Stage is the point at which a task ended.
 type Stage string
 
-// The points at which a task can end without a result.
-const (
-	StageInspection          Stage = "inspection"           // found unfit before anybody was asked
-	StageApprovalRejected    Stage = "approval_rejected"    // an approver said no
-	StageApprovalTimeout     Stage = "approval_timeout"     // nobody decided in time
-	StageUncollected         Stage = "uncollected"          // approved, but not started before the end of its time
-	StagePolicyDrift         Stage = "policy_drift"         // the policy no longer allows what was approved
-	StageToolDrift           Stage = "tool_drift"           // the tool is no longer the one that was approved
-	StageArgumentDrift       Stage = "argument_drift"       // the call is not the one that was approved
-	StageUpstreamError       Stage = "upstream_error"       // the upstream answered with a JSON-RPC error
-	StageUpstreamUnreachable Stage = "upstream_unreachable" // the upstream could not be called
-	StageUpstreamTimeout     Stage = "upstream_timeout"     // the upstream did not answer in time
-	StageUpstreamInvalid     Stage = "upstream_invalid"     // the upstream's answer made no sense
-	StageUpstreamGone        Stage = "upstream_gone"        // the upstream no longer knows the task that it made
-	StageResultTooLarge      Stage = "result_too_large"     // the upstream's answer is more than can be kept
-	StageExecutionTimeout    Stage = "execution_timeout"    // still running at the end of its time
-	StageUnfetched           Stage = "unfetched"            // it ran, but nobody asked for the outcome in time
-	StageExecutorLost        Stage = "executor_lost"        // the executor died while the call ran
-	StageShutdown            Stage = "shutdown"             // the process stopped and could not keep the task
-	StageCancelled           Stage = "cancelled"            // withdrawn by its owner
-)
-
-// Ran says whether a call reached the tool.
+// Ran is whether a call reached the tool.
 type Ran string
 
-// The answers to the question whether a call ran.
+// The values of Ran.
 const (
 	RanNo      Ran = "no"
 	RanYes     Ran = "yes"
@@ -224,7 +189,7 @@ const (
 )
 
 // A Result refers to the answer to the call. Small answers are kept in the
-// task itself, larger ones as a blob in the store; see [WriteResult].
+// task itself, larger ones as a blob in the store; see [storekit.WriteResult].
 type Result struct {
 	Kind   ResultKind `json:"kind"`
 	Size   int64      `json:"size"`            // of the whole answer, in bytes
@@ -233,7 +198,7 @@ type Result struct {
 	Sum    uint32     `json:"sum,omitzero"`    // CRC-32C of the blob; zero if it is not known
 }
 
-// A ResultKind says what kind of answer a result is.
+// A ResultKind is the kind of an answer.
 type ResultKind string
 
 // The kinds of answers.
@@ -249,9 +214,9 @@ func (t Task) TTL() time.Duration { return t.ExpiresAt.Sub(t.CreatedAt) }
 // Remaining returns how much of the time to live is left, at least zero.
 func (t Task) Remaining(now time.Time) time.Duration { return max(0, t.ExpiresAt.Sub(now)) }
 
-// Due returns the time after which something is to be done with t. A pending
+// Due returns the time after which housekeeping must handle t. A pending
 // task must then be expired or, when its executor's lease lapsed, failed; see
-// [SettleOverdue]. A terminal task may then be deleted; see [Store.Sweep].
+// [lifecycle.Updater.SettleOverdue]. A terminal task may then be deleted; see [Store.Sweep].
 func (t Task) Due() time.Time {
 	switch {
 	case t.State.Terminal():
@@ -259,23 +224,23 @@ func (t Task) Due() time.Time {
 	case t.State == Executing && t.Execution != nil && t.Execution.UpstreamTask == "" && !t.Execution.Detached():
 		return earliest(t.ExpiresAt, t.Execution.LeaseUntil)
 	default:
-		return t.deadline()
+		return t.Deadline()
 	}
 }
 
-// Asks reports whether a running task waits for answers of the client.
-func (t Task) Asks() bool {
-	return t.State == Executing && t.Execution != nil && t.Execution.Upstream == UpstreamAsks
+// AwaitsInput reports whether a running task waits for answers of the client.
+func (t Task) AwaitsInput() bool {
+	return t.State == Executing && t.Execution != nil && t.Execution.Upstream == gatetask.UpstreamAsks
 }
 
 // Lost reports whether the executor of a running task has died, so that the outcome of
-// the call is unknown. Such a task can only [Lapse], or be started again with [Restart].
+// the call is unknown. Such a task can only [lifecycle.Lapse], or be started again with [lifecycle.Restart].
 func (t Task) Lost(now time.Time) bool {
 	return t.State == Executing && t.Execution != nil && t.Execution.lost(now)
 }
 
-// deadline returns the time after which t can only expire.
-func (t *Task) deadline() time.Time {
+// Deadline returns the time after which t can only expire.
+func (t *Task) Deadline() time.Time {
 	if t.State == InputRequired && t.Approval != nil {
 		return earliest(t.ExpiresAt, t.Approval.Deadline)
 	}
@@ -286,9 +251,9 @@ func (t *Task) deadline() time.Time {
 func (t Task) Clone() Task {
 	t.Variables = t.Variables.Clone()
 	t.Transitions = slices.Clone(t.Transitions)
-	t.Approval = t.Approval.clone()
-	t.Execution = t.Execution.clone()
-	t.Failure, t.Whole = copied(t.Failure), copied(t.Whole)
+	t.Approval = t.Approval.Clone()
+	t.Execution = t.Execution.Clone()
+	t.Failure, t.FullDigest = copied(t.Failure), copied(t.FullDigest)
 	if t.Result != nil {
 		r := *t.Result
 		r.Inline = slices.Clone(r.Inline)
@@ -297,7 +262,8 @@ func (t Task) Clone() Task {
 	return t
 }
 
-func (x *Execution) clone() *Execution {
+// Clone returns a copy of x that shares no memory with it. It is safe to call on nil.
+func (x *Execution) Clone() *Execution {
 	if x == nil {
 		return nil
 	}

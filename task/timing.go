@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/task/action"
 )
 
 // Polling bounds how often clients are asked to poll. A zero field means its
@@ -16,9 +18,8 @@ type Polling struct {
 	Max time.Duration // 30 s
 }
 
-// Interval returns how often to ask while remaining is left of the time to
-// live: more often as the end comes near, so that a late decision is still
-// seen in time.
+// Interval returns how often to poll while remaining is left of the time to
+// live: more often near the end, so that the client still sees a late decision in time.
 func (p Polling) Interval(remaining time.Duration) time.Duration {
 	return p.Clamp(pollInterval(remaining.Truncate(time.Second)))
 }
@@ -36,8 +37,8 @@ func (p Polling) Clamp(interval time.Duration) time.Duration {
 }
 
 // ByAge returns how often to poll a task of the given age: a tenth of its age, from
-// 500 ms if Min is zero. So a short task is answered soon, and a long one is not polled
-// in vain.
+// 500 ms if Min is zero. Clients learn of the end of a short task soon, and rarely poll a long
+// one.
 func (p Polling) ByAge(age time.Duration) time.Duration {
 	if p.Min == 0 {
 		p.Min = 500 * time.Millisecond
@@ -58,7 +59,7 @@ func pollInterval(remaining time.Duration) time.Duration {
 	}
 }
 
-// TTLRules say how long a task lives.
+// TTLRules determine how long a task lives.
 type TTLRules struct {
 	Approval  time.Duration // how long the workflow gives the approvers
 	Execution time.Duration // how long the call may run
@@ -66,15 +67,15 @@ type TTLRules struct {
 	Max       time.Duration // no task lives longer; 0 means 24 hours
 }
 
-// A TTL is a time to live, and how it differs from the one that was asked for.
+// A TTL is a time to live, and how it differs from the requested one.
 type TTL struct {
 	Value   time.Duration
 	Raised  bool // the owner asked for less than approval, execution and retrieval may take
 	Clamped bool // it would have been more than the maximum
 }
 
-// Resolve returns the time to live of a task whose owner asked for asked, or
-// for none in particular if that is zero; see [ParseTTL].
+// Resolve returns the time to live of a task whose owner requested asked; zero
+// means no request. See [ParseTTL].
 func (r TTLRules) Resolve(asked time.Duration) TTL {
 	if r.Retrieval == 0 {
 		r.Retrieval = 10 * time.Minute
@@ -111,7 +112,7 @@ func ParseTTL(text json.RawMessage) (time.Duration, error) {
 	ms, err := strconv.ParseFloat(string(text), 64)
 	if number := jsontext.Value(text); !number.IsValid() || number.Kind() != jsontext.KindNumber || err != nil && !math.IsInf(ms, 1) || ms <= 0 || ms != math.Trunc(ms) {
 		return 0, &Error{
-			Kind: KindInvalidTTL, Action: ActionCreate, Suggest: suggestions[KindInvalidTTL],
+			Kind: ErrInvalidTTL, Action: action.Create, Suggest: suggestions[ErrInvalidTTL],
 			Detail: "not a positive whole number of milliseconds",
 		}
 	}

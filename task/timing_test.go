@@ -10,8 +10,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// TestPollInterval covers F-002.7 of GOV-001.
-func TestPollInterval(t *testing.T) {
+// TestPollIntervalFollowsAgeOfTask covers F-002.7 of GOV-001.
+func TestPollIntervalFollowsAgeOfTask(t *testing.T) {
 	const s = time.Second
 	tests := []struct {
 		polling         task.Polling
@@ -20,7 +20,7 @@ func TestPollInterval(t *testing.T) {
 		{task.Polling{}, -s, 2 * s},
 		{task.Polling{}, 0, 2 * s},
 		{task.Polling{}, 60 * s, 2 * s},
-		{task.Polling{}, 61*s - 1, 2 * s}, // whole seconds count
+		{task.Polling{}, 61*s - 1, 2 * s}, // rounded to whole seconds
 		{task.Polling{}, 61 * s, 5 * s},
 		{task.Polling{}, 300 * s, 5 * s},
 		{task.Polling{}, 301 * s, 10 * s},
@@ -39,8 +39,8 @@ func TestPollInterval(t *testing.T) {
 	}
 }
 
-// TestTTL covers F-002.4 of GOV-001, as design section 5 has it.
-func TestTTL(t *testing.T) {
+// TestTTLIsWithinRules covers F-002.4 of GOV-001, as section 5 of the design defines it.
+func TestTTLIsWithinRules(t *testing.T) {
 	const m = time.Minute
 	rules := task.TTLRules{Approval: 15 * m, Execution: m}
 	tests := []struct {
@@ -50,12 +50,12 @@ func TestTTL(t *testing.T) {
 		want  task.TTL
 	}{
 		{"none given", rules, 0, task.TTL{Value: 26 * m}},
-		{"too little", rules, m, task.TTL{Value: 26 * m, Raised: true}},
-		{"just enough", rules, 26 * m, task.TTL{Value: 26 * m}},
+		{"below the minimum", rules, m, task.TTL{Value: 26 * m, Raised: true}},
+		{"the minimum", rules, 26 * m, task.TTL{Value: 26 * m}},
 		{"more", rules, time.Hour, task.TTL{Value: time.Hour}},
-		{"the most", rules, 24 * time.Hour, task.TTL{Value: 24 * time.Hour}},
-		{"too much", rules, 25 * time.Hour, task.TTL{Value: 24 * time.Hour, Clamped: true}},
-		{"for ever", rules, math.MaxInt64, task.TTL{Value: 24 * time.Hour, Clamped: true}},
+		{"the maximum", rules, 24 * time.Hour, task.TTL{Value: 24 * time.Hour}},
+		{"above the maximum", rules, 25 * time.Hour, task.TTL{Value: 24 * time.Hour, Clamped: true}},
+		{"forever", rules, math.MaxInt64, task.TTL{Value: 24 * time.Hour, Clamped: true}},
 		{"own settings", task.TTLRules{Approval: m, Execution: m, Retrieval: m, Max: 4 * m}, 5 * m, task.TTL{Value: 4 * m, Clamped: true}},
 		{"a workflow that is too long", task.TTLRules{Approval: time.Hour, Max: m}, 0, task.TTL{Value: m, Clamped: true}},
 	}

@@ -1,11 +1,11 @@
 package task
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -23,7 +23,8 @@ func (v Variables) Clone() Variables {
 	return c
 }
 
-// A Side is one of the two that write variables. Either reads all of them.
+// A Side is the server or the client of a task. Each writes its own variables and reads
+// all of them.
 type Side string
 
 // The two sides.
@@ -48,40 +49,42 @@ type VariableLimits struct {
 }
 
 func (l VariableLimits) withDefaults() VariableLimits {
-	or := func(n, fallback int) int {
-		if n == 0 {
-			return fallback
-		}
-		return n
-	}
 	return VariableLimits{
-		Count: or(l.Count, 64), Name: or(l.Name, 128), Value: or(l.Value, 16<<10), Total: or(l.Total, 64<<10),
+		Count: cmp.Or(l.Count, 64), Name: cmp.Or(l.Name, 128), Value: cmp.Or(l.Value, 16<<10), Total: cmp.Or(l.Total, 64<<10),
 	}
 }
 
-func (e SetVariables) apply(t *Task, _ time.Time) *Error {
-	limits := e.Limits.withDefaults()
-	if t.Variables = t.Variables.Clone(); t.Variables == nil {
-		t.Variables = make(Variables, len(e.Values))
+// A VariableChange writes variables, all of them or none. A null deletes.
+type VariableChange struct {
+	Side   Side
+	Values Variables
+	Limits VariableLimits
+}
+
+// To returns v after the change.
+func (c VariableChange) To(v Variables) (Variables, *Error) {
+	limits := c.Limits.withDefaults()
+	if v = v.Clone(); v == nil {
+		v = make(Variables, len(c.Values))
 	}
-	for name, value := range e.Values {
-		if refused := e.Side.mayWrite(name, limits); refused != nil {
-			return refused
+	for name, value := range c.Values {
+		if refused := c.Side.mayWrite(name, limits); refused != nil {
+			return nil, refused
 		}
 		kept, refused := limits.normal(name, value)
 		if refused != nil {
-			return refused
+			return nil, refused
 		}
 		if string(kept) == "null" {
-			delete(t.Variables, name)
+			delete(v, name)
 			continue
 		}
-		t.Variables[name] = kept
+		v[name] = kept
 	}
-	if len(t.Variables) == 0 {
-		t.Variables = nil
+	if len(v) == 0 {
+		v = nil
 	}
-	return limits.hold(t.Variables)
+	return v, limits.hold(v)
 }
 
 // mayWrite returns nil if s may write a variable called name.
@@ -89,17 +92,17 @@ func (s Side) mayWrite(name string, limits VariableLimits) *Error {
 	rest, ok := strings.CutPrefix(name, string(s)+".")
 	switch {
 	case !ok || s != ServerSide && s != ClientSide:
-		return &Error{Kind: KindVariableOwnership, Detail: "the " + string(s) + " may not write this name"}
+		return &Error{Kind: ErrVariableOwnership, Detail: "the " + string(s) + " may not write this name"}
 	case len(name) > limits.Name:
 		return tooMuch("bytes of a name", len(name), limits.Name)
 	case !plain(rest):
-		return &Error{Kind: KindInvalidVariable, Detail: "malformed name"}
+		return &Error{Kind: ErrInvalidVariable, Detail: "malformed name"}
 	default:
 		return nil
 	}
 }
 
-// plain reports whether name can stand in a _meta object: letters, digits and,
+// plain reports whether name is a valid name in a _meta object: letters, digits and,
 // in between, hyphens, underscores and dots.
 func plain(name string) bool {
 	const inner = "-_."
@@ -115,11 +118,11 @@ func alphanumeric(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-// normal returns value without white space, in memory of its own.
+// normal returns a copy of value without white space.
 func (l VariableLimits) normal(name string, value json.RawMessage) (json.RawMessage, *Error) {
 	kept, err := jsontext.AppendFormat(nil, value)
 	if err != nil {
-		return nil, &Error{Kind: KindInvalidVariable, Detail: name, Err: err}
+		return nil, &Error{Kind: ErrInvalidVariable, Detail: name, Err: err}
 	}
 	if len(kept) > l.Value {
 		return nil, tooMuch("bytes of a value", len(kept), l.Value)
@@ -143,5 +146,5 @@ func (l VariableLimits) hold(v Variables) *Error {
 }
 
 func tooMuch(of string, size, limit int) *Error {
-	return &Error{Kind: KindVariableSizeExceeded, Detail: "too many " + of, Size: int64(size), Limit: int64(limit)}
+	return &Error{Kind: ErrVariableSizeExceeded, Detail: "too many " + of, Size: int64(size), Limit: int64(limit)}
 }

@@ -10,10 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-func set(side task.Side, values task.Variables) task.SetVariables {
-	return task.SetVariables{Side: side, Values: values}
+func set(side task.Side, values task.Variables) lifecycle.SetVariables {
+	return lifecycle.SetVariables{Side: side, Values: values}
 }
 
 func raw(text string) json.RawMessage { return json.RawMessage(text) }
@@ -35,11 +36,11 @@ func TestSetVariables(t *testing.T) {
 		set(task.ClientSide, task.Variables{"client.reason": raw("null"), "client.a.b_c-d.9": raw("null")}),
 		set(task.ServerSide, task.Variables{"server.approval": raw("null")}))
 	if gone.Variables != nil {
-		t.Errorf("variables were deleted, but %v is left", gone.Variables)
+		t.Errorf("all variables were deleted, but %v remain", gone.Variables)
 	}
 }
 
-func TestSetVariablesCopies(t *testing.T) {
+func TestVariablesAreCopied(t *testing.T) {
 	mine := task.Variables{"client.a": raw(`"data"`)}
 	made := apply(t, newTask(t), set(task.ClientSide, mine))
 	mine["client.a"][1] = '!'
@@ -51,7 +52,7 @@ func TestSetVariablesCopies(t *testing.T) {
 	}
 }
 
-func TestVariableOwnership(t *testing.T) {
+func TestSidesOnlySetTheirVariables(t *testing.T) {
 	tests := []struct {
 		side task.Side
 		name string
@@ -73,28 +74,28 @@ func TestVariableOwnership(t *testing.T) {
 	}
 	for _, tt := range tests {
 		before := newTask(t)
-		// The good one must not be written either.
-		_, err := before.Apply(set(tt.side, task.Variables{tt.name: raw("1"), string(tt.side) + ".good": raw("1")}), epoch)
+		// The valid variable must not be written either.
+		_, err := lifecycle.Apply(before, set(tt.side, task.Variables{tt.name: raw("1"), string(tt.side) + ".good": raw("1")}), epoch)
 		if !errors.Is(err, tt.want) {
 			t.Errorf("%s writes %s: err = %v; want %v", tt.side, tt.name, err, tt.want)
 		}
 	}
 	for _, value := range []string{"", "{", `{"a":1,"a":1}`, "\"\xff\"", "1 2"} {
-		_, err := newTask(t).Apply(set(task.ClientSide, task.Variables{"client.a": raw(value)}), epoch)
+		_, err := lifecycle.Apply(newTask(t), set(task.ClientSide, task.Variables{"client.a": raw(value)}), epoch)
 		if !errors.Is(err, task.ErrInvalidVariable) {
 			t.Errorf("%q: err = %v; want %v", value, err, task.ErrInvalidVariable)
 		}
 	}
 }
 
-// TestVariableLimits covers STOR-03: limits can be set, and hold for every
-// backend because they are checked before one is asked.
+// TestVariableLimits covers STOR-03: the limits are configurable, and hold for every store
+// because they are checked before the store is called.
 func TestVariableLimits(t *testing.T) {
 	limits := task.VariableLimits{Count: 2, Name: 10, Value: 8, Total: 24}
 	tests := []struct {
 		name  string
 		write task.Variables
-		size  int64 // zero if it fits
+		size  int64 // zero if it is within the limit
 		limit int64
 	}{
 		{"count", task.Variables{"client.b": raw("1"), "client.c": raw("1")}, 3, 2},
@@ -105,12 +106,12 @@ func TestVariableLimits(t *testing.T) {
 		{"white space does not count", task.Variables{"client.a": raw(` [1, 2, 3] `)}, 0, 0},
 		{"total", task.Variables{"client.b": raw(`123456`), "client.a": raw("1234")}, 26, 24},
 		{"just the total", task.Variables{"client.b": raw(`123456`), "client.a": raw("12")}, 0, 0},
-		{"deleting makes room", task.Variables{"client.a": raw("null"), "client.b": raw("1"), "client.c": raw("1")}, 0, 0},
+		{"deleting frees space", task.Variables{"client.a": raw("null"), "client.b": raw("1"), "client.c": raw("1")}, 0, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			before := apply(t, newTask(t), set(task.ClientSide, task.Variables{"client.a": raw("1")}))
-			_, err := before.Apply(task.SetVariables{Side: task.ClientSide, Values: tt.write, Limits: limits}, epoch)
+			_, err := lifecycle.Apply(before, lifecycle.SetVariables{Side: task.ClientSide, Values: tt.write, Limits: limits}, epoch)
 			if tt.size == 0 {
 				if err != nil {
 					t.Error(err)
@@ -139,11 +140,11 @@ func TestDefaultVariableLimits(t *testing.T) {
 			"client.1": big(), "client.2": big(), "client.3": big(), "client.4": big(),
 		},
 	} {
-		if _, err := full.Apply(set(task.ClientSide, values), epoch); !errors.Is(err, task.ErrVariableSizeExceeded) {
+		if _, err := lifecycle.Apply(full, set(task.ClientSide, values), epoch); !errors.Is(err, task.ErrVariableSizeExceeded) {
 			t.Errorf("%s: err = %v; want %v", name, err, task.ErrVariableSizeExceeded)
 		}
 	}
 }
 
-// big returns the longest value that may be written.
+// big returns the longest valid value.
 func big() json.RawMessage { return raw(`"` + strings.Repeat("x", 16<<10-2) + `"`) }

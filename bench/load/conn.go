@@ -14,15 +14,15 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/bench/workload"
 )
 
-// A Conn is one keep-alive connection. It speaks just enough HTTP/1.1 to send
-// prepared requests and to read answers with a length or in chunks, because on
-// a small machine the generator takes its time from the servers it measures.
+// A Conn is one keep-alive connection. Its HTTP/1.1 client only sends prepared requests and
+// reads answers with a length or in chunks, because on a small machine the load generator
+// takes CPU time from the measured servers.
 type Conn struct {
 	net net.Conn
 	in  *bufio.Reader
 }
 
-// Dial connects to addr. The buffer for what comes in has bufferSize bytes.
+// Dial connects to addr. The read buffer has bufferSize bytes.
 func Dial(ctx context.Context, addr string, bufferSize int) (*Conn, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", addr)
@@ -35,11 +35,11 @@ func Dial(ctx context.Context, addr string, bufferSize int) (*Conn, error) {
 // Close closes the connection.
 func (c *Conn) Close() error { return c.net.Close() }
 
-// SetDeadline ends what is under way at t with an error.
+// SetDeadline makes running operations fail at t.
 func (c *Conn) SetDeadline(t time.Time) error { return c.net.SetDeadline(t) }
 
-// Do sends e and reads its answer to the end. It fails unless the answer is
-// the expected one in every byte and the connection can be used again.
+// Do sends e and reads the answer to its end. It fails unless every byte of the answer is as
+// expected and the connection can be used again.
 func (c *Conn) Do(e *workload.Exchange) error {
 	if _, err := c.net.Write(e.Request); err != nil {
 		return err
@@ -54,8 +54,8 @@ func (c *Conn) Do(e *workload.Exchange) error {
 	return nil
 }
 
-// Open sends a request for an event stream and returns when its first event,
-// which must be want, has come. The stream stays open.
+// Open sends a request for an event stream, and returns after the first event, which must be
+// want. The stream stays open.
 func (c *Conn) Open(request, want []byte) error {
 	if _, err := c.net.Write(request); err != nil {
 		return err
@@ -66,8 +66,8 @@ func (c *Conn) Open(request, want []byte) error {
 
 func untilEnd() bool { return false }
 
-// receive reads an answer of the given type and hands its body to check until
-// the body ends or enough says so.
+// receive reads an answer of the given type and passes its body to check, until the body ends
+// or enough returns true.
 func (c *Conn) receive(contentType string, check *workload.Checker, enough func() bool) error {
 	head, err := c.readHead()
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *Conn) receive(contentType string, check *workload.Checker, enough func(
 	return nil
 }
 
-// refused says what came instead of an answer.
+// refused returns an error that describes an unexpected answer.
 func (c *Conn) refused(head head) error {
 	excerpt, err := c.piece(&head)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -100,15 +100,15 @@ func (c *Conn) refused(head head) error {
 	return fmt.Errorf("status %s, %s: %.200s", head.status, head.contentType, excerpt)
 }
 
-// A head is what matters of an answer's head, and how much of the body's
-// current chunk is still to come.
+// A head has the relevant headers of an answer, and the number of unread bytes in the current
+// chunk.
 type head struct {
 	status      string
 	contentType []byte
 	chunked     bool
 	closing     bool
 	left        int64
-	midBody     bool // a chunk has been read; the line end behind it has not
+	midBody     bool // a chunk was read, but not the line end after it
 }
 
 // ended returns an error if the connection cannot be used again after the answer.
@@ -143,7 +143,7 @@ func (c *Conn) readHead() (head, error) {
 	}
 }
 
-// field takes one header line.
+// field handles one header line.
 func (h *head) field(line []byte) error {
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimSpace(value)
@@ -164,8 +164,8 @@ func (h *head) field(line []byte) error {
 	return nil
 }
 
-// piece returns the next bytes of the body, valid until the next read, or
-// [io.EOF] behind the last.
+// piece returns the next bytes of the body, valid until the next read, or [io.EOF] after the
+// last.
 func (c *Conn) piece(h *head) ([]byte, error) {
 	if h.left == 0 {
 		if err := c.nextChunk(h); err != nil {
@@ -230,8 +230,8 @@ func (c *Conn) line() ([]byte, error) {
 	return bytes.TrimSuffix(line[:len(line)-1], []byte("\r")), nil
 }
 
-// cut makes an end in the middle of an answer an error that is not the end of
-// a body.
+// cut changes io.EOF in the middle of an answer into an error that differs from the end of a
+// body.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

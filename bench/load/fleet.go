@@ -1,6 +1,5 @@
-// Package load generates load: many keep-alive connections that send the same
-// prepared call again and again, check every byte of every answer, and note
-// how long each took.
+// Package load generates load: many keep-alive connections repeatedly send the same prepared
+// call, check every byte of every answer, and measure the time.
 package load
 
 import (
@@ -34,13 +33,13 @@ type Fleet struct {
 type member struct {
 	conn  *Conn
 	call  *workload.Exchange
-	place int // in the fleet
+	place int // the index in the fleet
 	sent  int
 	took  []time.Duration
 }
 
-// Open connects n times to addr and makes one call on each connection, so that
-// no later measurement contains a handshake. The clock is now.
+// Open opens n connections to addr and makes one call on each, so that later measurements
+// contain no handshakes. now is the clock.
 func Open(ctx context.Context, now func() time.Time, addr string, n int, k workload.Kind) (*Fleet, error) {
 	f := &Fleet{now: now}
 	for i := range n {
@@ -71,13 +70,13 @@ func (f *Fleet) Close() error {
 	return errors.Join(errs...)
 }
 
-// A Plan says how to load a server.
+// A Plan describes a load.
 type Plan struct {
 	Duration time.Duration
-	Rate     float64 // requests per second of the whole fleet; 0 is as fast as answers come
+	Rate     float64 // requests per second of the whole fleet; 0 means as fast as possible
 }
 
-// A Result is what a run of a fleet saw.
+// A Result has the measurements of a run.
 type Result struct {
 	Took    []time.Duration // of every request, shortest first
 	Elapsed time.Duration
@@ -86,9 +85,9 @@ type Result struct {
 // Rate returns the requests per second.
 func (r Result) Rate() float64 { return float64(len(r.Took)) / r.Elapsed.Seconds() }
 
-// Run makes calls until the plan's time is over. A request's time runs from
-// the moment it is written until its answer has been read; a connection has
-// one request under way. Any wrong answer fails the run.
+// Run makes calls until the plan's time is over. The time of a request is from its writing
+// until its answer has been read. A connection has one running request. Any wrong answer fails
+// the run.
 func (f *Fleet) Run(p Plan) (Result, error) {
 	start := f.now()
 	end := start.Add(p.Duration)
@@ -115,7 +114,7 @@ func (f *Fleet) Run(p Plan) (Result, error) {
 	return r, nil
 }
 
-// each runs do for all members at the same time and returns the first error.
+// each calls do for all members at the same time, and returns the first error.
 func (f *Fleet) each(do func(*member) error) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(f.members))
@@ -157,8 +156,8 @@ type pace struct {
 	next  time.Time
 }
 
-// wait returns the time when the next request may go. A late sender does not catch
-// up: bursts would measure the queue that they make.
+// wait returns the time of the next request. A late sender does not catch up, because bursts
+// would measure their own queue.
 func (p *pace) wait(now func() time.Time) time.Time {
 	t := now()
 	if p.every == 0 {

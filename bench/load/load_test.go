@@ -19,7 +19,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/bench/workload"
 )
 
-// TestDo answers a call with raw bytes that are right or wrong in one way.
+// TestDo answers a call with bytes that are correct, or wrong in one way.
 func TestDo(t *testing.T) {
 	call := workload.New(workload.JSON, "127.0.0.1:1", 0)
 	right := string(call.Answer.Head)
@@ -36,7 +36,7 @@ func TestDo(t *testing.T) {
 	const end = "0\r\n\r\n"
 	tests := []struct {
 		name, answer string
-		err          string // in the error; none when empty
+		err          string // part of the error; empty without an error
 	}{
 		{"with a length", plain("200 OK", "application/json", right), ""},
 		{"in one chunk", chunked(end, right), ""},
@@ -71,8 +71,8 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// answering listens for one request of the given length, answers it with
-// answer, and closes the connection.
+// answering listens for one request of the given length, answers it with answer, and closes
+// the connection.
 func answering(t *testing.T, length int, answer string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -113,8 +113,7 @@ func dial(t *testing.T, addr string) *load.Conn {
 	return conn
 }
 
-// TestFleet counts what arrives: nothing is counted twice or not at all, and
-// no two requests have the same id.
+// Every request is counted once, and all requests have different ids.
 func TestFleet(t *testing.T) {
 	var arrived atomic.Int64
 	ids := make(chan string, 1<<20)
@@ -157,7 +156,7 @@ func TestFleet(t *testing.T) {
 	for range requests {
 		id := <-ids
 		if seen[id] {
-			t.Fatalf("%s came twice", id)
+			t.Fatalf("%s was received twice", id)
 		}
 		seen[id] = true
 	}
@@ -215,7 +214,7 @@ func TestFleetFails(t *testing.T) {
 	}
 }
 
-// TestOpen wants the first event of a stream that stays open.
+// Open waits for the first event of a stream, which stays open.
 func TestOpen(t *testing.T) {
 	server := httptest.NewServer(peer.Upstream())
 	t.Cleanup(server.Close) // after the connections are closed

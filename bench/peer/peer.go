@@ -1,7 +1,6 @@
-// Package peer holds the servers that the gate is measured against and with: an
-// upstream that answers the calls of package workload, and a plain reverse
-// proxy. Each runs in a process of its own, so that its CPU time and memory can
-// be told apart from the gate's.
+// Package peer has the servers for comparison: an upstream that answers the calls of package
+// workload, and a plain reverse proxy. Each runs in a separate process, so that its CPU time
+// and memory can be measured separately.
 package peer
 
 import (
@@ -17,8 +16,8 @@ import (
 	"time"
 )
 
-// Serve serves h on a free loopback port, and the process's own figures on
-// another, until ctx ends. It announces both ports on log as the gate does.
+// Serve serves h on a free loopback port, and the metrics of the process on another, until ctx
+// ends. It logs both ports like the gate.
 func Serve(ctx context.Context, h http.Handler, log *slog.Logger) error {
 	var listen net.ListenConfig
 	agents, err := listen.Listen(ctx, "tcp", "127.0.0.1:0")
@@ -30,7 +29,7 @@ func Serve(ctx context.Context, h http.Handler, log *slog.Logger) error {
 		return errors.Join(err, agents.Close())
 	}
 	servers := []*http.Server{
-		{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}, // as a gate has
+		{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}, // like a gate
 		{Handler: figures(), ReadHeaderTimeout: time.Minute},
 	}
 	served := make([]error, len(servers))
@@ -53,7 +52,7 @@ func Serve(ctx context.Context, h http.Handler, log *slog.Logger) error {
 	return errors.Join(closed...)
 }
 
-// figures serves the one line of Prometheus text that is asked for.
+// figures serves the one requested line of Prometheus text.
 func figures() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
@@ -66,11 +65,11 @@ func figures() http.Handler {
 	return mux
 }
 
-// UntilClosed returns a context that ends when r does. A process that was
-// given a pipe dies with the process that holds the other end.
+// UntilClosed returns a context that ends when r does. So a process whose input is a pipe ends
+// with the process at the other end.
 func UntilClosed(ctx context.Context, r io.Reader) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
-	go func() { // it lives as long as the process, and ends it
+	go func() { // ends the process when the input ends
 		_, err := io.Copy(io.Discard, r)
 		cancel(errors.Join(errors.New("standard input is closed"), err))
 	}()

@@ -31,8 +31,8 @@ func dial(t *testing.T, addr string) *load.Conn {
 	return conn
 }
 
-// TestEveryKindThroughTheProxy makes every call, several times on one
-// connection, without and with the proxy.
+// TestEveryKindThroughTheProxy makes every call several times on one connection, with and
+// without the proxy.
 func TestEveryKindThroughTheProxy(t *testing.T) {
 	upstream := httptest.NewServer(peer.Upstream())
 	t.Cleanup(upstream.Close)
@@ -67,7 +67,7 @@ func TestEveryKindThroughTheProxy(t *testing.T) {
 	}
 }
 
-func TestUpstreamRefusesWhatItDoesNotKnow(t *testing.T) {
+func TestUpstreamRefusesUnknownRequests(t *testing.T) {
 	w := httptest.NewRecorder()
 	peer.Upstream().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader(`{"jsonrpc":"2.0"}`)))
 	if w.Code != http.StatusBadRequest {
@@ -75,8 +75,8 @@ func TestUpstreamRefusesWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// TestServe reads the announcement, asks for the figures, and ends the server
-// by closing its standard input.
+// TestServe reads the announcement, requests the metrics, and ends the server by closing its
+// standard input.
 func TestServe(t *testing.T) {
 	stdin, closer := io.Pipe()
 	said, log := io.Pipe()
@@ -117,6 +117,6 @@ func TestServe(t *testing.T) {
 			t.Errorf("Serve = %v", err)
 		}
 	case <-time.After(time.Minute):
-		t.Error("Serve goes on after its standard input was closed")
+		t.Error("Serve did not return after its standard input was closed")
 	}
 }

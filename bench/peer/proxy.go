@@ -8,20 +8,18 @@ import (
 	"time"
 )
 
-// How many unused connections a gate keeps, and for how long.
+// The number of idle connections that a gate keeps, and for how long.
 const (
 	keptConns = 256
 	keptFor   = 90 * time.Second
 )
 
-// Proxy returns a plain [httputil.ReverseProxy] to target, with the settings
-// without which it cannot be compared: it keeps as many connections as a gate
-// does, where the default of two idle ones would measure handshakes; it uses its
-// buffers again, where it would otherwise allocate 32 KiB for each answer; and its
-// requests are full duplex, because otherwise the server closes a request's
-// body when the answer begins, and the transport, which may still look for the
-// body's end, then drops the connection in the middle of about one answer in a
-// thousand.
+// Proxy returns a plain [httputil.ReverseProxy] to target with settings that make it
+// comparable. It keeps as many idle connections as a gate, because the default of two would
+// measure handshakes. It reuses buffers, because otherwise it would allocate 32 KiB for each
+// answer. Its requests are full duplex: otherwise the server closes the request body when the
+// answer begins, and the transport, which may still read the end of the body, closes the
+// connection in the middle of about one answer in a thousand.
 func Proxy(target *url.URL) http.Handler {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
@@ -42,7 +40,7 @@ func Proxy(target *url.URL) http.Handler {
 	})
 }
 
-// buffers are those through which the proxy copies answers.
+// buffers are the buffers for copying answers.
 type buffers struct{ pool sync.Pool }
 
 // Get implements [httputil.BufferPool].

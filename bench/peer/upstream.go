@@ -8,9 +8,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/bench/workload"
 )
 
-// Upstream returns an MCP server that knows nothing but the calls of package
-// workload. It answers as servers built with an SDK do: JSON with its length,
-// or an event stream with a flush behind every event.
+// Upstream returns an MCP server that supports only the calls of package workload. It answers
+// like servers built with an SDK: JSON with a length, or an event stream that is flushed after
+// every event.
 func Upstream() http.Handler {
 	u := &upstream{calls: workload.NewUpstream()}
 	mux := http.NewServeMux()
@@ -43,7 +43,7 @@ func (u *upstream) call(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", strconv.FormatInt(answer.Len(), 10))
 	}
 	if _, err := answer.WriteTo(out); err != nil {
-		panic(http.ErrAbortHandler) // the client is gone; there is nobody to tell
+		panic(http.ErrAbortHandler) // the client has disconnected
 	}
 }
 
@@ -57,7 +57,7 @@ func (u *upstream) answer(body []byte) (workload.Kind, workload.Body, error) {
 	return workload.BigJSON, answer, err
 }
 
-// stream opens an event stream that says one thing and then nothing more.
+// stream opens an event stream with one event, and then stays silent.
 func stream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", workload.TypeSSE)
 	w.Header().Set("Cache-Control", "no-cache, no-transform")

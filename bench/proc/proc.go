@@ -1,6 +1,5 @@
-// Package proc runs the measured programs as child processes and reads what the
-// kernel and they themselves say of them: CPU time, memory, allocations. The
-// kernel's part needs Linux.
+// Package proc runs the measured programs as child processes and reads their CPU time, memory
+// and allocations from the kernel and from their metrics. The kernel's values need Linux.
 package proc
 
 import (
@@ -34,7 +33,7 @@ type Command struct {
 	Args []string
 	Dir  string
 
-	Agents string // where the program listens, if it does not say so itself
+	Agents string // the address of a program that does not log it
 }
 
 // A Process is a running program that listens on two ports.
@@ -49,14 +48,14 @@ type Process struct {
 	read   sync.WaitGroup
 }
 
-// Start runs c and returns when it listens. The program must say so on its
-// standard error, with a line of JSON that [Listening] understands, or listen
-// where c says. It is stopped with [Process.Stop], or when ctx ends.
+// Start runs c, and returns when it listens. The program must log its address on standard
+// error, in a line of JSON that [Listening] understands, or listen at the address in c. It
+// ends with [Process.Stop], or when ctx ends.
 func Start(ctx context.Context, c Command) (*Process, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	cmd := exec.CommandContext(ctx, c.Path, c.Args...) //nolint:gosec // running the program that the caller names is the job
+	cmd := exec.CommandContext(ctx, c.Path, c.Args...)
 	cmd.Dir = c.Dir
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { // settings that are not the defaults
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { // variables with settings that are not the defaults
 		return strings.HasPrefix(v, "THOUGHTGATE_") || strings.HasPrefix(v, "GOGC=")
 	})
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -70,7 +69,7 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 }
 
 func (p *Process) start(ctx context.Context) error {
-	if _, err := p.cmd.StdinPipe(); err != nil { // open until Stop: its end tells a peer to end
+	if _, err := p.cmd.StdinPipe(); err != nil { // open until Stop: its end also ends a peer
 		return err
 	}
 	pipe, err := p.cmd.StderrPipe()
@@ -113,15 +112,14 @@ func (p *Process) await(ctx context.Context) error {
 	}
 }
 
-// answers reports whether something listens on addr.
+// answers reports whether a server listens on addr.
 func answers(ctx context.Context, addr string) bool {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	return err == nil && conn.Close() == nil
 }
 
-// Stop ends the process and waits for it. An end by the signal that Stop sends
-// is no error.
+// Stop ends the process and waits for it. An end by Stop's signal is not an error.
 func (p *Process) Stop() error {
 	p.cancel()
 	p.read.Wait()
@@ -135,10 +133,10 @@ func (p *Process) Stop() error {
 // Log returns the last lines that the process wrote to its standard error.
 func (p *Process) Log() string { return p.stderr.last() }
 
-// stderr reads what a program says: the line about its ports, and the last
-// lines for whoever asks why it failed.
+// stderr reads the output of a program: the line with its ports, and the last lines, for error
+// messages.
 type stderr struct {
-	listening chan [2]string // closed when the program says no more
+	listening chan [2]string // closed when the output has ended
 
 	mu   sync.Mutex
 	tail []string
@@ -156,7 +154,7 @@ func (s *stderr) read(r io.Reader) {
 		}
 		s.keep(line)
 		if err != nil {
-			return // the program is gone, or has closed its standard error
+			return // the program has ended, or has closed its standard error
 		}
 	}
 }
@@ -176,8 +174,8 @@ func (s *stderr) last() string {
 	return strings.Join(s.tail, "")
 }
 
-// Listening finds the addresses in a line of a log if it is the one that says
-// that the program listens.
+// Listening returns the addresses in a line of a log, if the line reports that the program
+// listens.
 func Listening(line []byte) (agents, operators string, ok bool) {
 	var record struct {
 		Message   string `json:"msg"`

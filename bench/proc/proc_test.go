@@ -42,7 +42,7 @@ func TestSchedStat(t *testing.T) {
 		t.Errorf("SchedStat = %v, %v; want %v", got, err, want)
 	}
 	if _, err := proc.SchedStat([]byte("nonsense")); err == nil {
-		t.Error("nonsense was accepted")
+		t.Error("invalid text was accepted")
 	}
 }
 
@@ -57,7 +57,7 @@ func TestStatus(t *testing.T) {
 	}
 	for _, bad := range []string{"", "VmRSS:\t1 kB\n", "VmRSS:\tmuch kB\nVmHWM:\t1 kB\n"} {
 		if _, err := proc.Status([]byte(bad)); err == nil {
-			t.Errorf("Status(%q) is no error", bad)
+			t.Errorf("Status(%q) returned no error", bad)
 		}
 	}
 }
@@ -70,20 +70,20 @@ func TestMetric(t *testing.T) {
 		t.Errorf("Metric = %v, %v", got, err)
 	}
 	if _, err := proc.Metric([]byte(text), "go_threads"); err == nil {
-		t.Error("a metric that is not there was found")
+		t.Error("a missing metric was found")
 	}
 }
 
-// TestStartOfWhatNeverListens wants the program's own words in the error.
-func TestStartOfWhatNeverListens(t *testing.T) {
+// The error of Start contains the program's output.
+func TestStartReportsOutputOfProgram(t *testing.T) {
 	_, err := proc.Start(t.Context(), proc.Command{Name: "go", Path: "go", Args: []string{"no-such-command"}})
 	if err == nil || !strings.Contains(err.Error(), "no-such-command: unknown command") {
 		t.Errorf("Start = %v", err)
 	}
 }
 
-// TestStartOfWhatIsSilent runs a program that says nothing of where it listens.
-func TestStartOfWhatIsSilent(t *testing.T) {
+// Start fails for a program that does not log its address.
+func TestStartFailsWithoutAddress(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// CPU returns the CPU time, user and system, that the process has used. The
-// scheduler's own count is used because /proc/PID/stat counts in ticks of 10 ms.
+// CPU returns the CPU time, user and system, of the process. It uses the scheduler's counters,
+// because those in /proc/PID/stat have a resolution of 10 ms.
 func (p *Process) CPU() (time.Duration, error) {
 	names, err := filepath.Glob(p.file("task/*/schedstat"))
 	if err != nil {
@@ -44,7 +44,7 @@ func (p *Process) CPU() (time.Duration, error) {
 	return total, nil
 }
 
-// SchedStat reads the time that a thread ran from the text of its schedstat.
+// SchedStat returns the CPU time of a thread from the text of its schedstat.
 func SchedStat(text []byte) (time.Duration, error) {
 	first, _, _ := strings.Cut(string(text), " ")
 	ran, err := strconv.ParseInt(first, 10, 64)
@@ -54,13 +54,13 @@ func SchedStat(text []byte) (time.Duration, error) {
 	return time.Duration(ran), nil
 }
 
-// Memory is what a process has in memory.
+// Memory is the memory of a process.
 type Memory struct {
-	RSS  int64 // bytes resident now
-	Peak int64 // the most there were since the start or [Process.ResetPeak]
+	RSS  int64 // resident bytes
+	Peak int64 // the peak of RSS since the start or [Process.ResetPeak]
 }
 
-// Memory returns what the process has in memory.
+// Memory returns the current memory of the process.
 func (p *Process) Memory() (Memory, error) {
 	text, err := os.ReadFile(p.file("status"))
 	if err != nil {
@@ -69,7 +69,7 @@ func (p *Process) Memory() (Memory, error) {
 	return Status(text)
 }
 
-// Status reads the memory from the text of /proc/PID/status.
+// Status returns the memory from the text of /proc/PID/status.
 func Status(text []byte) (Memory, error) {
 	var m Memory
 	fields := map[string]*int64{"VmRSS": &m.RSS, "VmHWM": &m.Peak}
@@ -92,14 +92,14 @@ func Status(text []byte) (Memory, error) {
 	return m, nil
 }
 
-// ResetPeak makes [Memory.Peak] start again from what is resident now.
+// ResetPeak sets [Memory.Peak] to the current memory.
 func (p *Process) ResetPeak() error {
 	const resetPeak = "5"
 	return os.WriteFile(p.file("clear_refs"), []byte(resetPeak), 0)
 }
 
-// LoadAverage returns how busy the machine was in the last minute, because
-// figures from a busy machine are rough ones.
+// LoadAverage returns the load of the machine in the last minute, because measurements on a
+// busy machine are inaccurate.
 func LoadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -113,8 +113,8 @@ func (p *Process) file(name string) string {
 	return fmt.Sprintf("/proc/%d/%s", p.cmd.Process.Pid, name)
 }
 
-// Mallocs asks the process how many objects it has allocated since its start. It
-// is NaN of a process that has nobody to ask.
+// Mallocs returns the number of allocations of the process since its start, or NaN if it has
+// no such metric.
 func (p *Process) Mallocs(ctx context.Context) (float64, error) {
 	if p.Operators == "" {
 		return math.NaN(), nil
@@ -126,7 +126,7 @@ func (p *Process) Mallocs(ctx context.Context) (float64, error) {
 	return Metric(text, "go_memstats_mallocs_total")
 }
 
-// Ready reports whether the process says that it is ready.
+// Ready reports whether the process reports that it is ready.
 func (p *Process) Ready(ctx context.Context) error {
 	_, err := p.operators(ctx, "/readyz")
 	return err

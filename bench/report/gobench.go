@@ -9,7 +9,7 @@ import (
 type GoBench struct {
 	Name    string             // without Benchmark and without the number of processors
 	Metrics map[string]float64 // by unit, such as "ns/op" and "allocs/op"
-	Line    string             // as it was printed
+	Line    string             // the whole line
 }
 
 // GoBenches returns the benchmark lines in the output of go test -bench.
@@ -21,7 +21,7 @@ func GoBenches(output string) []GoBench {
 			continue
 		}
 		b := GoBench{Name: benchName(fields[0]), Metrics: map[string]float64{}, Line: line}
-		for i := 2; i+1 < len(fields); i += 2 { // behind the name and the number of runs
+		for i := 2; i+1 < len(fields); i += 2 { // after the name and the number of runs
 			if value, err := strconv.ParseFloat(fields[i], 64); err == nil {
 				b.Metrics[fields[i+1]] = value
 			}
@@ -44,8 +44,8 @@ func benchName(field string) string {
 	return name
 }
 
-// Fastest returns, of several runs of the same benchmark, the one that took the
-// least time: what else a machine does can only make a benchmark slower.
+// Fastest returns, for each benchmark, its fastest run: other load on the machine can only
+// make a benchmark slower.
 func Fastest(all []GoBench) []GoBench {
 	var fastest []GoBench
 	place := map[string]int{}
@@ -62,7 +62,7 @@ func Fastest(all []GoBench) []GoBench {
 	return fastest
 }
 
-// GoLines returns the lines as they were printed.
+// GoLines returns the original lines.
 func GoLines(all []GoBench) string {
 	var b strings.Builder
 	for _, bench := range all {
@@ -71,7 +71,7 @@ func GoLines(all []GoBench) string {
 	return b.String()
 }
 
-// A GoBudget is the budget of one metric of a benchmark and of those below it.
+// A GoBudget is the budget of one metric of a benchmark and its sub-benchmarks.
 type GoBudget struct {
 	Name   string // of the benchmark
 	Metric string // "ns/op", "allocs/op", …
@@ -81,7 +81,7 @@ type GoBudget struct {
 	Floor  bool // see [Row]
 }
 
-// GoRows returns a row for every benchmark and every budget that it has.
+// GoRows returns a row for each budget of each benchmark.
 func GoRows(all []GoBench, budgets []GoBudget) []Row {
 	var rows []Row
 	for _, bench := range all {

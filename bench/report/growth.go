@@ -14,25 +14,25 @@ const (
 	Steep  = "steeper than linear"
 )
 
-// The largest exponents of the size that count as flat, for caches become too small
-// and trees deeper, and as linear. GrowthKinds says what they mean.
+// The largest exponents of the size that count as flat and as linear. They leave a margin,
+// because caches become too small and trees deeper. GrowthKinds explains the terms.
 const (
 	flatSlope   = 0.5
 	linearSlope = 1.4
 )
 
-// GrowthKinds explains the words in a table of growth.
+// GrowthKinds explains the terms in a table of growth.
 const GrowthKinds = `Flat: from the middle size to the largest, ten times the size costs at most three times as
 much. Linear: at most twenty-five times. The bounds leave room for the noise of a busy machine.`
 
-// A Series is what one thing costs at several sizes, the smallest first.
+// A Series has the cost of one thing at several sizes, the smallest first.
 type Series struct {
 	What  string
 	Sizes []float64
 	Costs []float64
 }
 
-// GoSeries returns the series in benchmarks whose names end with a size:
+// GoSeries returns the series of benchmarks whose names end with a size, such as
 // Growth/list/1000.
 func GoSeries(all []GoBench) []Series {
 	var series []Series
@@ -54,8 +54,8 @@ func GoSeries(all []GoBench) []Series {
 	return series
 }
 
-// Kind returns how the cost grows from the middle size to the largest: at small sizes
-// much is smaller that is bounded, such as a page of a list.
+// Kind returns how the cost grows from the middle size to the largest. At small sizes, bounded
+// quantities such as a page of a list still grow.
 func (s Series) Kind() string {
 	last := len(s.Costs) - 1
 	if last < 1 {

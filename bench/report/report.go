@@ -1,6 +1,5 @@
-// Package report turns measured values into text: statistics over rounds,
-// aligned tables, and the list that holds each value against its budget. It
-// judges and never fails anything.
+// Package report formats measurements: statistics over rounds, aligned tables, and the list of
+// values with their budgets. It never fails a run.
 package report
 
 import (
@@ -10,34 +9,33 @@ import (
 	"unicode/utf8"
 )
 
-// A Row is one measured value and what it may be.
+// A Row is one measured value with its budget.
 type Row struct {
 	What   string
 	Value  float64
 	Unit   string
-	Budget float64 // 0 when there is none
+	Budget float64 // 0 without a budget
 	Floor  bool    // the budget is the least, not the most, that the value may be
-	Note   string  // how it was measured, or what else there is to know
+	Note   string  // how the value was measured, or another remark
 
-	Values []float64 // of each round; see [Spread]
+	Values []float64 // one for each round; see [Spread]
 }
 
-// Spreads says what the verdicts of rows with a spread mean.
+// Spreads explains the verdicts of rows with a spread.
 const Spreads = `A value is the median over rounds, with the middle
 half of the values and all of them behind it. If the budget lies within the middle half, the
 verdict is "unclear": the noise of this run is larger than the distance. Two values whose
 middle halves overlap do not differ as far as this run can tell.`
 
-// Spread returns the row with the median of values, one for each round, and says
-// how far they are apart.
+// Spread returns the row with the median of values, one for each round, and with their spread.
 func Spread(r Row, values []float64) Row {
 	r.Value, r.Values = Median(values), values
 	r.Note = fmt.Sprintf("%s; %s", Middle(values), Range(values))
 	return r
 }
 
-// Share returns how much of its budget a row uses: up to 1 is within, for
-// budgets of both directions.
+// Share returns the used share of the budget: values up to 1 are within it, for budgets of
+// both directions.
 func (r Row) Share() float64 { return r.shareOf(r.Value) }
 
 func (r Row) shareOf(value float64) float64 {
@@ -60,7 +58,7 @@ func (r Row) Verdict() string {
 		return ""
 	case len(r.Values) > 0 && (r.shareOf(low) <= 1) != (r.shareOf(high) <= 1):
 		return "unclear"
-	case r.Share() <= 1: // false for NaN: what was not measured is not within
+	case r.Share() <= 1: // false for NaN: a missing value is not within the budget
 		return "within"
 	default:
 		return "over"

@@ -38,12 +38,11 @@ func TestVerdict(t *testing.T) {
 		t.Errorf("without a budget, Verdict = %q; want none", got)
 	}
 	if got := (report.Row{Value: math.NaN(), Budget: 1}).Verdict(); got != "over" {
-		t.Errorf("of what was not measured, Verdict = %q; want over", got)
+		t.Errorf("for a missing value, Verdict = %q; want over", got)
 	}
 }
 
-// A budget that lies within the middle half of the values is neither kept nor
-// broken as far as these can tell.
+// If a budget lies within the middle half of the values, the verdict is unclear.
 func TestSpread(t *testing.T) {
 	tests := []struct {
 		name    string

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Median returns the middle of values, or the mean of the two in the middle.
-// The median of nothing is NaN.
+// Median returns the middle value, or the mean of the two in the middle, or NaN without
+// values.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
@@ -20,8 +20,8 @@ func Median(values []float64) float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-// Quantile returns the smallest of the values, given shortest first, that at
-// least the share q of them does not exceed. That of nothing is 0.
+// Quantile returns the smallest value v for which at least the share q of the values is at most
+// v. The values must be sorted. Without values it returns 0.
 func Quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -30,8 +30,7 @@ func Quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// Pairwise applies f to the values of both that were measured in the same
-// round.
+// Pairwise applies f to the values of a and b from the same rounds.
 func Pairwise(a, b []float64, f func(a, b float64) float64) []float64 {
 	var out []float64
 	for i := range min(len(a), len(b)) {
@@ -40,13 +39,13 @@ func Pairwise(a, b []float64, f func(a, b float64) float64) []float64 {
 	return out
 }
 
-// Ratio is a / b, for [Pairwise].
+// Ratio returns a / b, for [Pairwise].
 func Ratio(a, b float64) float64 { return a / b }
 
-// Difference is a - b, for [Pairwise].
+// Difference returns a - b, for [Pairwise].
 func Difference(a, b float64) float64 { return a - b }
 
-// Quartiles returns the values between which the middle half of values lies.
+// Quartiles returns the bounds of the middle half of the values.
 func Quartiles(values []float64) (low, high float64) {
 	if len(values) == 0 {
 		return math.NaN(), math.NaN()
@@ -62,7 +61,7 @@ func Middle(values []float64) string {
 	return Number(low) + "–" + Number(high)
 }
 
-// Range returns the smallest and the largest of values as text.
+// Range returns the smallest and the largest value as text.
 func Range(values []float64) string {
 	if len(values) == 0 {
 		return ""

@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// A Body is the body of an answer: Head, then Block as often as Blocks says,
-// then Tail. A gibibyte costs no more memory than its block.
+// A Body is the body of an answer: Head, then Block, repeated Blocks times, then Tail. A
+// gibibyte needs only the memory of one block.
 type Body struct {
 	Head, Block, Tail []byte
 	Blocks            int
@@ -51,7 +51,7 @@ func small(head string) string {
 	return head + filler(messageSize-len(head)-len(tail)) + tail
 }
 
-// FirstEvent is what a stream opened with GET says first, before it is silent.
+// FirstEvent is the only event of a stream opened with GET.
 const FirstEvent = "id: 1\nevent: message\n" +
 	`data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"open"}}` + "\n\n"
 
@@ -102,21 +102,21 @@ func (b Body) part(i int) []byte {
 	}
 }
 
-// ErrDiffers is returned when a body is not the one that had to come.
+// ErrDiffers reports a body that differs from the expected one.
 var ErrDiffers = errors.New("body differs from what the upstream sent")
 
-// A Checker compares a body that arrives in pieces with the one expected.
+// A Checker compares a body that arrives in pieces with the expected body.
 type Checker struct {
 	want Body
-	next int // which part comes next, as counted by Body.part
-	off  int // how much of it has come
+	next int // the number of the next part, as in Body.part
+	off  int // the number of received bytes of the part
 	seen int64
 }
 
-// NewChecker returns a Checker that has seen nothing yet.
+// NewChecker returns a Checker at the beginning of the body.
 func NewChecker(want Body) Checker { return Checker{want: want, next: -1} }
 
-// Accept takes the next piece. Its error is [ErrDiffers] with the place.
+// Accept checks the next piece. Its error is [ErrDiffers] with the position.
 func (c *Checker) Accept(piece []byte) error {
 	for len(piece) > 0 {
 		if c.next > c.want.Blocks {
@@ -136,8 +136,8 @@ func (c *Checker) Accept(piece []byte) error {
 	return nil
 }
 
-// Complete reports whether the whole body has come.
+// Complete reports whether the whole body was received.
 func (c *Checker) Complete() bool { return c.seen == c.want.Len() }
 
-// Seen returns how many bytes have come.
+// Seen returns the number of received bytes.
 func (c *Checker) Seen() int64 { return c.seen }

@@ -17,12 +17,11 @@ type Call struct {
 	Blocks int
 }
 
-// ErrForeign is returned for a body that this package did not make, or that
-// was changed on its way.
+// ErrForeign reports a body that this package did not create, or that was changed in transit.
 var ErrForeign = errors.New("not a request of this benchmark, or changed on its way")
 
-// An Upstream answers the calls of this package. It holds one copy of every
-// request that it knows, to compare with what arrives.
+// An Upstream answers the calls of this package. It has a copy of every known request, to
+// compare it with the received one.
 type Upstream struct {
 	known map[Kind]known
 }
@@ -32,7 +31,7 @@ type known struct {
 	answer  Body
 }
 
-// NewUpstream returns an Upstream that knows every small kind.
+// NewUpstream returns an Upstream with every small kind.
 func NewUpstream() *Upstream {
 	u := &Upstream{known: map[Kind]known{}}
 	for _, k := range []Kind{JSON, SSE, Modern} {
@@ -41,8 +40,8 @@ func NewUpstream() *Upstream {
 	return u
 }
 
-// Own returns the answer to a request that the gate makes itself: it asks for the
-// tools before it runs a held call, and gives that call an id of its own.
+// Own returns the answer to a request of the gate itself: the gate lists the tools before it
+// runs a held call, and gives that call a new id.
 func (u *Upstream) Own(body []byte) (Body, error) {
 	var request struct {
 		ID     jsontext.Value `json:"id"`
@@ -70,7 +69,7 @@ func (u *Upstream) Own(body []byte) (Body, error) {
 	}
 }
 
-// Read returns the call in body after comparing every byte of it.
+// Read compares every byte of body, and returns the call in it.
 func (u *Upstream) Read(body []byte) (Call, error) {
 	slot := idSlot(body)
 	if slot == nil {
@@ -94,7 +93,7 @@ func (u *Upstream) Read(body []byte) (Call, error) {
 	return call, nil
 }
 
-// Answer returns the body of the answer to c, which the caller may keep.
+// Answer returns the body of the answer to c. The caller may keep it.
 func (u *Upstream) Answer(c Call) Body {
 	var answer Body
 	if k, ok := u.known[c.Kind]; ok {
@@ -114,7 +113,7 @@ func equalButID(got, want []byte) bool {
 	return bytes.Equal(got[:at], want[:at]) && bytes.Equal(got[at+idDigits:], want[at+idDigits:])
 }
 
-// between returns what stands in body after the first start and before end.
+// between returns the text of body after the first start and before end.
 func between(body []byte, start, end string) string {
 	_, rest, _ := bytes.Cut(body, []byte(start))
 	value, _, _ := bytes.Cut(rest, []byte(end))

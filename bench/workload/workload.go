@@ -1,7 +1,6 @@
-// Package workload is what travels in the measurements: tools/call requests of
-// known bytes and the answers that must come back for them. The upstream and
-// the load generator both build from here, so each side can compare every byte
-// that reached it and a proxy that changes one is noticed.
+// Package workload has the messages of the measurements: tools/call requests with known bytes,
+// and the expected answers. The upstream and the load generator both use it, so each side can
+// check every byte and detect changes by a proxy.
 package workload
 
 import (
@@ -14,24 +13,24 @@ import (
 // A Kind is one kind of call.
 type Kind string
 
-// The kinds of calls. Each is also the name of the tool that is called.
+// The kinds of calls. Each is also the name of the called tool.
 const (
 	JSON    Kind = "echo_json"   // 1 KiB each way, answered as JSON
-	SSE     Kind = "echo_sse"    // the same, answered as an event stream of one event
-	Modern  Kind = "echo_modern" // the same as JSON, in the shape of 2026-07-28
-	BigJSON Kind = "big_json"    // one JSON answer of many blocks, its length announced
+	SSE     Kind = "echo_sse"    // like JSON, answered as an event stream of one event
+	Modern  Kind = "echo_modern" // like JSON, in the form of 2026-07-28
+	BigJSON Kind = "big_json"    // one JSON answer of many blocks, with a length
 	BigSSE  Kind = "big_sse"     // an event stream of many events of one block, in chunks
-	Upload  Kind = "put_json"    // a request of many blocks, answered as the small one is
+	Upload  Kind = "put_json"    // a request of many blocks, with the answer of JSON
 )
 
 // BlockSize is the length of one block of a big answer.
 const BlockSize = 64 << 10
 
-// messageSize is the length of a small request's body and of a small answer.
+// messageSize is the length of the body of a small request and of a small answer.
 const messageSize = 1 << 10
 
 const (
-	idDigits = 10 // every id has that many, so that a new id changes no length
+	idDigits = 10 // every id has this many, so that a new id does not change the length
 	firstID  = 1_000_000_000
 )
 
@@ -41,7 +40,7 @@ const (
 	TypeSSE  = "text/event-stream"
 )
 
-// ContentType returns the type that the answer to a call of kind k has.
+// ContentType returns the type of the answer to a call of kind k.
 func (k Kind) ContentType() string {
 	if k == SSE || k == BigSSE {
 		return TypeSSE
@@ -55,18 +54,18 @@ func (k Kind) Short() string {
 	return short
 }
 
-// An Exchange is a request and the answer that it must get. It belongs to one
-// connection, because [Exchange.Renumber] changes it in place.
+// An Exchange is a request with the expected answer. It belongs to one connection, because
+// [Exchange.Renumber] changes it in place.
 type Exchange struct {
 	Request []byte // the whole HTTP request
 	Answer  Body
 	Type    string // content type of the answer
 
-	ids [2][]byte // where the id stands in Request and in Answer
+	ids [2][]byte // the bytes of the id in Request and in Answer
 }
 
-// New returns a call of kind k to the MCP endpoint at host. Blocks is the
-// length of a big answer or request and means nothing to a small one.
+// New returns a call of kind k to the MCP endpoint at host. blocks is the length of a big
+// answer or request, and is ignored for small ones.
 func New(k Kind, host string, blocks int) *Exchange {
 	body := requestBody(k, blocks)
 	request := append(requestHead(k, host, len(body)), body...)
@@ -79,7 +78,7 @@ func New(k Kind, host string, blocks int) *Exchange {
 	}
 }
 
-// Renumber gives the request and its answer the n-th id.
+// Renumber replaces the id of the request and its answer by the n-th id.
 func (e *Exchange) Renumber(n int) {
 	for _, slot := range e.ids {
 		putID(slot, n)
@@ -90,8 +89,7 @@ func putID(slot []byte, n int) {
 	strconv.AppendInt(slot[:0], int64(firstID+n%firstID), 10)
 }
 
-// idSlot returns the bytes of text that are its id. The texts of this package
-// have exactly one.
+// idSlot returns the bytes of the id in text. The texts of this package have exactly one.
 func idSlot(text []byte) []byte {
 	const name = `"id":`
 	at := bytes.Index(text, []byte(name))
@@ -119,8 +117,8 @@ func requestHead(k Kind, host string, length int) []byte {
 	return b.Bytes()
 }
 
-// requestBody has strings, escapes, numbers and nesting, because a scanner's
-// speed depends on them.
+// requestBody has strings, escapes, numbers and nesting, because they affect the speed of a
+// scanner.
 func requestBody(k Kind, blocks int) []byte {
 	head := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{"blocks":%d,`, firstID, k, blocks)
 	head += `"path":"/srv/files/2026/reports/quarter-3.md","range":{"from":1,"to":4096.5},"tags":["draft","finance",null,true],"text":"`
@@ -137,7 +135,7 @@ func requestBody(k Kind, blocks int) []byte {
 	return []byte(head + filler(size) + tail)
 }
 
-// filler returns n bytes of the inside of a JSON string.
+// filler returns n bytes of content for a JSON string.
 func filler(n int) string {
 	const text = `The north bridge carries 4,120 cars a day.\nIts \"winter\" load is lower, see C:\\data\\bridges; the caf\u00e9 Zoë closes at 18:00. `
 	filled := strings.Repeat(text, n/len(text))

@@ -13,8 +13,7 @@ import (
 
 var kinds = []workload.Kind{workload.JSON, workload.SSE, workload.Modern, workload.BigJSON, workload.BigSSE}
 
-// TestExchange checks for every kind that what is sent and what comes back are
-// the messages that they claim to be.
+// For every kind, the request and the answer are valid messages of this kind.
 func TestExchange(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(string(k), func(t *testing.T) {
@@ -25,7 +24,7 @@ func TestExchange(t *testing.T) {
 				t.Errorf("the body of the request is not 1 KiB of JSON: %d bytes\n%s", len(body), body)
 			}
 			if !bytes.Contains(body, []byte(`"id":1000000123,`)) {
-				t.Errorf("the request has another id:\n%s", body)
+				t.Errorf("the request has a wrong id:\n%s", body)
 			}
 			var answer strings.Builder
 			if n, err := e.Answer.WriteTo(&answer); err != nil || n != e.Answer.Len() || n != int64(answer.Len()) {
@@ -38,7 +37,7 @@ func TestExchange(t *testing.T) {
 				}
 			}
 			if last := messages[len(messages)-1]; !strings.Contains(last, `"id":1000000123,`) {
-				t.Errorf("the answer has another id: %.200s", last)
+				t.Errorf("the answer has a wrong id: %.200s", last)
 			}
 		})
 	}
@@ -126,13 +125,13 @@ func TestUpstreamReadsEveryKind(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(want.Bytes(), got.Bytes()) {
-			t.Errorf("%s: the upstream's answer is not the expected one:\n%.200s\n%.200s", k, got.Bytes(), want.Bytes())
+			t.Errorf("%s: the upstream's answer differs from the expected one:\n%.200s\n%.200s", k, got.Bytes(), want.Bytes())
 		}
 	}
 }
 
-// TestUpstreamNoticesEveryChange changes each byte of a request in turn.
-func TestUpstreamNoticesEveryChange(t *testing.T) {
+// TestUpstreamDetectsEveryChange changes each byte of a request in turn.
+func TestUpstreamDetectsEveryChange(t *testing.T) {
 	u := workload.NewUpstream()
 	e := workload.New(workload.JSON, "127.0.0.1:1", 0)
 	_, body, _ := bytes.Cut(e.Request, []byte("\r\n\r\n"))
@@ -144,7 +143,7 @@ func TestUpstreamNoticesEveryChange(t *testing.T) {
 		changed := bytes.Clone(body)
 		changed[i] ^= 1
 		if got, err := u.Read(changed); err == nil && got == want {
-			t.Errorf("a change of byte %d (%q) was not noticed", i, body[i])
+			t.Errorf("a change of byte %d (%q) was not detected", i, body[i])
 		}
 	}
 	for _, foreign := range []string{"", "{}", `{"id":1}`, string(body) + " ", string(body[:len(body)-1])} {
@@ -160,7 +159,7 @@ func TestRenumberKeepsLengths(t *testing.T) {
 	for _, n := range []int{0, 1, 999_999_999, 1_000_000_000, 2_000_000_001} {
 		e.Renumber(n)
 		if len(e.Request) != length || !bytes.Contains(e.Request, []byte(`,"method":"tools/call"`)) {
-			t.Errorf("number %d broke the request:\n%s", n, e.Request)
+			t.Errorf("number %d made the request invalid:\n%s", n, e.Request)
 		}
 	}
 }

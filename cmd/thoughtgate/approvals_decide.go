@@ -14,11 +14,12 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
-// minShown is how much of a digest names what was shown: 64 bits of it.
+// minShown is the least number of characters of a shown digest: 64 bits.
 const minShown = 16
 
 func newApprove(g gateFlags) *cobra.Command {
@@ -28,46 +29,46 @@ func newApprove(g gateFlags) *cobra.Command {
 		Long: "Approve a held call.\n\n" +
 			"On a terminal, the command shows the whole call and asks you to confirm. Otherwise pass --shown with the\n" +
 			"digest that \"approvals show\" prints. If the call has changed since then, it is not approved.\n\n" +
-			"With --allow-for, further calls like this one run without anybody being asked: by the same agent, of the same\n" +
-			"tool, with the same arguments but those that --allow-any names. The workflow must allow that.",
+			"With --allow-for, further calls like this one run without approval: from the same agent, to the same tool, with\n" +
+			"the same arguments except those in --allow-any. The workflow must allow standing approvals.",
 		Args: positional(cobra.ExactArgs(1)),
 	}
 	reason := cmd.Flags().String("reason", "", "`text` of the reason")
 	shown := cmd.Flags().String("shown", "", "`digest` that \"approvals show\" printed, or at least its first 16 characters")
 	grant := addGrantFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		wish, err := grant.wish(cmd)
-		if err != nil {
-			return err
-		}
+	var wish *gatetask.GrantTerms
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if *shown != "" && len(*shown) < minShown {
 			return &usageError{cmd.CommandPath(), fmt.Errorf("--shown needs at least %d characters of the digest", minShown)}
 		}
-		c, id, err := g.find(cmd.Context(), args[0])
+		wish, err = grant.terms(cmd)
+		return err
+	}
+	return g.run(cmd, func(cmd *cobra.Command, c *client.Client, args []string) error {
+		id, err := c.Find(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
 		a, err := c.Show(cmd.Context(), id)
 		if err != nil {
-			return explained(err)
+			return err
 		}
 		if err := confirm(cmd, c, a, *shown, grant); err != nil {
 			return err
 		}
 		if wish != nil {
-			wish.Until = time.Now().Add(grant.length) // from when it is confirmed
+			wish.Until = time.Now().Add(grant.length) // counts from the confirmation
 		}
 		return decide(cmd, c, id, approval.Ruling{Decision: approval.Approve, Reason: *reason, Shown: a.ShownDigest, Gives: wish})
-	}
-	return cmd
+	})
 }
 
-// confirm returns nil if the approver has seen a and means to approve it: the
-// approver names the digest of a, or answers yes to a as it is shown here.
-func confirm(cmd *cobra.Command, c *client.Client, a casefile.Approval, shown string, grant *grantFlags) error {
+// confirm returns nil if the approver has seen a and confirms the approval, either with the
+// digest of a, or by answering yes on the terminal.
+func confirm(cmd *cobra.Command, c *client.Client, a review.Approval, shown string, grant *grantFlags) error {
 	switch {
 	case a.State != task.InputRequired:
-		return nil // the gate says what became of it
+		return nil // the gate refuses the decision with the reason
 	case shown != "" && strings.HasPrefix(a.ShownDigest, shown):
 		return nil
 	case shown != "":
@@ -77,13 +78,13 @@ func confirm(cmd *cobra.Command, c *client.Client, a casefile.Approval, shown st
 	}
 	around, err := c.Context(cmd.Context(), a.ID)
 	if err != nil {
-		return explained(err)
-	}
-	q := newQuestion(cmd)
-	if err := q.show(a, around, grant.text()); err != nil {
 		return err
 	}
-	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n') // no answer is not yes
+	q := newQuestion(cmd)
+	if err := q.show(a, around, grant.text(around.GrantOffer)); err != nil {
+		return err
+	}
+	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n') // an error leaves no "yes"
 	if strings.TrimSpace(strings.ToLower(answer)) != "yes" {
 		return errors.New("not approved; the call is still pending")
 	}
@@ -91,10 +92,10 @@ func confirm(cmd *cobra.Command, c *client.Client, a casefile.Approval, shown st
 }
 
 // A question asks an approver whether to approve a call.
-type question struct{ call, text *screen } // where the call is shown, and where the rest
+type question struct{ call, text *screen } // for the call, and for the other text
 
-// newQuestion returns a question on the terminal, wherever else output may go. If no
-// output goes to a terminal, a program reads the call and the question.
+// newQuestion returns a question on the terminal: standard output, or standard error if
+// output is redirected. Without a terminal, the call goes to standard output.
 func newQuestion(cmd *cobra.Command) question {
 	out, side := newScreen(cmd.OutOrStdout()), newScreen(cmd.ErrOrStderr())
 	switch {
@@ -107,17 +108,18 @@ func newQuestion(cmd *cobra.Command) question {
 	}
 }
 
-// show prints a call, what else its approval allows, and the question. If the call
-// does not fit the screen, its beginning may be out of sight, so show says so and
-// repeats what matters, the cautions first.
-func (q question) show(a casefile.Approval, around casefile.Context, allows string) error {
+// show prints a call, what its approval also allows, and the question. If the call does not
+// fit on the screen, show says so and repeats the cautions and a summary after it.
+func (q question) show(a review.Approval, around review.Context, allows string) error {
 	const ask = "Approve this call? Type yes to approve: "
-	call := q.call.cautions(around) + q.call.record(a, time.Now())
+	call := q.call.cautions(around) + q.call.details(a, time.Now())
 	text := allows
 	if n := len(breakLines(call, q.call.columns)); q.call.columns > 0 && n+len(breakLines(allows+ask, q.call.columns)) > q.call.lines {
 		text = fmt.Sprintf("\nThis call takes %d lines, more than fit on the screen. Scroll up and read\n"+
 			"all of it, or answer no and read it page by page with\n"+
+			//mutate:swap "q.text.cautions(around)" `""` TestQuestionRepeatsTheCautions a call that does not fit the screen is approved without its cautions
 			"\"thoughtgate approvals watch\". You are asked about:\n", n) + q.text.cautions(around) +
+			//mutate:swap "q.text.summary(a) + " "" TestQuestionNamesTheCall a call that does not fit on the screen is not named in the question
 			row("warning", q.text.shortWarning(a)) + q.text.summary(a) + allows
 	}
 	if err := errors.Join(q.call.print(call), q.text.print(text)); err != nil {
@@ -134,24 +136,23 @@ func newReject(g gateFlags) *cobra.Command {
 		Args:  positional(cobra.ExactArgs(1)),
 	}
 	reason := cmd.Flags().String("reason", "", "`text` of the reason; the requester can read it")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, id, err := g.find(cmd.Context(), args[0])
+	return g.run(cmd, func(cmd *cobra.Command, c *client.Client, args []string) error {
+		id, err := c.Find(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
 		return decide(cmd, c, id, approval.Ruling{Decision: approval.Reject, Reason: *reason})
-	}
-	return cmd
+	})
 }
 
-// decide sends a decision and prints what it came to.
+// decide sends a decision and prints the result.
 func decide(cmd *cobra.Command, c *client.Client, id task.ID, r approval.Ruling) error {
 	a, err := c.Decide(cmd.Context(), id, r)
 	if err != nil {
-		return undecided(cmd.Context(), c, id, err)
+		return decisionError(cmd.Context(), c, id, err)
 	}
 	out := newScreen(cmd.OutOrStdout())
-	if err := out.line("%s %s %s", out.standing(a), a.ID, callText(a)); err != nil {
+	if err := out.line("%s %s %s", out.status(a), a.ID, callText(a)); err != nil {
 		return err
 	}
 	if a.Next != "" {
@@ -162,22 +163,22 @@ func decide(cmd *cobra.Command, c *client.Client, id task.ID, r approval.Ruling)
 	if r.Gives == nil {
 		return nil
 	}
-	return tellGrant(cmd, c, out, a)
+	return printGrant(cmd, c, out, a)
 }
 
-// undecided returns why a decision was not taken. If another one was faster, it
-// says which.
-func undecided(ctx context.Context, c *client.Client, id task.ID, err error) error {
+// decisionError returns why a decision was refused. If another decision was faster, the
+// error names it.
+func decisionError(ctx context.Context, c *client.Client, id task.ID, err error) error {
 	refused, ok := errors.AsType[*client.Error](err)
 	if !ok || refused.Type != "already_decided" && refused.Type != "ended" && refused.Type != "expired" {
-		return explained(err)
+		return clientError(err)
 	}
 	a, failed := c.Show(ctx, id)
 	if failed != nil {
-		return explained(err)
+		return clientError(err)
 	}
-	if a.State == task.InputRequired { // and yet it is decided: as far as this approver goes
+	if a.State == task.InputRequired { // other approvals are still missing
 		return fmt.Errorf("you have already approved this call (%d of %d approvals)", len(a.Approvals), a.Quorum)
 	}
-	return fmt.Errorf("too late: %s", fate(a, time.Now()))
+	return fmt.Errorf("too late: %s", stateText(a, time.Now()))
 }

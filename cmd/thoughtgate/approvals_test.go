@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// The documentation has every command for approvers.
+// The documentation has every command for approvers, the variables and the default address.
+// No command takes a token, because other users can read the command line.
 func TestDocumentedApprovals(t *testing.T) {
 	text, err := os.ReadFile("../../docs/approvals.md")
 	if err != nil {
@@ -16,14 +17,14 @@ func TestDocumentedApprovals(t *testing.T) {
 	lines := regexp.MustCompile(`(?m)^thoughtgate (approvals .*)$`).FindAllStringSubmatch(string(text), -1)
 	documented := map[string]bool{}
 	for _, line := range lines {
-		documented[strings.Fields(line[1])[1]] = true // TestDocumentedCommands looks at the rest
+		documented[strings.Fields(line[1])[1]] = true // TestDocumentedCommands checks the rest
 	}
 	for _, cmd := range newApprovals().Commands() {
 		if !documented[cmd.Name()] {
 			t.Errorf("%s is not documented", cmd.CommandPath())
 		}
 		if cmd.Flag("token") != nil {
-			t.Errorf("%s takes a token where others read it", cmd.CommandPath())
+			t.Errorf("%s takes a token on the command line, which other users can read", cmd.CommandPath())
 		}
 	}
 	for _, name := range []string{urlVariable, tokenVariable, defaultURL} {

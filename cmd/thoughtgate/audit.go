@@ -8,8 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
-	"text/tabwriter"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,18 +18,18 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/storage"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
 func newAudit() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := group(&cobra.Command{
 		Use:   "audit",
 		Short: "Read and verify the audit log of held calls",
-		Long: "Read the audit log: every step of every held call, with its actor and its outcome.\n\n" +
-			"By default the log is read from a running gate at --url, with an admin's token. With --config it is read from the\n" +
-			"configured store instead; a SQLite file can be read only while no gate uses it.",
-		Args: positional(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
+		Long: "Read the audit log: every step of every held call, and every change of policy and of tools, with its actor and its outcome.\n\n" +
+			"By default the commands ask a running gate at --url, with an admin's token. With --config they read the configured\n" +
+			"store; a SQLite file can be read only while no gate uses it.",
+	})
 	flags := cmd.PersistentFlags()
 	a := auditFlags{
 		gate: gateFlags{
@@ -43,21 +42,21 @@ func newAudit() *cobra.Command {
 	return cmd
 }
 
-// auditFlags say which journal is meant.
+// auditFlags select a journal.
 type auditFlags struct {
 	gate   gateFlags
 	config *string
 }
 
-// A ledger is an open journal.
-type ledger struct {
+// A journal is an open journal of a gate or a store.
+type journal struct {
 	audit.Source
 
 	find  audit.Finder
 	close func() error
 }
 
-// check returns an error if the flags name more than one journal.
+// check returns an error if the flags select more than one journal.
 func (a auditFlags) check(cmd *cobra.Command) error {
 	if *a.config != "" && (*a.gate.url != "" || *a.gate.tokenFile != "") {
 		return &usageError{cmd.CommandPath(), errors.New("give --config to read a store, or --url and --token-file to ask a gate, not both")}
@@ -65,46 +64,46 @@ func (a auditFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-func (a auditFlags) open(cmd *cobra.Command) (ledger, error) {
+func (a auditFlags) open(cmd *cobra.Command) (journal, error) {
 	if err := a.check(cmd); err != nil {
-		return ledger{}, err
+		return journal{}, err
 	}
 	if *a.config == "" {
 		c, err := a.gate.client()
 		if err != nil {
-			return ledger{}, err
+			return journal{}, err
 		}
-		return ledger{c, c.Audit, func() error { return nil }}, nil
+		return journal{c, c.Audit, func() error { return nil }}, nil
 	}
 	cfg, _, err := config.LoadStorage(config.Sources{File: *a.config, Environ: os.Environ()})
 	if err != nil {
-		return ledger{}, err
+		return journal{}, err
 	}
 	s := app.Storage(cfg)
 	if !s.Durable() {
-		return ledger{}, errors.New("the store is memory:, so only the running gate has the audit log; pass --url instead of --config")
+		return journal{}, errors.New("the store is memory:, so only the running gate has the audit log; pass --url instead of --config")
 	}
-	store, err := existing(storage.Settings.OpenUnread)(s, cmd.Context()) // held calls may be encrypted; the journal is not
+	store, err := mustExist(storage.Settings.OpenUnverified)(s, cmd.Context()) // held calls may be encrypted; the journal is not
 	if storage.InUse(err) {
 		err = fmt.Errorf("%w (to ask the gate that uses it, pass --url instead of --config)", err)
 	}
 	if err != nil {
-		return ledger{}, err
+		return journal{}, err
 	}
 	find := func(ctx context.Context, f audit.Filter) (audit.Page, error) { return audit.Find(ctx, store, f) }
-	return ledger{store, find, store.Close}, nil
+	return journal{store, find, store.Close}, nil
 }
 
-// use runs f on the journal.
-func (a auditFlags) use(cmd *cobra.Command, f func(ledger) error) error {
+// use opens the journal, calls f, and closes the journal.
+func (a auditFlags) use(cmd *cobra.Command, f func(journal) error) error {
 	l, err := a.open(cmd)
 	if err != nil {
 		return err
 	}
-	return errors.Join(explained(f(l)), l.close())
+	return errors.Join(clientError(f(l)), l.close())
 }
 
-// filterFlags say which entries are meant.
+// filterFlags select entries.
 type filterFlags struct{ task, tool, requester, approver, grant, since, until *string }
 
 func newFilterFlags(cmd *cobra.Command) filterFlags {
@@ -121,7 +120,7 @@ func newFilterFlags(cmd *cobra.Command) filterFlags {
 }
 
 func (f filterFlags) filter(cmd *cobra.Command, now time.Time) (audit.Filter, error) {
-	filter := audit.Filter{Task: task.ID(*f.task), Tool: *f.tool, Requester: *f.requester, Approver: *f.approver, Grant: task.GrantID(*f.grant), Limit: 1000}
+	filter := audit.Filter{Task: task.ID(*f.task), Tool: *f.tool, Requester: *f.requester, Approver: *f.approver, Grant: gatetask.GrantID(*f.grant), Limit: 1000}
 	var err error
 	for _, bound := range []struct {
 		name, text string
@@ -155,7 +154,7 @@ func newAuditList(a auditFlags) *cobra.Command {
 		if *last < 0 {
 			return &usageError{cmd.CommandPath(), errors.New("--last must not be negative")}
 		}
-		return a.use(cmd, func(l ledger) error {
+		return a.use(cmd, func(l journal) error {
 			entries, err := latest(cmd.Context(), l, f, *last)
 			if err != nil {
 				return err
@@ -166,16 +165,16 @@ func newAuditList(a auditFlags) *cobra.Command {
 	return cmd
 }
 
-// latest returns the last n entries that f selects, or all of them.
-func latest(ctx context.Context, l ledger, f audit.Filter, n int) ([]task.Entry, error) {
-	if n > 0 && f.Whole() {
+// latest returns the last n entries that f selects, or all if n is 0.
+func latest(ctx context.Context, l journal, f audit.Filter, n int) ([]auditlog.Entry, error) {
+	if n > 0 && f.SelectsAll() {
 		ends, err := l.Ends(ctx)
 		if err != nil {
 			return nil, err
 		}
 		f.After = max(f.After, ends.Head.Seq-int64(n))
 	}
-	var found []task.Entry
+	var found []auditlog.Entry
 	for e, err := range audit.All(ctx, l.find, f) {
 		if err != nil {
 			return nil, err
@@ -188,20 +187,17 @@ func latest(ctx context.Context, l ledger, f audit.Filter, n int) ([]task.Entry,
 }
 
 // steps prints a line for each entry.
-func (s *screen) steps(entries []task.Entry) error {
+func (s *screen) steps(entries []auditlog.Entry) error {
 	if len(entries) == 0 {
 		return s.line("No entries.")
 	}
-	var b strings.Builder
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "SEQ\tTIME\tID\tSTEP\tTOOL\tREQUESTER\tBY\tOUTCOME\tRAN\tREASON")
+	t := newTable("SEQ", "TIME", "ID", "STEP", "TOOL", "REQUESTER", "BY", "OUTCOME", "RAN", "REASON")
 	for _, e := range entries {
-		_, _ = fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			e.Seq, e.At.Format(time.RFC3339), oneLine(string(e.Task), maxCell), oneLine(e.Step, 60), oneLine(e.Tool, 60),
+		t.add(
+			strconv.FormatInt(e.Seq, 10), e.At.Local().Format(time.RFC3339), oneLine(string(e.Task), maxCell), oneLine(e.Step, 60), oneLine(e.Tool, 60),
 			oneLine(e.Requester, 60), oneLine(e.Actor, 60), oneLine(outcomeText(e), 60), dash(string(e.Ran)), oneLine(e.Reason, maxCell))
 	}
-	_ = t.Flush() // a builder does not fail
-	return s.print(b.String())
+	return s.print(t.text())
 }
 
 func dash(text string) string {
@@ -226,9 +222,9 @@ func newAuditExport(a auditFlags) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.use(cmd, func(l ledger) error {
+		return a.use(cmd, func(l journal) error {
 			head, err := export(cmd, l, f, *output)
-			if err == nil && f.Whole() {
+			if err == nil && f.SelectsAll() {
 				_, err = fmt.Fprintln(cmd.ErrOrStderr(), "head", head)
 			}
 			return err
@@ -237,8 +233,8 @@ func newAuditExport(a auditFlags) *cobra.Command {
 	return cmd
 }
 
-// export writes entries, and returns the last of them.
-func export(cmd *cobra.Command, l ledger, f audit.Filter, output string) (head task.Link, err error) {
+// export writes entries, and returns the link of the last one.
+func export(cmd *cobra.Command, l journal, f audit.Filter, output string) (head auditlog.Link, err error) {
 	err = toFile(cmd.OutOrStdout(), cmp.Or(output, "-"), func(w io.Writer) error {
 		head, err = writeLines(cmd.Context(), w, l, f)
 		return err
@@ -246,7 +242,7 @@ func export(cmd *cobra.Command, l ledger, f audit.Filter, output string) (head t
 	return head, err
 }
 
-func writeLines(ctx context.Context, out io.Writer, l ledger, f audit.Filter) (head task.Link, err error) {
+func writeLines(ctx context.Context, out io.Writer, l journal, f audit.Filter) (head auditlog.Link, err error) {
 	w := bufio.NewWriter(out)
 	var line []byte
 	for e, err := range audit.All(ctx, l.find, f) {
@@ -276,17 +272,17 @@ func newAuditVerify(a auditFlags) *cobra.Command {
 	}
 	head := cmd.Flags().String("head", "", "an entry that the log must contain, as `SEQ:HASH`")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var known task.Link
+		var known auditlog.Link
 		if *head != "" {
 			var err error
-			if known, err = task.ParseLink(*head); err != nil || known.Seq == 0 {
+			if known, err = auditlog.ParseLink(*head); err != nil || known.Seq == 0 {
 				return &usageError{cmd.CommandPath(), fmt.Errorf("--head: %q is not SEQ:HASH", *head)}
 			}
 		}
 		if len(args) > 0 {
 			return a.verifyFile(cmd, args[0], known)
 		}
-		return a.use(cmd, func(l ledger) error {
+		return a.use(cmd, func(l journal) error {
 			r, err := audit.Verify(cmd.Context(), l, known)
 			if err != nil {
 				return err
@@ -297,8 +293,8 @@ func newAuditVerify(a auditFlags) *cobra.Command {
 	return cmd
 }
 
-// verifyFile verifies the entries in a file, which needs neither a gate nor a store.
-func (a auditFlags) verifyFile(cmd *cobra.Command, name string, known task.Link) error {
+// verifyFile verifies the entries in a file, without a gate or a store.
+func (a auditFlags) verifyFile(cmd *cobra.Command, name string, known auditlog.Link) error {
 	if *a.config != "" || *a.gate.url != "" || *a.gate.tokenFile != "" {
 		return &usageError{cmd.CommandPath(), errors.New("give FILE, or the flags of a store or a gate, not both")}
 	}
@@ -314,14 +310,14 @@ func (a auditFlags) verifyFile(cmd *cobra.Command, name string, known task.Link)
 	return newScreen(cmd.OutOrStdout()).verified(r)
 }
 
-// verified prints what was found, and returns an error if that is something.
+// verified prints a report, and returns an error if it has problems.
 func (s *screen) verified(r audit.Report) error {
 	if r.OK() {
 		after := ""
 		if r.After.Seq > 0 {
-			after = fmt.Sprintf(", after %d that were left out", r.After.Seq)
+			after = fmt.Sprintf(", after %d deleted or omitted ones", r.After.Seq)
 		}
-		return s.line("%s: %d entries%s\nhead %s", s.paint(green, "ok"), r.Entries, after, r.Head)
+		return s.line("%s: %s%s\nhead %s", s.paint(green, "ok"), count(r.Entries, "entry"), after, r.Head)
 	}
 	for _, p := range r.Problems {
 		if err := s.line("%s", s.paint(red, p)); err != nil {

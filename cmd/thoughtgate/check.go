@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/thoughtgate/thoughtgate-go/docs"
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 )
 
@@ -45,14 +46,14 @@ func newCheck() *cobra.Command {
 	return cmd
 }
 
-// printSchema prints the schema of the configuration file, with what the
-// documentation says of each setting.
+// printSchema prints the JSON schema of the configuration file, with the texts of the
+// documentation.
 func printSchema(w io.Writer) error {
 	meanings := map[string]config.Meaning{}
-	for path, s := range docs.Settings() {
-		meanings[path] = config.Meaning{Text: s.Meaning, Default: s.Default}
+	for _, s := range docs.Settings() {
+		meanings[s.Path] = config.Meaning{Text: s.Meaning, Default: s.Value()}
 	}
-	text, err := config.JSONSchema(meanings)
+	text, err := config.JSONSchema(app.ChannelKinds(), meanings)
 	if err != nil {
 		return err
 	}

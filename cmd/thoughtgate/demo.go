@@ -17,17 +17,19 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
+	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/demo"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 )
 
-// tour is what the demo prints: text at the margin, commands indented by two.
+// tour is the text that the demo prints.
 //
 //go:embed demo.txt
 var tour string
 
-// rules are the demo's, as it shows them.
+// rules are the demo's rules, which it also prints.
 //
 //go:embed demo.yaml
 var rules string
@@ -37,7 +39,7 @@ func newDemo() *cobra.Command {
 		Use:   "demo",
 		Short: "Try the gate in front of a small built-in MCP server",
 		Long: "Start a small MCP server with a gate in front of it, print commands to try, and print the calls that the gate holds.\n" +
-			"Everything is kept in memory. Configuration files and environment variables are ignored.",
+			"The demo stores everything in memory, and ignores configuration files and environment variables.",
 		Args: noArguments,
 	}
 	listen := cmd.Flags().String("listen", config.Default().Listen, "`address` for agents; if the default is in use, a free port is used")
@@ -47,7 +49,7 @@ func newDemo() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		d, err := demoPlan{
+		d, err := demoConfig{
 			agents:    demoAddress{*listen, cmd.Flags().Changed("listen")},
 			operators: demoAddress{*operators, cmd.Flags().Changed("operators-listen")},
 			upstream:  demoAddress{demoUpstream, false},
@@ -64,26 +66,26 @@ func newDemo() *cobra.Command {
 	return cmd
 }
 
-// A demoPlan says what the demo should be like.
-type demoPlan struct {
+// A demoConfig configures the demo.
+type demoConfig struct {
 	agents, operators, upstream demoAddress
 
-	program        string // the file that runs, which shells need not find by its name
+	program        string // the running executable, which may not be in PATH
 	stdout, stderr io.Writer
 }
 
-// demoUpstream is where the demo's server is, unless that is in use.
+// demoUpstream is the preferred address of the demo's server.
 const demoUpstream = "127.0.0.1:8082"
 
-// A demoAddress is where the demo would like to listen. It is the same at every
-// start, so that what was set up in a client works again.
+// A demoAddress is the preferred address of a listener. It is the same at every start, so
+// that clients keep their configuration.
 type demoAddress struct {
 	address string
-	fixed   bool // the user chose it, so no other will do
+	fixed   bool // chosen by the user, so do not use another one
 }
 
-// choose returns the address, or one with a free port if that is in use, and says
-// so.
+// choose returns the address. If the address is in use, it prints a message and returns one
+// with a free port.
 func (a demoAddress) choose(w io.Writer) (string, error) {
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", a.address)
 	switch {
@@ -96,16 +98,15 @@ func (a demoAddress) choose(w io.Writer) (string, error) {
 	return "127.0.0.1:0", err
 }
 
-// A demonstration is a gate and the server behind it, both bound to their
-// addresses, and the one that prints what happens.
-type demonstration struct {
+// A runningDemo is a gate, the server behind it, and the printer of events.
+type runningDemo struct {
 	gate     *app.App
 	upstream net.Listener
 	printer  *printer
 }
 
-// prepare makes everything ready to run and prints how to use it.
-func (p demoPlan) prepare() (*demonstration, error) {
+// prepare binds the addresses and prints the tour.
+func (p demoConfig) prepare() (*runningDemo, error) {
 	var chosen [3]string
 	for i, wish := range []demoAddress{p.agents, p.operators, p.upstream} {
 		address, err := wish.choose(p.stdout)
@@ -129,11 +130,11 @@ func (p demoPlan) prepare() (*demonstration, error) {
 	if err != nil {
 		return nil, errors.Join(err, gate.Close(), l.Close())
 	}
-	return &demonstration{gate: gate, upstream: l, printer: t}, nil
+	return &runningDemo{gate: gate, upstream: l, printer: t}, nil
 }
 
-// run serves until ctx is done.
-func (d *demonstration) run(ctx context.Context) error {
+// run serves until ctx ends.
+func (d *runningDemo) run(ctx context.Context) error {
 	server := &http.Server{Handler: demo.New(), ReadHeaderTimeout: 10 * time.Second}
 	running, ctx := errgroup.WithContext(ctx)
 	running.Go(func() error {
@@ -151,7 +152,7 @@ func (d *demonstration) run(ctx context.Context) error {
 }
 
 // gate returns a gate at two addresses in front of url.
-func (p demoPlan) gate(agents, operators, url string) (*app.App, error) {
+func (p demoConfig) gate(agents, operators, url string) (*app.App, error) {
 	file, err := writeRules()
 	defer func() { _ = os.Remove(file) }()
 	if err != nil {
@@ -175,8 +176,8 @@ func (p demoPlan) gate(agents, operators, url string) (*app.App, error) {
 	return app.New(cfg, logging.New(p.stderr, cfg.Telemetry.Log.Format, cfg.Telemetry.Log.Level))
 }
 
-// writeRules writes a configuration with the demo's rules, which only a file
-// can have, and returns its name.
+// writeRules writes a configuration file with the demo's rules, and returns its name. Rules
+// can only be in a file.
 func writeRules() (name string, err error) {
 	f, err := os.CreateTemp("", "thoughtgate-demo-*.yaml")
 	if err != nil {
@@ -186,7 +187,8 @@ func writeRules() (name string, err error) {
 	return f.Name(), errors.Join(err, f.Close())
 }
 
-func (p demoPlan) explain(gate *app.App, upstream net.Addr) error {
+// explain prints the tour.
+func (p demoConfig) explain(gate *app.App, upstream net.Addr) error {
 	_, err := strings.NewReplacer(
 		"AGENTS", gate.AgentAddr(),
 		"INBOX", gate.LoginLink(),
@@ -198,9 +200,85 @@ func (p demoPlan) explain(gate *app.App, upstream net.Addr) error {
 	return err
 }
 
-// approver returns the commands that make a terminal an approver's. The token
-// is good for as long as the demo runs, so it may be seen.
-func (p demoPlan) approver(gate *app.App) string {
-	return fmt.Sprintf("    export %s=http://%s %s=%s\n", urlVariable, gate.OperatorAddr(), tokenVariable, gate.MadeToken()) +
+// approver returns shell commands that set up a terminal for an approver. The token may be
+// shown, because it is valid only while the demo runs.
+func (p demoConfig) approver(gate *app.App) string {
+	return fmt.Sprintf("    export %s=http://%s %s=%s\n", urlVariable, gate.OperatorAddr(), tokenVariable, gate.GeneratedToken()) +
 		"    thoughtgate() { '" + strings.ReplaceAll(p.program, "'", `'\''`) + "' \"$@\"; }\n"
+}
+
+// A printer prints the calls that the demo's gate holds, and their outcomes. It uses the
+// operators' API.
+type printer struct {
+	out    *screen
+	client *client.Client
+}
+
+func newPrinter(w io.Writer, gate *app.App) (*printer, error) {
+	c, err := client.New(client.Config{URL: "http://" + gate.OperatorAddr(), Token: gate.GeneratedToken()})
+	return &printer{newScreen(w), c}, err
+}
+
+// run prints events until ctx ends.
+func (t *printer) run(ctx context.Context) error {
+	following, ctx := errgroup.WithContext(ctx)
+	for e, err := range t.client.Watch(ctx) {
+		if err == nil {
+			err = t.print(e)
+		}
+		if _, lost := errors.AsType[*client.LostError](err); err != nil && !lost {
+			following.Go(func() error { return err })
+			break
+		}
+		if e.Kind == client.Settled && !e.Approval.State.Terminal() {
+			following.Go(func() error { return t.follow(ctx, e.Approval) })
+		}
+	}
+	return following.Wait()
+}
+
+// print prints an event.
+func (t *printer) print(e client.Event) error {
+	a := e.Approval
+	switch e.Kind {
+	case client.Pending:
+		return t.held(a)
+	case client.Settled:
+		return t.out.line("%s  %s", a.ID.Short(), t.out.status(a))
+	default:
+		return nil
+	}
+}
+
+// held prints a pending call, with the commands that decide it.
+func (t *printer) held(a review.Approval) error {
+	lines := []string{
+		fmt.Sprintf("%s  %s  %s", a.ID.Short(), t.out.status(a), callText(a)),
+		fmt.Sprintf("requested by %s; %s; %s left", requester(a), oneLine(a.Reason, maxCell), formatDuration(time.Until(a.ExpiresAt))),
+		fmt.Sprintf("thoughtgate approvals approve %s", a.ID.Short()),
+		fmt.Sprintf("thoughtgate approvals reject %s --reason 'not this one'", a.ID.Short()),
+	}
+	return t.out.line("%s", strings.Join(lines, "\n    "))
+}
+
+// pollInterval is the time between looks at an approved call.
+const pollInterval = 200 * time.Millisecond
+
+// follow prints the outcome of an approved call.
+func (t *printer) follow(ctx context.Context, a review.Approval) error {
+	again := time.NewTicker(pollInterval)
+	defer again.Stop()
+	for !a.State.Terminal() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again.C:
+		}
+		now, err := t.client.Show(ctx, a.ID)
+		if err != nil {
+			return nil // the gate is stopping
+		}
+		a = now
+	}
+	return t.out.line("%s  %s", a.ID.Short(), t.out.status(a))
 }

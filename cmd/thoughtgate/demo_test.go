@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// occupied returns an address that is taken until the test ends.
+// occupied returns an address that is in use until the test ends.
 func occupied(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -28,23 +28,23 @@ func TestDemoFindsAnotherAddress(t *testing.T) {
 	taken := occupied(t)
 	var out strings.Builder
 	free := demoAddress{"127.0.0.1:0", false}
-	d, err := demoPlan{agents: demoAddress{taken, false}, operators: free, upstream: free, stdout: &out, stderr: io.Discard}.prepare()
+	d, err := demoConfig{agents: demoAddress{taken, false}, operators: free, upstream: free, stdout: &out, stderr: io.Discard}.prepare()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.upstream.Close()
 	defer d.gate.Close()
 	if notice := taken + " is in use, so the demo uses another port.\n\n"; !strings.HasPrefix(out.String(), notice) {
-		t.Errorf("there is no notice in:\n%s", out.String())
+		t.Errorf("the new address is not announced in:\n%s", out.String())
 	}
 	if d.gate.AgentAddr() == taken || !strings.Contains(out.String(), "http://"+d.gate.AgentAddr()+"/mcp") {
-		t.Errorf("the gate is at %s, but this is told:\n%s", d.gate.AgentAddr(), out.String())
+		t.Errorf("the gate is at %s, but the output is:\n%s", d.gate.AgentAddr(), out.String())
 	}
 }
 
-func TestDemoKeepsToAChosenAddress(t *testing.T) {
+func TestDemoUsesOnlyTheChosenAddress(t *testing.T) {
 	taken, free := demoAddress{occupied(t), true}, demoAddress{"127.0.0.1:0", false}
-	for _, p := range []demoPlan{
+	for _, p := range []demoConfig{
 		{agents: taken, operators: free, upstream: free, stdout: io.Discard, stderr: io.Discard},
 		{agents: free, operators: taken, upstream: free, stdout: io.Discard, stderr: io.Discard},
 	} {
@@ -54,7 +54,7 @@ func TestDemoKeepsToAChosenAddress(t *testing.T) {
 	}
 }
 
-// A client that is set up for the demo works with the next one too.
+// A client's configuration for the demo works at every start of the demo.
 func TestDemoListensAtTheSamePorts(t *testing.T) {
 	free := func() demoAddress {
 		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -64,7 +64,7 @@ func TestDemoListensAtTheSamePorts(t *testing.T) {
 		defer l.Close()
 		return demoAddress{l.Addr().String(), false}
 	}
-	p := demoPlan{agents: free(), operators: free(), upstream: free(), stdout: io.Discard, stderr: io.Discard}
+	p := demoConfig{agents: free(), operators: free(), upstream: free(), stdout: io.Discard, stderr: io.Discard}
 	for range 2 {
 		d, err := p.prepare()
 		if err != nil {
@@ -82,15 +82,15 @@ func TestDemoListensAtTheSamePorts(t *testing.T) {
 	}
 }
 
-// The program is started again by whatever name it has.
-func TestDemoQuotesItself(t *testing.T) {
+// The printed commands quote every path of the program.
+func TestDemoQuotesItsPath(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "it's; a $(gate)")
 	if err := os.WriteFile(file, []byte("#!/bin/sh\necho \"got $*\"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder
 	free := demoAddress{"127.0.0.1:0", false}
-	d, err := demoPlan{agents: free, operators: free, upstream: free, program: file, stdout: &out, stderr: io.Discard}.prepare()
+	d, err := demoConfig{agents: free, operators: free, upstream: free, program: file, stdout: &out, stderr: io.Discard}.prepare()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestDemoQuotesItself(t *testing.T) {
 	start := strings.Index(script, "export THOUGHTGATE_OPERATORS_URL=http://"+d.gate.OperatorAddr()+" ")
 	end := strings.Index(script, "thoughtgate approvals list\n")
 	if start < 0 || end < start {
-		t.Fatalf("there are no commands for approvers in:\n%s", script)
+		t.Fatalf("the commands for approvers are not in:\n%s", script)
 	}
 	got, err := exec.CommandContext(t.Context(), "sh", "-euc", script[start:end]+"thoughtgate approvals 'a b'").CombinedOutput()
 	if err != nil || string(got) != "got approvals a b\n" {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -12,15 +11,14 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
-	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 )
 
 func newDesk() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "desk",
 		Short: "Serve the inbox of all your gates",
-		Long: "Serve the inbox that all your gates with the store desk: share, even if none of them runs.\n" +
-			"You rarely need this: a gate that runs serves the inbox by itself, and this command waits until that gate ends.",
+		Long: "Serve the inbox of your desk: the store and inbox that all your gates with the store desk: share.\n" +
+			"You rarely need this command, because a running gate serves the inbox itself. Then this command waits until that gate ends.",
 		Args: noArguments,
 	}
 	file := configFlag(cmd)
@@ -29,32 +27,31 @@ func newDesk() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		level := new(slog.LevelVar)
-		level.Set(cfg.Telemetry.Log.Level)
-		a, err := app.NewDesk(cfg, logging.New(cmd.ErrOrStderr(), cfg.Telemetry.Log.Format, level))
+		log, _ := newLog(cmd.ErrOrStderr(), cfg, nil)
+		a, err := app.NewDesk(cfg, log)
 		if err != nil {
 			return err
 		}
 		if err := showDesk(cmd.ErrOrStderr(), a); err != nil {
 			return errors.Join(err, a.Close())
 		}
-		return a.RunDesk(cmd.Context())
+		return a.Run(cmd.Context())
 	}
 	cmd.AddCommand(newDeskLink())
 	return cmd
 }
 
-// deskConfig returns the settings of a desk. Those of a gate do not matter.
+// deskConfig returns the settings of a desk.
 func deskConfig(file string) (config.Config, error) {
 	cfg, _, err := config.LoadStorage(config.Sources{File: file, Environ: os.Environ()})
 	return cfg, err
 }
 
-// showDesk shows a person at a terminal how to sign in. Other output is collected,
-// and read by others.
+// showDesk prints the sign-in link on a terminal. Elsewhere it only logs the file of the
+// token, because other people may read the output.
 func showDesk(w io.Writer, a *app.App) error {
 	if !isTerminal(w) {
-		return a.KeepToken()
+		return a.SaveToken()
 	}
 	_, err := fmt.Fprintf(w, "open in a browser to sign in: %s\n", a.LoginLink())
 	return err
@@ -64,30 +61,30 @@ func newDeskLink() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "link",
 		Short: "Print the link that signs you in to the inbox of your gates",
-		Long: "Print the link that signs a browser in to the inbox of your gates. Whoever has the link can decide in your name,\n" +
-			"for good: it has the token in it, which is in a file that only you can read.",
+		Long: "Print the link that signs a browser in to the inbox of your gates. Keep it secret: it contains a permanent token,\n" +
+			"and anyone who has it can decide in your name.",
 		Args: noArguments,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		at, err := findDesk()
+		inbox, err := findInbox()
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), at.URL+"/login?token="+at.Token)
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), inbox.URL+"/login?token="+inbox.Token)
 		return err
 	}
 	return cmd
 }
 
-// findDesk returns where the inbox of the user's gates is served.
-func findDesk() (localdesk.Place, error) {
+// findInbox returns the inbox that the user's gates share.
+func findInbox() (localdesk.Inbox, error) {
 	cfg, err := deskConfig("")
 	if err != nil {
-		return localdesk.Place{}, err
+		return localdesk.Inbox{}, err
 	}
-	at, err := localdesk.Find(cfg.StateDir)
-	if errors.Is(err, localdesk.ErrNone) || errors.Is(err, localdesk.ErrNotRunning) {
-		return at, fmt.Errorf("%w: start a gate, or run thoughtgate desk", err)
+	inbox, err := localdesk.Find(cfg.StateDir)
+	if errors.Is(err, localdesk.ErrNoDesk) || errors.Is(err, localdesk.ErrNotRunning) {
+		return inbox, fmt.Errorf("%w: start a gate, or run thoughtgate desk", err)
 	}
-	return at, err
+	return inbox, err
 }

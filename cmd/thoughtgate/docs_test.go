@@ -19,11 +19,11 @@ var (
 	endOf   = regexp.MustCompile(`\s+(#|>|\||&&|2>).*$`)
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	targets = regexp.MustCompile(`(?m)^([a-z]+):`)
+	targets = regexp.MustCompile(`(?m)^([a-z-]+):`)
 )
 
-// TestDocumentedCommands demands that the program understands every command in
-// the documentation as it is written, and that make knows every target.
+// The program accepts every command in the documentation as written, and the Makefile has
+// every target.
 func TestDocumentedCommands(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {
@@ -48,7 +48,7 @@ func TestDocumentedCommands(t *testing.T) {
 			}
 		}
 		for _, line := range inline.FindAllStringSubmatch(text, -1) {
-			if line[1] != "journal 1" { // a text that is hashed
+			if line[1] != "journal 1" { // an input of the hash, not a command
 				documented[understood(t, page, line[1])] = true
 			}
 		}
@@ -60,8 +60,7 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
-// TestDocumentedLinks demands that every link within the project leads somewhere,
-// the section included.
+// Every link within the project leads to an existing file and section.
 func TestDocumentedLinks(t *testing.T) {
 	all := pages(t)
 	for page, text := range all {
@@ -75,16 +74,16 @@ func TestDocumentedLinks(t *testing.T) {
 				to = filepath.Join(filepath.Dir(page), target)
 			}
 			if _, err := os.Stat(filepath.Join("../..", to)); err != nil {
-				t.Errorf("%s: %s leads nowhere", page, m[1])
+				t.Errorf("%s: the target of the link %s does not exist", page, m[1])
 			}
 			if section != "" && !slices.Contains(sections(all[to]), section) {
-				t.Errorf("%s: there is no section %s", page, m[1])
+				t.Errorf("%s: the section %s does not exist", page, m[1])
 			}
 		}
 	}
 }
 
-// sections returns the names that links use for the headings of a page.
+// sections returns the anchors of the headings of a page.
 func sections(text string) []string {
 	var all []string
 	for _, m := range heading.FindAllStringSubmatch(text, -1) {
@@ -102,11 +101,11 @@ func sections(text string) []string {
 	return all
 }
 
-// understood demands that the program understands a command, and returns the
-// first word of it.
+// understood checks that the program accepts a command, and returns the first word of the
+// command.
 func understood(t *testing.T, page, line string) string {
 	t.Helper()
-	line = strings.TrimSuffix(strings.ReplaceAll(line, " …", ""), " --") // of wrap, which is only mentioned
+	line = strings.TrimSuffix(strings.ReplaceAll(line, " …", ""), " --") // a mentioned wrap command
 	words := word.FindAllString(line, -1)
 	root := newRoot()
 	root.InitDefaultCompletionCmd()
@@ -114,7 +113,7 @@ func understood(t *testing.T, page, line string) string {
 	if err == nil {
 		err = cmd.ParseFlags(args)
 	}
-	// A command that is only mentioned need not have its arguments.
+	// A command that is only mentioned may lack its arguments.
 	if err == nil && len(args) > 0 {
 		err = cmd.ValidateArgs(cmd.Flags().Args())
 	}
@@ -124,7 +123,7 @@ func understood(t *testing.T, page, line string) string {
 	return words[0]
 }
 
-// pages returns every page of the documentation by its name.
+// pages returns the content of all documentation pages by file name.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	names, err := filepath.Glob("../../*.md")

@@ -16,6 +16,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
 func newExplain() *cobra.Command {
@@ -69,7 +70,7 @@ func newExplain() *cobra.Command {
 	return cmd
 }
 
-// readCall returns the call that the flags describe.
+// readCall returns the call described by the flags.
 func readCall(flags *pflag.FlagSet) (policy.Call, error) {
 	given := map[string]string{}
 	flags.Visit(func(f *pflag.Flag) { given[f.Name] = f.Value.String() })
@@ -101,9 +102,9 @@ func readCall(flags *pflag.FlagSet) (policy.Call, error) {
 	return c, nameSubject(&c, given)
 }
 
-// nameSubject fills in what the call is about.
+// nameSubject sets the method and name of the call.
 func nameSubject(c *policy.Call, given map[string]string) error {
-	methods := map[string]string{"tool": "tools/call", "resource": "resources/read", "prompt": "prompts/get"}
+	methods := map[string]string{"tool": mcpname.ToolsCall, "resource": mcpname.ResourcesRead, "prompt": mcpname.PromptsGet}
 	for flag, method := range methods {
 		if given[flag] == "" {
 			continue
@@ -151,19 +152,18 @@ func pickUpstream(upstreams []config.Upstream, name string) (string, error) {
 	}
 }
 
-// An explanation is that of the policy, and what the rest of the configuration
-// adds to it.
+// An explanation extends the policy's explanation by the other settings.
 type explanation struct {
 	policy.Explanation `json:",inline"`
 
-	Listed      bool               `json:"listed"`                // whether lists that the agent gets have it
-	TaskSupport policy.TaskSupport `json:"taskSupport,omitempty"` // of a tool, as the agent is shown, if the upstream says nothing of it
-	Approval    *approvalTerms     `json:"approval,omitempty"`    // of a call that needs it
+	Listed      bool               `json:"listed"`                // the agent's lists contain it
+	TaskSupport policy.TaskSupport `json:"taskSupport,omitempty"` // of a tool in the agent's list, if the upstream declares none
+	Approval    *approvalTerms     `json:"approval,omitempty"`    // of a call that needs approval
 	Clients     []app.ClientPlan   `json:"clients"`
 }
 
 type approvalTerms struct {
-	Approvers []string `json:"approvers"` // none means any operator
+	Approvers []string `json:"approvers"` // empty means any operator
 	Channels  []string `json:"channels"`
 	Redacted  []string `json:"redacted"`
 }
@@ -192,16 +192,16 @@ func (l loaded) explain(ctx context.Context, c policy.Call, progress bool) (expl
 	return e, nil
 }
 
-// unjudged explains a call under a configuration without any policy.
+// unjudged explains a call under a configuration without a policy.
 func unjudged(c policy.Call) policy.Explanation {
 	return policy.Explanation{
 		Method: c.Method, Name: c.Name, Upstream: c.Upstream, Principal: c.Principal.ID,
 		Verdict:  policy.Verdict{Action: policy.Forward, Rule: policy.ByDefault, Reason: "no rules: every call is forwarded"},
-		Approver: "nobody is asked",
+		Approver: "no approval needed",
 	}
 }
 
-// extra returns the lines that follow the text of the policy's explanation.
+// extra returns the lines after the policy's explanation.
 func (e explanation) extra() string {
 	var b strings.Builder
 	line := func(label, text string) { fmt.Fprintf(&b, "%-10s %s\n", label, text) }

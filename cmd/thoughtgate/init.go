@@ -17,15 +17,15 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/clientconfig"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 )
 
-// starterConfig is the starter configuration. Its policy is that of wrap.
+// starterConfig is the starter configuration. Its policy is wrap.cedar.
 //
 //go:embed starter.yaml
 var starterConfig string
 
-// starterPolicyFile is what the starter configuration calls its policy.
+// starterPolicyFile is the policy's file name in starterConfig.
 const starterPolicyFile = "thoughtgate.cedar"
 
 // initFlags are the flags of init.
@@ -40,8 +40,8 @@ func newInit() *cobra.Command {
 		Use:   "init [FILE]",
 		Short: "Write a starter configuration, or put the gate in front of a client's servers",
 		Long: "Without --for, write a commented configuration (thoughtgate.yaml, or FILE) and its policy.\n\n" +
-			"With --for, show how the configuration of an MCP client changes so that it starts its servers through\n" +
-			"\"thoughtgate wrap\". With --write, make that change; --undo restores the file. Clients: " + strings.Join(clientNames(), ", ") + ".",
+			"With --for, show the change to an MCP client's configuration that makes it start its servers through\n" +
+			"\"thoughtgate wrap\". --write makes the change, and --undo restores the file. Clients: " + strings.Join(clientNames(), ", ") + ".",
 		Args: positional(cobra.MaximumNArgs(1)),
 	}
 	var f initFlags
@@ -94,7 +94,7 @@ func (f initFlags) check(args []string) error {
 	}
 }
 
-// changes reports whether there are flags that only matter for a change.
+// changes reports whether flags are set that need --for.
 func (f initFlags) changes() bool {
 	return f.write || f.project || len(f.servers) > 0 || f.config != "" || f.command != ""
 }
@@ -107,8 +107,8 @@ func (f initFlags) checkFor(args []string) error {
 		return errors.New("--write and --dry-run exclude each other")
 	case f.project && f.file != "":
 		return errors.New("--project and --file exclude each other")
-	case f.command != "" && !clientconfig.IsGate(f.command):
-		return errors.New("--command must be a program whose name begins with thoughtgate")
+	case f.command != "" && !clientconfig.LooksLikeGate(f.command) && !isGate(f.command):
+		return errors.New("--command must be this program, or one whose name begins with thoughtgate")
 	default:
 		return nil
 	}
@@ -131,20 +131,16 @@ func writeStarter(out io.Writer, file string) error {
 	return err
 }
 
-// create writes a file that must not be there yet.
-func create(file, text string) (err error) {
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("%s is there already", file)
-	}
-	if err != nil {
+// create writes a file that must not exist yet.
+func create(file, text string) error {
+	err := newFile(file, func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
 		return err
+	})
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("%s already exists", file)
 	}
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(file))
-	}
-	return nil
+	return err
 }
 
 // wrap shows or makes the change to a client's configuration.
@@ -153,12 +149,13 @@ func (f initFlags) wrap(cmd *cobra.Command) error {
 	if err != nil {
 		return &usageError{cmd.CommandPath(), err}
 	}
-	file, err := f.locate(c)
+	how, err := f.wrapping()
 	if err != nil {
 		return err
 	}
-	how, err := f.wrapping()
+	file, err := f.locate(c)
 	if err != nil {
+		f.reportOthers(cmd.ErrOrStderr(), c, "", how)
 		return err
 	}
 	if f.write {
@@ -173,6 +170,7 @@ func (f initFlags) wrap(cmd *cobra.Command) error {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	report(cmd.ErrOrStderr(), file, change, "will be wrapped")
+	f.reportOthers(cmd.ErrOrStderr(), c, file, how)
 	if len(change.Patches) == 0 {
 		return nil
 	}
@@ -184,7 +182,7 @@ func (f initFlags) wrap(cmd *cobra.Command) error {
 }
 
 // apply makes the change.
-func (f initFlags) apply(cmd *cobra.Command, c clientconfig.Client, file string, how clientconfig.Wrapping) error {
+func (f initFlags) apply(cmd *cobra.Command, c clientconfig.Client, file string, how clientconfig.WrapOptions) error {
 	files, err := changedFiles()
 	if err != nil {
 		return err
@@ -194,6 +192,7 @@ func (f initFlags) apply(cmd *cobra.Command, c clientconfig.Client, file string,
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	report(cmd.ErrOrStderr(), file, change, "is wrapped now")
+	f.reportOthers(cmd.ErrOrStderr(), c, file, how)
 	if len(change.Patches) == 0 {
 		return nil
 	}
@@ -201,26 +200,57 @@ func (f initFlags) apply(cmd *cobra.Command, c clientconfig.Client, file string,
 	return err
 }
 
-// locate returns the file of a client that is to be changed.
+// locate returns the client's file to change.
 func (f initFlags) locate(c clientconfig.Client) (string, error) {
 	if f.file != "" {
 		return f.file, nil
 	}
-	home, err := os.UserHomeDir()
+	system, err := thisSystem()
 	if err != nil {
 		return "", err
 	}
-	system := clientconfig.System{OS: runtime.GOOS, Home: home, Project: ".", Getenv: os.Getenv}
 	if f.project {
 		return c.ProjectFile(system)
 	}
 	return c.UserFile(system)
 }
 
-// wrapping returns how servers are wrapped.
-func (f initFlags) wrapping() (clientconfig.Wrapping, error) {
-	w := clientconfig.Wrapping{Command: f.command, Servers: f.servers}
-	if f.config != "" { // the client may start wrap anywhere
+// thisSystem returns the directories with the clients' files.
+func thisSystem() (clientconfig.System, error) {
+	home, err := os.UserHomeDir()
+	return clientconfig.System{OS: runtime.GOOS, Home: home, Project: ".", Getenv: os.Getenv}, err
+}
+
+// reportOthers prints the client's other files that start servers without the gate.
+func (f initFlags) reportOthers(w io.Writer, c clientconfig.Client, file string, how clientconfig.WrapOptions) {
+	system, err := thisSystem()
+	if err != nil {
+		return
+	}
+	how.Servers = nil
+	content, _ := os.ReadFile(file)
+	for _, other := range c.Files(system, content) {
+		if sameFile(other, file) {
+			continue
+		}
+		content, err := os.ReadFile(other)
+		if err != nil {
+			continue
+		}
+		change, err := c.Wrap(content, how)
+		if err == nil && len(change.Patches) == 0 {
+			continue
+		}
+		_, _ = fmt.Fprintf(w, "%s starts servers that are not gated. To see them: thoughtgate init --for %s --file %[1]s\n", oneLine(other, maxCell), c.Name)
+	}
+}
+
+// wrapping returns the options for wrapping servers: which ones, and the program and configuration
+// to put in front of them. Without --command, the program is the name thoughtgate if the PATH has
+// this program under that name, and otherwise the path of this program.
+func (f initFlags) wrapping() (clientconfig.WrapOptions, error) {
+	w := clientconfig.WrapOptions{Command: f.command, Servers: f.servers}
+	if f.config != "" { // made absolute: the client may start "thoughtgate wrap" in any directory
 		path, err := filepath.Abs(f.config)
 		if err != nil {
 			return w, err
@@ -230,18 +260,39 @@ func (f initFlags) wrapping() (clientconfig.Wrapping, error) {
 		}
 		w.Config = path
 	}
-	if w.Command != "" {
-		return w, nil
+	if filepath.IsAbs(w.Command) {
+		w.Path = w.Command
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return w, err
 	}
-	w.Command = self
+	w.IsGate = isGate
+	if w.Command != "" {
+		return w, nil
+	}
+	w.Command, w.Path = self, self
 	if found, err := exec.LookPath("thoughtgate"); err == nil && sameFile(found, self) {
 		w.Command = "thoughtgate"
 	}
 	return w, nil
+}
+
+// isGate reports whether a program in a client's file is this program or the installed
+// gate. It compares files, because any program can have the gate's name, and a relative path
+// depends on the directory.
+func isGate(program string) bool {
+	self, err := os.Executable()
+	if err != nil {
+		return false
+	}
+	if !strings.ContainsAny(program, `/\`) {
+		if program, err = exec.LookPath(program); err != nil {
+			return false
+		}
+	}
+	installed, _ := exec.LookPath("thoughtgate")
+	return filepath.IsAbs(program) && (sameFile(program, self) || sameFile(program, installed))
 }
 
 func sameFile(a, b string) bool {
@@ -253,7 +304,7 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(one, other)
 }
 
-// changedFiles returns what is known of files that were changed before.
+// changedFiles returns the records of earlier changes.
 func changedFiles() (clientconfig.Files, error) {
 	dir := config.UserStateDir(os.Getenv)
 	if dir == "" {
@@ -266,41 +317,47 @@ func changedFiles() (clientconfig.Files, error) {
 	return clientconfig.Files{Dir: filepath.Join(dir, "init")}, nil
 }
 
-// report prints what becomes of each server.
+// maxWarning limits the length of a warning, which may contain foreign text.
+const maxWarning = 300
+
+// report prints the status of each server.
 func report(w io.Writer, file string, change clientconfig.Change, wrapped string) {
 	texts := map[clientconfig.Status]string{
-		clientconfig.Wrapped:   wrapped,
-		clientconfig.Unchanged: "is already wrapped",
-		clientconfig.Remote:    "is reached by URL, and is left alone; to gate it, put thoughtgate serve before it",
-		clientconfig.Elsewhere: "is not started by this file, and is left alone",
-		clientconfig.NotChosen: "is not chosen",
+		clientconfig.Wrapped:             wrapped,
+		clientconfig.Unchanged:           "is already wrapped",
+		clientconfig.Remote:              "has a URL and is not changed; to gate it, put thoughtgate serve in front of it",
+		clientconfig.ConfiguredElsewhere: "is not started by this file and is not changed",
+		clientconfig.NotChosen:           "is not selected",
 	}
 	_, _ = fmt.Fprintf(w, "%s:\n", file)
 	if len(change.Servers) == 0 {
-		_, _ = fmt.Fprintln(w, "  there are no servers in this file")
+		_, _ = fmt.Fprintln(w, "  no servers in this file")
 	}
 	for _, s := range change.Servers {
-		place := ""
+		location := ""
 		if s.Place != "" {
-			place = " (" + oneLine(s.Place, maxCell) + ")"
+			location = " (" + oneLine(s.Place, maxCell) + ")"
 		}
-		_, _ = fmt.Fprintf(w, "  %s%s %s\n", oneLine(s.Name, maxCell), place, texts[s.Status])
+		_, _ = fmt.Fprintf(w, "  %s%s %s\n", oneLine(s.Name, maxCell), location, texts[s.Status])
+		if s.Warning != "" {
+			_, _ = fmt.Fprintf(w, "    warning: %s\n", oneLine(s.Warning, maxWarning))
+		}
 	}
 }
 
-// showDiff prints how a file changes. Characters that do something to a terminal
-// are escaped.
+// showDiff prints the difference between two versions of a file, with control characters
+// escaped.
 func showDiff(w io.Writer, file string, before, after []byte) error {
 	shown := strings.ReplaceAll(string(diff.Diff(file, before, file, after)), "\r\n", "\n")
 	parts := strings.Split(shown, "\t")
 	for i := range parts {
-		parts[i] = plain.Escape(parts[i])
+		parts[i] = safetext.Escape(parts[i])
 	}
 	_, err := io.WriteString(w, strings.Join(parts, "\t"))
 	return err
 }
 
-// restore undoes what --write has done.
+// restore undoes earlier changes of --write.
 func (f initFlags) restore(cmd *cobra.Command) error {
 	files, err := changedFiles()
 	if err != nil {
@@ -311,23 +368,23 @@ func (f initFlags) restore(cmd *cobra.Command) error {
 		return err
 	}
 	var problems []error
-	done := 0
+	found := false
 	for _, r := range records {
 		if f.client != "" && f.client != r.Client || f.file != "" && !sameFile(f.file, r.File) {
 			continue
 		}
-		done++
+		found = true
 		if err := f.restoreOne(cmd, files, r); err != nil {
 			problems = append(problems, fmt.Errorf("%s: %w (a copy from before the change is %s)", r.File, err, r.Backup))
 		}
 	}
-	if done == 0 {
-		return errors.New("there is nothing to undo")
+	if !found {
+		return errors.New("nothing to undo")
 	}
 	return errors.Join(problems...)
 }
 
-// restoreOne restores one file, or shows how it would change.
+// restoreOne restores one file, or shows the difference with --dry-run.
 func (f initFlags) restoreOne(cmd *cobra.Command, files clientconfig.Files, r clientconfig.Record) error {
 	if f.dryRun {
 		content, err := os.ReadFile(r.File)
@@ -340,21 +397,25 @@ func (f initFlags) restoreOne(cmd *cobra.Command, files clientconfig.Files, r cl
 		}
 		return showDiff(cmd.OutOrStdout(), r.File, content, u.Text)
 	}
+	w := cmd.ErrOrStderr()
 	u, err := files.Undo(r)
+	if errors.Is(err, clientconfig.ErrNothingToUndo) {
+		_, err = fmt.Fprintf(w, "%s: another process has restored it.\n", r.File)
+		return err
+	}
 	if err != nil {
 		return err
 	}
-	w := cmd.ErrOrStderr()
 	switch {
 	case u.Identical:
 		_, err = fmt.Fprintf(w, "%s: restored, byte for byte.\n", r.File)
 	case bytes.Equal(u.Before, u.Text):
-		_, err = fmt.Fprintf(w, "%s: nothing in it is wrapped any more. A copy from before the change is %s\n", r.File, r.Backup)
+		_, err = fmt.Fprintf(w, "%s: it contains no wrapped server. A copy from before the change is %s\n", r.File, r.Backup)
 	default:
-		_, err = fmt.Fprintf(w, "%s: restored; what others have changed since is kept. A copy from before the change is %s\n", r.File, r.Backup)
+		_, err = fmt.Fprintf(w, "%s: restored; later changes by others are kept. A copy from before the change is %s\n", r.File, r.Backup)
 	}
 	for _, name := range u.Kept {
-		_, _ = fmt.Fprintf(w, "  %s was changed since: only the wrapping was removed\n", oneLine(name, maxCell))
+		_, _ = fmt.Fprintf(w, "  %s has changed since then: only the wrapping was removed\n", oneLine(name, maxCell))
 	}
 	return err
 }

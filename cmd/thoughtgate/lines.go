@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -8,37 +9,41 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 	"github.com/charmbracelet/x/term"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 )
 
-// turnover begins each line that goes on with the one before. Only the names of
-// what is shown begin at the left, so that no value can pass for another one.
-const turnover = "            ↪ "
+// continuation begins each continuation line. Only labels begin at the left margin, so that
+// part of a value cannot look like a label.
+const continuation = "            ↪ "
 
-// narrowTurnover is turnover on a terminal that is too narrow for it.
-const narrowTurnover = "↪ "
+// narrowContinuation replaces continuation on narrow terminals.
+const narrowContinuation = "↪ "
 
-// breakLines returns text as lines that fit a terminal with so many columns. If the
-// terminal broke a line itself, the rest of it would begin at the left.
+// breakLines breaks text into lines of at most this many columns. If the terminal broke a
+// line itself, the rest would begin at the left margin.
 func breakLines(text string, columns int) []string {
-	next := turnover
+	next := continuation
 	if columns < minWidth {
-		next = narrowTurnover
+		next = narrowContinuation
 	}
 	var lines []string
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
-		size := fitting(line, columns)
+		size := fittingBytes(line, columns)
+		//mutate:swap "next+" "" TestContinuationLinesAreIndented the rest of a long line begins at the left margin
 		for lines = append(lines, line[:size]); size < len(line); lines = append(lines, next+line[:size]) {
 			line = line[size:]
-			size = fitting(line, columns-ansi.StringWidth(next))
+			size = fittingBytes(line, columns-ansi.StringWidth(next))
 		}
 	}
 	return lines
 }
 
-// fitting returns how many bytes of a line fit into so many columns: at least one
-// character, so that there is an end.
-func fitting(line string, columns int) int {
+// fittingBytes returns how many bytes of a line fit into this many columns, but at least
+// one character, so that breakLines ends.
+func fittingBytes(line string, columns int) int {
 	width, colour := 0, false
 	for at, r := range line {
 		if r == '\x1b' || colour { // ESC [ 3 1 m
@@ -54,8 +59,8 @@ func fitting(line string, columns int) int {
 	return len(line)
 }
 
-// mostColumns returns how many columns of a terminal r takes at most. Terminals
-// differ in marks, and in whether they draw some characters as one with the next.
+// mostColumns returns how many columns r takes at most. Terminals differ in the width of
+// combining characters.
 func mostColumns(r rune) int {
 	if r < utf8.RuneSelf {
 		return 1
@@ -63,7 +68,7 @@ func mostColumns(r rune) int {
 	return max(1, ansi.StringWidth(string(r)), ansi.StringWidthWc(string(r)))
 }
 
-// terminalSize returns the size of the terminal that w is, or zeros if it is none.
+// terminalSize returns the size of the terminal w, or zeros if w is not a terminal.
 func terminalSize(w io.Writer) (columns, lines int) {
 	file, ok := w.(*os.File)
 	if !ok || !isTerminal(w) {
@@ -71,7 +76,38 @@ func terminalSize(w io.Writer) (columns, lines int) {
 	}
 	columns, lines, err := term.GetSize(file.Fd())
 	if err != nil || columns <= 0 || lines <= 0 {
-		return 80, 24 // some do not know their size
+		return 80, 24 // the terminal does not report its size
 	}
 	return columns, lines
+}
+
+// lookalikeMark follows a name with characters that look like others.
+const lookalikeMark = " (!)"
+
+// markedName returns a name as one line of at most limit characters, with a mark if the
+// name can be confused with another one.
+func markedName(name string, limit int) string {
+	text := oneLine(name, limit)
+	if safetext.NameWarning(name) != "" {
+		text += lookalikeMark
+	}
+	return text
+}
+
+// warningText returns the warnings about names, one per line.
+func (s *screen) warningText(a review.Approval) string {
+	return s.paint(yellow, strings.Join(review.LookalikeWarnings(a), "\n"))
+}
+
+// shortWarning returns the first warning about names, and the number of others.
+func (s *screen) shortWarning(a review.Approval) string {
+	all := review.LookalikeWarnings(a)
+	if len(all) == 0 {
+		return ""
+	}
+	text := oneLine(all[0], maxCell)
+	if more := len(all) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %d more)", more)
+	}
+	return s.paint(yellow, text)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/version"
 )
 
-// newMan is for packagers, so help does not list it.
+// newMan returns a hidden command for packagers.
 func newMan() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIRECTORY",
@@ -21,7 +21,7 @@ func newMan() *cobra.Command {
 		Args:   positional(cobra.ExactArgs(1)),
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // manual pages are for everybody
+			if err := os.MkdirAll(args[0], 0o755); err != nil { // manual pages are public
 				return err
 			}
 			return writeManual(cmd.Root(), args[0])
@@ -29,10 +29,10 @@ func newMan() *cobra.Command {
 	}
 }
 
-// writeManual writes the page of cmd and those of the commands below it.
+// writeManual writes the pages of cmd and its subcommands.
 func writeManual(cmd *cobra.Command, dir string) error {
 	file := filepath.Join(dir, pageName(cmd)+".1")
-	if err := os.WriteFile(file, manualPage(cmd), 0o644); err != nil { //nolint:gosec // manual pages are for everybody
+	if err := os.WriteFile(file, manualPage(cmd), 0o644); err != nil { // manual pages are public
 		return err
 	}
 	for _, sub := range documented(cmd) {
@@ -43,7 +43,7 @@ func writeManual(cmd *cobra.Command, dir string) error {
 	return nil
 }
 
-// documented returns the commands directly below cmd that have a page.
+// documented returns the subcommands of cmd that have a page.
 func documented(cmd *cobra.Command) []*cobra.Command {
 	var all []*cobra.Command
 	for _, sub := range cmd.Commands() {
@@ -58,7 +58,7 @@ func pageName(cmd *cobra.Command) string {
 	return strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 }
 
-// manualPage returns the page of a command as man reads it.
+// manualPage returns the page of a command in roff.
 func manualPage(cmd *cobra.Command) []byte {
 	b := new(bytes.Buffer)
 	fmt.Fprintf(b, ".TH %q 1 %q %q\n", strings.ToUpper(pageName(cmd)), version.This().Time, "ThoughtGate")
@@ -99,7 +99,7 @@ func manualOption(b *bytes.Buffer, f *pflag.Flag) {
 	fmt.Fprintf(b, ".TP\n.B %s\n%s\n", roff(name), roffLines(usage))
 }
 
-// manualReferences names the pages above and below that of cmd.
+// manualReferences writes references to the pages of the parent and the subcommands.
 func manualReferences(b *bytes.Buffer, cmd *cobra.Command) {
 	var pages []string
 	if cmd.HasParent() {
@@ -116,19 +116,18 @@ func manualReferences(b *bytes.Buffer, cmd *cobra.Command) {
 	}
 }
 
-// roff returns text that man prints as it is.
+// roff escapes text for roff, on one line.
 func roff(text string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "\n", " ").Replace(text)
 }
 
-// roffLines is roff for text with line ends, each of which begins a new line on
-// the page.
+// roffLines escapes text for roff, and keeps its line ends.
 func roffLines(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
 		line = roff(strings.TrimRight(line, "\n"))
 		if strings.HasPrefix(line, ".") {
-			line = `\&` + line // not a command of man
+			line = `\&` + line // not a roff request
 		}
 		lines = append(lines, line)
 	}

@@ -1,10 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/version"
 )
 
 func newRoot() *cobra.Command {
@@ -15,9 +22,9 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	version := root.Flags().Bool("version", false, "print the version")
+	showVersion := root.Flags().Bool("version", false, "print the version")
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
-		if *version {
+		if *showVersion {
 			return printVersion(cmd.OutOrStdout())
 		}
 		return cmd.Help()
@@ -39,21 +46,105 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// checkShells makes a shell that the command for completions does not know a wrong
-// command line. Cobra's own command prints its help instead.
+// group makes cmd a command that only has subcommands.
+func group(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = positional(cobra.NoArgs)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	return cmd
+}
+
+// checkShells makes an unknown shell of the completion command a usage error. By default,
+// Cobra prints the help text instead.
 func checkShells(completion *cobra.Command) {
-	completion.Args = positional(cobra.NoArgs)
-	completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	for _, shell := range completion.Commands() {
+	for _, shell := range group(completion).Commands() {
 		shell.Args = noArguments
 	}
 }
 
-// isCommand returns an error if names are not those of a command.
+// isCommand returns an error if names do not name a command.
 func isCommand(root *cobra.Command, names []string) error {
 	_, rest, err := root.Find(names)
 	if err == nil && len(rest) > 0 {
 		err = fmt.Errorf("unknown command %q", strings.Join(names, " "))
 	}
+	return err
+}
+
+// A usageError reports a wrong command line.
+type usageError struct {
+	command string
+	err     error
+}
+
+func (e *usageError) Error() string {
+	return fmt.Sprintf("%v (see %s --help)", e.err, e.command)
+}
+
+func (e *usageError) Unwrap() error { return e.err }
+
+// printError prints an error and returns the exit status. A problem in a file begins with
+// its position, so that editors and terminals can link to it.
+func printError(w io.Writer, err error) int {
+	if bad := new(config.Error); errors.As(err, &bad) {
+		for _, p := range bad.Problems {
+			prefix := ""
+			if p.At.Source == "" {
+				prefix = "thoughtgate: "
+			}
+			_, _ = fmt.Fprintln(w, prefix+p.String())
+		}
+		return 1
+	}
+	_, _ = fmt.Fprintf(w, "thoughtgate: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	if misuse := new(usageError); errors.As(err, &misuse) {
+		return 2
+	}
+	return 1
+}
+
+// noArguments allows only flags.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return &usageError{cmd.CommandPath(), fmt.Errorf("unexpected argument %q", args[0])}
+	}
+	return nil
+}
+
+// positional turns the errors of allowed into usage errors.
+func positional(allowed cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := allowed(cmd, args); err != nil {
+			return &usageError{cmd.CommandPath(), err}
+		}
+		return nil
+	}
+}
+
+func newVersion() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  noArguments,
+	}
+	asJSON := cmd.Flags().Bool("json", false, "print JSON")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *asJSON {
+			return printJSON(cmd.OutOrStdout(), version.This())
+		}
+		return printVersion(cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+func printVersion(w io.Writer) error {
+	_, err := fmt.Fprintln(w, version.This())
+	return err
+}
+
+func printJSON(w io.Writer, v any) error {
+	if err := json.MarshalWrite(w, v, jsontext.Multiline(true)); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w)
 	return err
 }

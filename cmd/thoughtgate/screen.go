@@ -13,28 +13,30 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// How many characters of foreign text are shown, at most.
+// The lengths to which foreign text is cut, in characters.
 const (
 	maxCell      = 200
 	maxText      = 4000
 	maxArguments = 64 << 10
 )
 
-// A screen is where approvals are shown. Text of agents and upstreams reaches it
-// only through [plain.Escape].
+// A screen prints approvals. Text of agents and upstreams must pass [safetext.Escape]
+// before it is printed.
 type screen struct {
 	w              io.Writer
 	colours        bool
-	columns, lines int // of a terminal; 0 if it is none, which breaks no line
+	columns, lines int // of the terminal; 0 without one
 }
 
-// newScreen returns a screen with colours if w is a terminal, unless the
-// environment says that none are wanted.
+// newScreen returns a screen for w. It uses colours on a terminal, unless NO_COLOR or
+// TERM=dumb is set.
 func newScreen(w io.Writer) *screen {
 	s := &screen{w: w}
 	s.columns, s.lines = terminalSize(w)
@@ -42,7 +44,7 @@ func newScreen(w io.Writer) *screen {
 	return s
 }
 
-// A colour is what the terminal draws text in.
+// A colour is an ANSI colour code.
 type colour string
 
 const (
@@ -59,8 +61,9 @@ func (s *screen) paint(c colour, text string) string {
 	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
 }
 
-// print writes lines, on a terminal so that it need not break any of them.
+// print writes text. On a terminal, it breaks long lines.
 func (s *screen) print(text string) error {
+	//mutate:swap `> 0 && text != ""` "< 0" TestQuestionNamesTheCall a terminal breaks the lines of a call
 	if s.columns > 0 && text != "" {
 		text = strings.Join(breakLines(text, s.columns), "\n") + "\n"
 	}
@@ -72,43 +75,58 @@ func (s *screen) line(format string, values ...any) error {
 	return s.print(fmt.Sprintf(format, values...) + "\n")
 }
 
-// json prints a value in a form that means the same, without a character that
-// does something to a terminal.
+// json prints a value as JSON without control characters.
 func (s *screen) json(v any) error {
 	text, err := json.Marshal(v, jsontext.WithIndent("  "))
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(s.w, plain.Escape(string(text))) // whole lines: a program may read them
+	_, err = fmt.Fprintln(s.w, safetext.Escape(string(text))) // not broken: programs read it
 	return err
 }
 
+// A table aligns its columns.
+type table struct {
+	b strings.Builder
+	w *tabwriter.Writer
+}
+
+func newTable(heads ...string) *table {
+	t := new(table)
+	t.w = tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', 0)
+	t.add(heads...)
+	return t
+}
+
+func (t *table) add(cells ...string) { _, _ = fmt.Fprintln(t.w, strings.Join(cells, "\t")) }
+
+func (t *table) text() string {
+	_ = t.w.Flush() // cannot fail
+	return t.b.String()
+}
+
 // table prints one line for each approval.
-func (s *screen) table(listed []casefile.Approval, now time.Time) error {
-	var b strings.Builder
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "ID\tTOOL\tRISK\tREQUESTER\tWORKFLOW\tAGE\tLEFT\tSTATE\tAGENT\tWHY HELD")
-	n := distinct(listed)
+func (s *screen) table(listed []review.Approval, now time.Time) error {
+	t := newTable("ID", "TOOL", "RISK", "REQUESTER", "WORKFLOW", "AGE", "LEFT", "STATE", "AGENT", "WHY HELD")
+	n := distinctLength(listed)
 	for _, a := range listed {
-		left := span(a.ExpiresAt.Sub(now))
+		left := formatDuration(a.ExpiresAt.Sub(now))
 		if a.State.Terminal() {
 			left = "-"
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			a.ID[:min(n, len(a.ID))], markedName(a.Tool, 60), a.Hints.Risk(), requester(a), oneLine(a.Workflow, 60),
-			span(now.Sub(a.CreatedAt)), left, stateName(a), agentCell(a, now), oneLine(a.Reason, maxCell))
+		t.add(string(a.ID[:min(n, len(a.ID))]), markedName(a.Tool, 60), string(a.Hints.Risk()), requester(a), oneLine(a.Workflow, 60),
+			formatDuration(now.Sub(a.CreatedAt)), left, stateName(a), agentCell(a, now), oneLine(a.Reason, maxCell))
 	}
-	_ = t.Flush() // a builder does not fail
-	if err := s.print(b.String()); err != nil {
+	if err := s.print(t.text()); err != nil {
 		return err
 	}
 	return s.warnings(listed, n)
 }
 
-// warnings says below a table what of it may be taken for something else.
-func (s *screen) warnings(listed []casefile.Approval, n int) error {
+// warnings prints the warnings about names in a table.
+func (s *screen) warnings(listed []review.Approval, n int) error {
 	for _, a := range listed {
-		for _, warning := range casefile.Alike(a) {
+		for _, warning := range review.LookalikeWarnings(a) {
 			if err := s.line("%s", s.paint(yellow, "(!) "+string(a.ID[:min(n, len(a.ID))])+" "+warning)); err != nil {
 				return err
 			}
@@ -117,8 +135,8 @@ func (s *screen) warnings(listed []casefile.Approval, n int) error {
 	return nil
 }
 
-// distinct returns how many characters distinguish the ids.
-func distinct(listed []casefile.Approval) int {
+// distinctLength returns how many characters are needed to distinguish the ids.
+func distinctLength(listed []review.Approval) int {
 	least := 0
 	for _, a := range listed {
 		least = max(least, len(a.ID.Short()))
@@ -135,8 +153,7 @@ func distinct(listed []casefile.Approval) int {
 	}
 }
 
-// row returns lines of a value with its name at the left, or nothing if there is no
-// value.
+// row returns a value with its label at the left, or nothing for an empty value.
 func row(name, value string) string {
 	if value == "" {
 		return ""
@@ -144,12 +161,12 @@ func row(name, value string) string {
 	return fmt.Sprintf("%-11s %s\n", name, strings.ReplaceAll(value, "\n", "\n"+strings.Repeat(" ", 12)))
 }
 
-// record returns everything about one approval.
-func (s *screen) record(a casefile.Approval, now time.Time) string {
+// details returns everything about one approval.
+func (s *screen) details(a review.Approval, now time.Time) string {
 	var b strings.Builder
 	row := func(name, value string) { b.WriteString(row(name, value)) }
 	row("id", string(a.ID))
-	row("state", s.standing(a))
+	row("state", s.status(a))
 	row("tool", markedName(a.Tool, len(a.Tool))+" ("+oneLine(a.Method, maxCell)+" on upstream "+oneLine(a.Upstream, maxCell)+")")
 	row("warning", s.warningText(a))
 	row("description", paragraph(a.Description))
@@ -157,11 +174,14 @@ func (s *screen) record(a casefile.Approval, now time.Time) string {
 	row("hints", hintText(a.Hints))
 	row("requester", requester(a))
 	row("agent", agentText(a))
+	if a.Requests > 1 {
+		row("requests", fmt.Sprintf("%d identical requests wait; the call runs once for all of them", a.Requests))
+	}
 	row("held", oneLine(a.Reason, maxText))
 	row("workflow", oneLine(a.Workflow, maxCell)+quorumText(a))
-	row("age", span(now.Sub(a.CreatedAt)))
+	row("age", formatDuration(now.Sub(a.CreatedAt)))
 	if !a.State.Terminal() {
-		row("left", span(a.ExpiresAt.Sub(now)))
+		row("left", formatDuration(a.ExpiresAt.Sub(now)))
 	}
 	for _, d := range a.Approvals {
 		row("approved", decisionText(d, now))
@@ -174,54 +194,53 @@ func (s *screen) record(a casefile.Approval, now time.Time) string {
 	row("shown", oneLine(a.ShownDigest, maxCell)) // for approve --shown
 	row("arguments", argumentText(a))
 	if len(a.AlsoSent) > 0 {
-		row("also sent", argumentText(casefile.Approval{Arguments: a.AlsoSent, ArgumentsTruncated: a.AlsoSent.Kind() == '"'}))
+		row("also sent", argumentText(review.Approval{Arguments: a.AlsoSent, ArgumentsTruncated: a.AlsoSent.Kind() == '"'}))
 	}
 	row("result", resultText(a.Result))
 	return b.String()
 }
 
-// summary returns what matters most of one approval, in a few lines whatever an
-// agent has written.
-func (s *screen) summary(a casefile.Approval) string {
+// summary returns the most important facts about an approval in four short lines.
+func (s *screen) summary(a review.Approval) string {
 	return row("id", string(a.ID)) +
 		row("tool", markedName(a.Tool, 60)+" ("+oneLine(a.Method, 60)+" on upstream "+oneLine(a.Upstream, 60)+")") +
 		row("risk", s.riskText(a.Hints.Risk())) + row("requester", requester(a))
 }
 
-// agentCell says in few words whether the agent is there for its call.
-func agentCell(a casefile.Approval, now time.Time) string {
+// agentCell returns whether the agent is connected, in a few words.
+func agentCell(a review.Approval, now time.Time) string {
 	switch {
 	case a.Agent == nil:
 		return "-"
-	case a.Agent.Presence == task.OwnerGone:
-		return "gone " + span(now.Sub(a.Agent.LastContact))
+	case a.Agent.Presence == gatetask.OwnerGone:
+		return "gone " + formatDuration(now.Sub(a.Agent.LastContact))
 	default:
 		return oneLine(string(a.Agent.Presence), maxCell)
 	}
 }
 
-// agentText says whether the agent is there, and what that means for an approval.
-func agentText(a casefile.Approval) string {
+// agentText returns whether the agent is connected, and what that means for an approval.
+func agentText(a review.Approval) string {
 	if a.Agent == nil {
 		return ""
 	}
 	text := oneLine(a.Agent.Text, maxCell)
-	if a.State == task.InputRequired && a.Agent.Presence == task.OwnerGone {
+	if a.State == task.InputRequired && a.Agent.Presence == gatetask.OwnerGone {
 		text += "; if it is approved, it runs when the agent asks again"
 	}
 	return text
 }
 
-// riskText returns a risk in red if it is the worst.
-func (s *screen) riskText(r casefile.Risk) string {
-	if r == casefile.RiskDestroys {
+// riskText returns a risk, the worst one in red.
+func (s *screen) riskText(r review.Risk) string {
+	if r == review.RiskDestroys {
 		return s.paint(red, string(r))
 	}
 	return string(r)
 }
 
-// resultText returns what the tool answered, or nothing if there is no answer.
-func resultText(r *casefile.Result) string {
+// resultText returns the result of a call, or nothing without one.
+func resultText(r *review.Result) string {
 	if r == nil {
 		return ""
 	}
@@ -230,43 +249,43 @@ func resultText(r *casefile.Result) string {
 	}[r.Kind]
 	text := fmt.Sprintf("%d bytes%s (written by the tool's server)", r.Size, kind)
 	if r.Value == nil {
-		return text + "\nit cannot be read any more"
+		return text + "\nthe result is no longer available"
 	}
 	if r.Truncated {
 		text += "\n(this is only the beginning)"
 	}
-	return text + "\n" + argumentText(casefile.Approval{Arguments: r.Value})
+	return text + "\n" + argumentText(review.Approval{Arguments: r.Value})
 }
 
-// standing says how far a call is, in colour.
-func (s *screen) standing(a casefile.Approval) string {
+// status returns the state of a call, in colour.
+func (s *screen) status(a review.Approval) string {
 	switch a.State {
 	case task.InputRequired:
 		return s.paint(yellow, stateName(a)+approvedSoFar(a))
 	case task.Approved, task.Executing, task.Completed:
-		return s.paint(green, fate(a, time.Now()))
+		return s.paint(green, stateText(a, time.Now()))
 	default:
-		return s.paint(red, fate(a, time.Now()))
+		return s.paint(red, stateText(a, time.Now()))
 	}
 }
 
-func approvedSoFar(a casefile.Approval) string {
+func approvedSoFar(a review.Approval) string {
 	if len(a.Approvals) == 0 {
 		return ""
 	}
 	return fmt.Sprintf(" (%d of %d approvals)", len(a.Approvals), a.Quorum)
 }
 
-// stateName returns the state in an approver's word for it.
-func stateName(a casefile.Approval) string {
+// stateName returns the name of the state for approvers.
+func stateName(a review.Approval) string {
 	if a.State == task.InputRequired {
 		return "pending"
 	}
 	return oneLine(string(a.State), maxCell)
 }
 
-// fate says what became of a call, and through whom.
-func fate(a casefile.Approval, now time.Time) string {
+// stateText returns the state of a call, with the approver and the failure.
+func stateText(a review.Approval, now time.Time) string {
 	text := stateName(a)
 	if a.Rejection != nil {
 		return text + " by " + decisionText(*a.Rejection, now)
@@ -281,17 +300,19 @@ func fate(a casefile.Approval, now time.Time) string {
 		return "no approval needed" + after
 	}
 	if f := a.Failure; f != nil {
-		ran := map[task.Ran]string{task.RanNo: "it did not run", task.RanYes: "it ran"}
-		text += ": " + cmp.Or(oneLine(f.Reason, maxCell), oneLine(string(f.Stage), maxCell)) +
-			"; " + cmp.Or(ran[f.Ran], "outcome unknown: it may have run")
+		ran := strings.TrimSuffix(lifecycle.RanText(f.Ran), ".")
+		text += ": " + cmp.Or(oneLine(f.Reason, maxCell), oneLine(string(f.Stage), maxCell)) + "; " + strings.ToLower(ran[:1]) + ran[1:]
 	}
 	return text
 }
 
-func decisionText(d task.Decision, now time.Time) string {
-	text := oneLine(d.By, maxCell) + " " + span(now.Sub(d.At)) + " ago"
+func decisionText(d gatetask.Decision, now time.Time) string {
+	text := oneLine(d.By, maxCell) + " " + formatDuration(now.Sub(d.At)) + " ago"
 	if d.Grant != "" {
 		text = oneLine(d.By, maxCell) + ", by standing approval " + oneLine(string(d.Grant), maxCell)
+	}
+	if d.Via.Kind != "" {
+		text += ", via " + oneLine(d.Via.String(), maxCell)
 	}
 	if d.UnreadBytes > 0 {
 		text += fmt.Sprintf(", without reading everything (%d bytes not read)", d.UnreadBytes)
@@ -302,22 +323,22 @@ func decisionText(d task.Decision, now time.Time) string {
 	return text
 }
 
-func quorumText(a casefile.Approval) string {
+func quorumText(a review.Approval) string {
 	if a.Quorum < 2 {
 		return ""
 	}
 	return fmt.Sprintf(" (%d must approve)", a.Quorum)
 }
 
-func requester(a casefile.Approval) string {
+func requester(a review.Approval) string {
 	if a.Anonymous {
 		return "anonymous"
 	}
 	return markedName(a.Principal, maxCell)
 }
 
-// hintText returns what the upstream says of its tool.
-func hintText(h *casefile.Hints) string {
+// hintText returns the upstream's hints about its tool.
+func hintText(h *review.Hints) string {
 	if h == nil {
 		return ""
 	}
@@ -345,23 +366,23 @@ func hintText(h *casefile.Hints) string {
 	return strings.Join(said, ", ") + " (according to the upstream)"
 }
 
-// argumentText returns the arguments over as many lines as they need.
-func argumentText(a casefile.Approval) string {
+// argumentText returns the arguments as indented JSON.
+func argumentText(a review.Approval) string {
 	if len(a.Arguments) == 0 {
 		return "none"
 	}
 	if a.ArgumentsTruncated {
-		return argumentStart(a, maxArguments) + "\n(truncated)" // a gate of another version
+		return argumentStart(a, maxArguments) + "\n(truncated)" // only gates of other versions truncate
 	}
 	text := a.Arguments.Clone()
 	if err := text.Indent(jsontext.WithIndent("  ")); err != nil {
 		return "unreadable"
 	}
-	return plain.Escape(string(text))
+	return safetext.Escape(string(text))
 }
 
-// argumentStart returns the text of arguments that are too long to be sent whole.
-func argumentStart(a casefile.Approval, most int) string {
+// argumentStart returns the beginning of truncated arguments.
+func argumentStart(a review.Approval, most int) string {
 	text, err := jsontext.AppendUnquote(nil, a.Arguments)
 	if err != nil {
 		return "unreadable"
@@ -370,7 +391,7 @@ func argumentStart(a casefile.Approval, most int) string {
 }
 
 // callText returns the tool and its arguments on one line.
-func callText(a casefile.Approval) string {
+func callText(a review.Approval) string {
 	arguments := oneLine(string(a.Arguments), maxCell)
 	if a.ArgumentsTruncated {
 		arguments = argumentStart(a, maxCell)
@@ -378,8 +399,8 @@ func callText(a casefile.Approval) string {
 	return strings.TrimSpace(markedName(a.Tool, 60) + " " + arguments)
 }
 
-// span returns a length of time as people say it.
-func span(d time.Duration) string {
+// formatDuration returns a short text for a duration, such as 5m30s or 3h0m.
+func formatDuration(d time.Duration) string {
 	d = max(0, d)
 	switch {
 	case d < time.Minute:
@@ -397,11 +418,11 @@ func span(d time.Duration) string {
 
 // oneLine returns foreign text as one line of at most limit characters.
 func oneLine(text string, limit int) string {
-	return shorten(strings.ReplaceAll(plain.Escape(text), "\n", `\n`), limit)
+	return shorten(strings.ReplaceAll(safetext.Escape(text), "\n", `\n`), limit)
 }
 
 // paragraph returns foreign text with its lines.
-func paragraph(text string) string { return shorten(plain.Escape(text), maxText) }
+func paragraph(text string) string { return shorten(safetext.Escape(text), maxText) }
 
 func shorten(text string, limit int) string {
 	if utf8.RuneCountInString(text) <= limit {

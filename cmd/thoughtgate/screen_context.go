@@ -5,27 +5,27 @@ import (
 	"strings"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
-	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 )
 
-// cautions returns what an approver should know before the call itself.
-func (s *screen) cautions(x casefile.Context) string {
+// cautions returns the warnings that an approver reads before the call.
+func (s *screen) cautions(x review.Context) string {
 	text := row("objection", s.paint(yellow, oneLine(x.Objection, maxCell)))
-	if x.Changed != nil {
-		text += row("caution", s.paint(red, oneLine(x.Changed.Caution(), maxText)))
+	if x.ToolChange != nil {
+		text += row("caution", s.paint(red, oneLine(x.ToolChange.Text(), maxText)))
 	}
 	return text
 }
 
-// background returns what else is known of a call: who may decide, what its
-// requester wanted before, and what happened so far.
-func background(x casefile.Context, now time.Time) string {
+// background returns the approvers of a call, the requester's earlier calls, and the
+// history of the call.
+func background(x review.Context, now time.Time) string {
 	var earlier, story []string
 	for _, a := range x.Earlier {
-		earlier = append(earlier, span(now.Sub(a.CreatedAt))+" ago "+fate(a, now)+": "+callText(a))
+		earlier = append(earlier, formatDuration(now.Sub(a.CreatedAt))+" ago "+stateText(a, now)+": "+callText(a))
 	}
-	for _, e := range x.Story {
+	for _, e := range x.History {
 		story = append(story, storyLine(e))
 	}
 	return row("approvers", oneLine(strings.Join(x.Approvers, ", "), maxText)) +
@@ -33,8 +33,8 @@ func background(x casefile.Context, now time.Time) string {
 }
 
 // storyLine returns one step of a call.
-func storyLine(e task.Entry) string {
-	text := e.At.Format(time.TimeOnly) + " " + oneLine(e.Step, 60)
+func storyLine(e auditlog.Entry) string {
+	text := e.At.Local().Format(time.TimeOnly) + " " + oneLine(e.Step, 60)
 	if e.Actor != "" {
 		text += " by " + oneLine(e.Actor, 60)
 	}
@@ -47,11 +47,14 @@ func storyLine(e task.Entry) string {
 	return text
 }
 
-// outcomeText returns the outcome of a step, and whether it was decided without
-// reading everything.
-func outcomeText(e task.Entry) string {
+// outcomeText returns the outcome of a step, with the unread bytes of a decision and the
+// policies of a policy change.
+func outcomeText(e auditlog.Entry) string {
 	if e.UnreadBytes > 0 {
 		return fmt.Sprintf("%s (%d bytes not read)", e.Outcome, e.UnreadBytes)
+	}
+	if e.PolicyBefore != "" && e.PolicyBefore != e.PolicySnapshot {
+		return fmt.Sprintf("%s (%s to %s)", e.Outcome, e.PolicyBefore, e.PolicySnapshot)
 	}
 	return e.Outcome
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/demo"
 )
 
-// patience is how long anything in a script may take.
+// patience limits every wait in a script.
 const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -45,7 +45,7 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("GORACE", "atexit_sleep_ms=0") // or every program takes a second to end
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise every program takes a second to end
 			root, err := filepath.Abs("../..")
 			env.Setenv("ROOT", root)
 			return err
@@ -67,8 +67,8 @@ func failing(f func() error) func() {
 	}
 }
 
-// curl knows the flags that the demo prints, so that following the demo's
-// advice needs nothing that is not in this module.
+// curl is a command with the flags that the demo prints, so that the demo's commands need only
+// this module.
 func curl() error {
 	flags := pflag.NewFlagSet("curl", pflag.ContinueOnError)
 	flags.BoolP("silent", "s", false, "")
@@ -111,8 +111,8 @@ func curl() error {
 	return errors.Join(err, out.Close())
 }
 
-// spawn runs a program and tells of it in files: NAME.out and NAME.err have
-// its output as it comes, NAME.pid its number, NAME.status how it ended.
+// spawn runs a program and writes files about it: NAME.out and NAME.err with the output so
+// far, NAME.pid with the process id, and NAME.status with the exit status.
 func spawn() error {
 	name := os.Args[1]
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -133,11 +133,11 @@ func spawn() error {
 	if err := os.WriteFile(name+".pid", []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
 		return err
 	}
-	_ = cmd.Wait() // the status says it all
+	_ = cmd.Wait() // the exit status is enough
 	return os.WriteFile(name+".status", fmt.Appendln(nil, cmd.ProcessState.ExitCode()), 0o600)
 }
 
-// sqlite runs statements on a database, behind the back of every gate.
+// sqlite runs statements on a database without using a gate.
 func sqlite() error {
 	db, err := driver.Open("file:" + os.Args[1])
 	if err != nil {
@@ -157,8 +157,8 @@ func upstream() error {
 	return http.Serve(l, demo.New())
 }
 
-// await waits until a file matches a pattern. With a third argument it stores
-// the pattern's first group in a variable of that name.
+// await waits until a file matches a pattern. A third argument names a variable for the
+// pattern's first group.
 func await(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) < 2 || len(args) > 3 {
 		ts.Fatalf("usage: await FILE PATTERN [VARIABLE]")
@@ -186,7 +186,7 @@ func await(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// private makes sure that only its owner can use a file.
+// private checks that only the owner can use a file.
 func private(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 1 {
 		ts.Fatalf("usage: private FILE")
@@ -205,7 +205,7 @@ func send(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("usage: signal NAME INT|TERM")
 	}
 	pid := 0
-	for deadline := time.Now().Add(time.Minute); pid == 0; time.Sleep(10 * time.Millisecond) { // spawn may not have come so far
+	for deadline := time.Now().Add(time.Minute); pid == 0; time.Sleep(10 * time.Millisecond) { // spawn may not have written it yet
 		text, err := os.ReadFile(ts.MkAbs(args[0] + ".pid"))
 		if err == nil {
 			pid, err = strconv.Atoi(string(text))

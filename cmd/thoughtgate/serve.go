@@ -10,11 +10,13 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 )
@@ -34,21 +36,17 @@ func newServe() *cobra.Command {
 	cmd.Flags().Bool("anonymous", false, "accept agents without authentication, even on addresses that other machines can reach")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		sources := config.Sources{File: *file, Overrides: overrides(cmd.Flags())}
-		level := new(slog.LevelVar)
-		a, err := newApp(cmd.ErrOrStderr(), level, sources)
+		cfg, warnings, err := load(cmd.ErrOrStderr(), sources)
 		if err != nil {
 			return err
 		}
-		hangups := make(chan os.Signal, 1)
-		signal.Notify(hangups, syscall.SIGHUP)
-		defer signal.Stop(hangups)
-		if err := a.ReloadFrom(app.Source{Signal: hangups, Level: level, Load: func() (config.Config, error) {
-			cfg, _, err := load(io.Discard, sources)
-			return cfg, err
-		}}); err != nil {
-			return errors.Join(err, a.Close())
+		log, level := newLog(cmd.ErrOrStderr(), cfg, warnings)
+		a, err := app.New(cfg, log)
+		if err != nil {
+			return err
 		}
-		if err := showToken(cmd.ErrOrStderr(), a); err != nil {
+		err = reloadFrom(a, level, func(w io.Writer) (config.Config, []config.Problem, error) { return load(w, sources) })
+		if err = errors.Join(err, showToken(cmd.ErrOrStderr(), a)); err != nil {
 			return errors.Join(err, a.Close())
 		}
 		collectLess()
@@ -57,29 +55,28 @@ func newServe() *cobra.Command {
 	return cmd
 }
 
-// collectLess lets the heap grow further before garbage is collected. That of a
-// gate is a few megabytes, so by default the collector runs often, for little.
+// collectLess makes garbage collection less frequent. The heap of a gate has only a few
+// megabytes, so the default of GOGC costs much CPU time and saves little memory.
 func collectLess() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(300)
 	}
 }
 
-// showToken prints the token that was made for whoever starts the gate, if that
-// is a person at a terminal. Otherwise the output is collected, and others read
-// it: then the token goes to a private file.
+// showToken prints the generated token on a terminal. Elsewhere it writes the token to a
+// private file, because other people may read the output.
 func showToken(w io.Writer, a *app.App) error {
 	if !isTerminal(w) {
-		return a.KeepToken()
+		return a.SaveToken()
 	}
-	if token := a.MadeToken(); token != "" {
+	if token := a.GeneratedToken(); token != "" {
 		_, _ = fmt.Fprintf(w, "operator token (shown once; set operators.token for a permanent one): %s\n", token)
 		_, _ = fmt.Fprintf(w, "open in a browser to sign in: %s\n", a.LoginLink())
 	}
 	return nil
 }
 
-// isTerminal reports whether what is written to w is shown to a person.
+// isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	if !ok {
@@ -89,7 +86,7 @@ func isTerminal(w io.Writer) bool {
 	if err != nil || about.Mode()&os.ModeCharDevice == 0 {
 		return false
 	}
-	null, err := os.Stat(os.DevNull) // a character device as well
+	null, err := os.Stat(os.DevNull) // is also a character device
 	return err != nil || !os.SameFile(about, null)
 }
 
@@ -101,7 +98,7 @@ func describeVariables() string {
 	var b strings.Builder
 	b.WriteString("Environment variables and the settings that they override:\n")
 	for _, v := range config.Variables() {
-		setting := strings.Join(v.Settings, ", ")
+		setting := v.Setting
 		if setting == "" {
 			setting = "path of the configuration file"
 		}
@@ -110,7 +107,7 @@ func describeVariables() string {
 	return b.String()
 }
 
-// overrides returns the settings that were given as flags.
+// overrides returns the settings of the given flags.
 func overrides(flags *pflag.FlagSet) []config.Override {
 	settings := map[string]string{
 		"listen":           "listen",
@@ -134,16 +131,60 @@ func overrides(flags *pflag.FlagSet) []config.Override {
 	return given
 }
 
-// newApp returns the gate that s describes, bound to its addresses.
-func newApp(stderr io.Writer, level *slog.LevelVar, s config.Sources) (*app.App, error) {
-	cfg, warnings, err := load(stderr, s)
-	if err != nil {
-		return nil, err
-	}
+// newLog returns the configured logger and its level. It logs the warnings about cfg.
+func newLog(w io.Writer, cfg config.Config, warnings []config.Problem) (*slog.Logger, *slog.LevelVar) {
+	level := new(slog.LevelVar)
 	level.Set(cfg.Telemetry.Log.Level)
-	log := logging.New(stderr, cfg.Telemetry.Log.Format, level)
-	for _, w := range warnings {
-		log.Warn("configuration", "warning", w.String())
+	log := logging.New(w, cfg.Telemetry.Log.Format, level)
+	for _, p := range warnings {
+		log.Warn("configuration", "warning", p.String())
 	}
-	return app.New(cfg, log)
+	return log, level
+}
+
+// reloadFrom makes a gate reload its configuration after changes and after SIGHUP.
+func reloadFrom(a *app.App, level *slog.LevelVar, load func(stderr io.Writer) (config.Config, []config.Problem, error)) error {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	return a.ReloadFrom(app.Source{Signal: hangups, Level: level, Load: func() (config.Config, error) {
+		cfg, _, err := load(io.Discard)
+		return cfg, err
+	}})
+}
+
+// load returns the configuration of s and the environment. If loading fails, it prints the
+// warnings, which often explain the error.
+func load(stderr io.Writer, s config.Sources) (config.Config, []config.Problem, error) {
+	s.Environ, s.Now, s.Channels = os.Environ(), time.Now(), app.ChannelKinds()
+	cfg, warnings, err := config.Load(s)
+	if err != nil {
+		warn(stderr, warnings)
+		return cfg, nil, err
+	}
+	return cfg, warnings, nil
+}
+
+// A loaded is a configuration with its policy.
+type loaded struct {
+	config   config.Config
+	settings *catalog.Settings
+}
+
+// loadPolicy loads a configuration and compiles its policy. It prints all warnings, and
+// returns their number.
+func loadPolicy(stderr io.Writer, s config.Sources) (l loaded, warnings int, err error) {
+	cfg, problems, err := load(stderr, s)
+	if err != nil {
+		return loaded{}, 0, err
+	}
+	warn(stderr, problems)
+	settings, doubts, err := app.Settings(cfg)
+	warn(stderr, doubts)
+	return loaded{cfg, settings}, len(problems) + len(doubts), err
+}
+
+func warn(w io.Writer, warnings []config.Problem) {
+	for _, p := range warnings {
+		_, _ = fmt.Fprintln(w, "warning:", p)
+	}
 }

@@ -15,20 +15,20 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/storage"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
 )
 
 func newStore() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := group(&cobra.Command{
 		Use:   "store",
 		Short: "Maintain the store of held calls",
 		Long: "Maintain the store of held calls: the one that serve uses with the same file and environment.\n\n" +
 			"Only one process at a time can use a SQLite file, so stop the gate first.\n" +
 			"Encrypted stores need the keys in THOUGHTGATE_STORE_KEYS.",
-		Args: positional(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
+	})
 	f := storeFlags{
 		file: cmd.PersistentFlags().StringP("config", "c", "", "configuration `file` (default: the one in THOUGHTGATE_CONFIG)"),
 		dsn:  cmd.PersistentFlags().String("store", "", "another store than the configured one: sqlite:FILE, or a postgres:// or redis:// `URL` (put passwords into THOUGHTGATE_STORE instead)"),
@@ -37,26 +37,26 @@ func newStore() *cobra.Command {
 	return cmd
 }
 
-// storeFlags say which store is meant.
+// storeFlags select a store.
 type storeFlags struct{ file, dsn *string }
 
-// An opening is a way to open a store.
-type opening func(storage.Settings, context.Context) (*sealedstore.Store, error)
+// An openFunc opens a store.
+type openFunc func(storage.Settings, context.Context) (*sealedstore.Store, error)
 
-// existing is how for those who want nothing of a file that is not there: its
-// name may be a wrong one.
-func existing(how opening) opening {
+// mustExist returns an openFunc that fails, instead of creating a file, if the store's file
+// does not exist.
+func mustExist(open openFunc) openFunc {
 	return func(s storage.Settings, ctx context.Context) (*sealedstore.Store, error) {
 		if file, ok := s.File(); ok {
 			if _, err := os.Stat(file); err != nil {
 				return nil, fmt.Errorf("no store: %w", err)
 			}
 		}
-		return how(s, ctx)
+		return open(s, ctx)
 	}
 }
 
-// load returns the configuration, as far as stores need it.
+// load returns the settings of the store.
 func (f storeFlags) load() (config.Config, error) {
 	sources := config.Sources{File: *f.file, Environ: os.Environ()}
 	if *f.dsn != "" {
@@ -66,9 +66,8 @@ func (f storeFlags) load() (config.Config, error) {
 	return cfg, err
 }
 
-// open opens that store. Those who only want to have a look at it, or pass it
-// on, need not be able to read all of it.
-func (f storeFlags) open(cmd *cobra.Command, how opening) (*sealedstore.Store, error) {
+// open opens that store.
+func (f storeFlags) open(cmd *cobra.Command, how openFunc) (*sealedstore.Store, error) {
 	cfg, err := f.load()
 	if err != nil {
 		return nil, err
@@ -77,7 +76,7 @@ func (f storeFlags) open(cmd *cobra.Command, how opening) (*sealedstore.Store, e
 	if !settings.Durable() {
 		return nil, errors.New("the store is memory:, which only the gate itself can read")
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), openPatience)
+	ctx, cancel := context.WithTimeout(cmd.Context(), openTimeout)
 	defer cancel()
 	store, err := how(settings, ctx)
 	if storage.InUse(err) {
@@ -86,11 +85,10 @@ func (f storeFlags) open(cmd *cobra.Command, how opening) (*sealedstore.Store, e
 	return store, err
 }
 
-// openPatience is how long a store may take to be opened.
-const openPatience = 30 * time.Second
+const openTimeout = 30 * time.Second
 
-// with runs do on the store, and closes it.
-func (f storeFlags) with(cmd *cobra.Command, how opening, do func(*sealedstore.Store) error) error {
+// with opens the store, calls do, and closes the store.
+func (f storeFlags) with(cmd *cobra.Command, how openFunc, do func(*sealedstore.Store) error) error {
 	store, err := f.open(cmd, how)
 	if err != nil {
 		return err
@@ -98,33 +96,35 @@ func (f storeFlags) with(cmd *cobra.Command, how opening, do func(*sealedstore.S
 	return errors.Join(do(store), store.Close())
 }
 
+// command makes cmd call do with the open store.
+func (f storeFlags) command(cmd *cobra.Command, how openFunc, do func(*cobra.Command, *sealedstore.Store) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return f.with(cmd, how, func(s *sealedstore.Store) error { return do(cmd, s) })
+	}
+	return cmd
+}
+
 func newStoreMigrate(f storeFlags) *cobra.Command {
-	return &cobra.Command{
+	return f.command(&cobra.Command{
 		Use:   "migrate",
 		Short: "Create or update the tables",
 		Long: "Create the tables of the store, or update them. serve also does this when it starts; run this command to do it\n" +
 			"beforehand.",
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.with(cmd, storage.Settings.OpenUnread, func(s *sealedstore.Store) error {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), storage.Migrated(s))
-				return err
-			})
-		},
-	}
+	}, storage.Settings.OpenUnverified, func(cmd *cobra.Command, s *sealedstore.Store) error {
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), storage.Migrated(s))
+		return err
+	})
 }
 
 func newStoreCheck(f storeFlags) *cobra.Command {
-	return &cobra.Command{
+	return f.command(&cobra.Command{
 		Use:   "check",
 		Short: "Check the store for damage",
 		Long: "Read the whole store and check the file itself, every held call and its digest, every result,\n" +
 			"whether the gate's root key and the sessions of operators can be decrypted, and the hash chain of the audit log. Prints every problem, and fails if there is one.",
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.with(cmd, existing(storage.Settings.OpenUnread), func(s *sealedstore.Store) error { return check(cmd, s) })
-		},
-	}
+	}, mustExist(storage.Settings.OpenUnverified), check)
 }
 
 func check(cmd *cobra.Command, s *sealedstore.Store) error {
@@ -140,7 +140,7 @@ func check(cmd *cobra.Command, s *sealedstore.Store) error {
 		return err
 	}
 	if h.Problems > 0 {
-		return fmt.Errorf("%s in %s", many(h.Problems, "problem"), describeHealth(h))
+		return fmt.Errorf("%s in %s", count(h.Problems, "problem"), describeHealth(h))
 	}
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok:", describeHealth(h))
 	return err
@@ -148,7 +148,7 @@ func check(cmd *cobra.Command, s *sealedstore.Store) error {
 
 func describeHealth(h storage.Health) string {
 	parts := []string{fmt.Sprintf("%s (%d pending), %s, %s",
-		many(h.Tasks, "held call"), h.Pending, many(h.Chunks, "result chunk"), many(h.Entries, "audit log entry"))}
+		count(h.Tasks, "held call"), h.Pending, count(h.Chunks, "result chunk"), count(h.Entries, "audit log entry"))}
 	for _, key := range slices.Sorted(maps.Keys(h.Keys)) {
 		name := "encrypted with key " + key
 		if key == "" {
@@ -175,9 +175,9 @@ func newStoreExport(f storeFlags) *cobra.Command {
 			name = args[0]
 		}
 		if *plain {
-			form = storage.Plain
+			form = storage.Decrypted
 		}
-		return f.with(cmd, existing(storage.Settings.OpenUnread), func(s *sealedstore.Store) error {
+		return f.with(cmd, mustExist(storage.Settings.OpenUnverified), func(s *sealedstore.Store) error {
 			return toFile(cmd.OutOrStdout(), name, func(w io.Writer) error {
 				moved, err := storage.Export(cmd.Context(), s, w, form)
 				if err == nil {
@@ -190,12 +190,12 @@ func newStoreExport(f storeFlags) *cobra.Command {
 	return cmd
 }
 
-func describeMoved(m storage.Moved) string {
-	return strings.Join([]string{many(m.Tasks, "held call"), many(m.Chunks, "result chunk"), many(m.Entries, "audit log entry")}, ", ")
+func describeMoved(m storage.Counts) string {
+	return strings.Join([]string{count(m.Tasks, "held call"), count(m.Chunks, "result chunk"), count(m.Entries, "audit log entry")}, ", ")
 }
 
-// many returns how many there are of something.
-func many(n int, what string) string {
+// count returns a number with a noun in the singular or plural.
+func count(n int, what string) string {
 	text := fmt.Sprintf("%d %s", n, what)
 	switch stem, y := strings.CutSuffix(text, "y"); {
 	case n == 1:
@@ -207,13 +207,16 @@ func many(n int, what string) string {
 	}
 }
 
-// toFile writes a file that is not there yet and that nobody else can read, or
-// to standard output if it is called -. A file that could not be finished is
-// not left behind.
+// toFile is like newFile, but writes to standard output if the name is "-".
 func toFile(stdout io.Writer, name string, write func(io.Writer) error) error {
 	if name == "-" {
 		return write(stdout)
 	}
+	return newFile(name, write)
+}
+
+// newFile creates a file that only its owner can read. The file must not exist. After an error, newFile removes it.
+func newFile(name string, write func(io.Writer) error) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -238,9 +241,9 @@ func newStoreImport(f storeFlags) *cobra.Command {
 	}
 	merge := cmd.Flags().Bool("merge", false, "import into a store that is not empty, for example after an interrupted import")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		target := storage.Empty
+		target := storage.IntoEmpty
 		if *merge {
-			target = storage.Shared
+			target = storage.Merge
 		}
 		from, err := fromFile(cmd.InOrStdin(), args[0])
 		if err != nil {
@@ -270,48 +273,99 @@ func fromFile(stdin io.Reader, name string) (io.ReadCloser, error) {
 }
 
 func newStoreRekey(f storeFlags) *cobra.Command {
-	return &cobra.Command{
+	return f.command(&cobra.Command{
 		Use:   "rekey",
 		Short: "Encrypt everything with the first key",
-		Long: "Encrypt everything in the store with the first key of THOUGHTGATE_STORE_KEYS, whether it is encrypted with another\n" +
-			"key or not encrypted. Afterwards the other keys are no longer needed.",
+		Long: "Encrypt everything in the store with the first key of THOUGHTGATE_STORE_KEYS. Afterwards the other keys are no\n" +
+			"longer needed. With a single key, the command also encrypts calls that are not encrypted: run it after you have set\n" +
+			"the first key. With several keys, such calls stay as they are, because someone without a key may have written them.",
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.with(cmd, existing(storage.Settings.Open), func(s *sealedstore.Store) error {
-				if s.Keys().Empty() {
-					return errors.New("there is no key to encrypt with: set THOUGHTGATE_STORE_KEYS, or storage.keys in the configuration file")
-				}
-				n, err := storage.Rekey(cmd.Context(), s)
-				if err != nil {
-					return fmt.Errorf("stopped after %s: %w", many(n, "held call"), err)
-				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "encrypted %s with key %s\n", many(n, "held call"), s.Keys().First())
-				return err
-			})
-		},
-	}
+	}, mustExist(storage.Settings.Open), func(cmd *cobra.Command, s *sealedstore.Store) error {
+		if s.Keys().Empty() {
+			return errors.New("no encryption key: set THOUGHTGATE_STORE_KEYS, or storage.keys in the configuration file")
+		}
+		n, err := storage.Rekey(cmd.Context(), s)
+		if errors.Is(err, sealedstore.ErrNotSealed) {
+			return fmt.Errorf("encrypted %s; others are not encrypted and stay as they are, because there are several keys: "+
+				"if they were stored before the first key was set, run this command again with only the first key: %w", count(n, "held call"), err)
+		}
+		if err != nil {
+			return fmt.Errorf("stopped after %s: %w", count(n, "held call"), err)
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "encrypted %s with key %s\n", count(n, "held call"), s.Keys().First())
+		return err
+	})
 }
 
 func newStoreVacuum(f storeFlags) *cobra.Command {
-	return &cobra.Command{
+	return f.command(&cobra.Command{
 		Use:   "vacuum",
 		Short: "Release unused disk space",
 		Long: "Release disk space that the store does not use. A SQLite file is rewritten, which needs as much free disk space as\n" +
 			"the file takes. PostgreSQL does this by itself from time to time. Redis has nothing to release.",
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.with(cmd, existing(storage.Settings.OpenUnread), func(s *sealedstore.Store) error {
-				can, err := storage.Vacuum(cmd.Context(), s)
-				if err != nil {
-					return err
-				}
-				text := "done"
-				if !can {
-					text = "nothing to release in this kind of store"
-				}
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+	}, mustExist(storage.Settings.OpenUnverified), func(cmd *cobra.Command, s *sealedstore.Store) error {
+		can, err := storage.Vacuum(cmd.Context(), s)
+		if err != nil {
+			return err
+		}
+		text := "done"
+		if !can {
+			text = "nothing to release in this kind of store"
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+		return err
+	})
+}
+
+func newStoreRotate(f storeFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Replace the gate's root key",
+		Long: "Create a new root key. The gate uses it to seal operators' sessions and the state that agents return. The old key\n" +
+			"remains valid for what it sealed, so operators stay signed in. Running gates use the new key within a second.\n\n" +
+			"If the old key may have leaked, use --forget: it deletes the old key and all standing approvals, and every operator\n" +
+			"must sign in again. Held calls are kept.",
+		Args: noArguments,
+	}
+	forget := cmd.Flags().Bool("forget", false, "delete the old key and all standing approvals, and end all operator sessions now")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := f.load()
+		if err != nil {
+			return err
+		}
+		how, rotate := storage.Settings.Open, func(s *sealedstore.Store) error {
+			return keyring.New(s, time.Now).Rotate(cmd.Context(), max(cfg.Operators.Session, cfg.Tasks.MaxTTL))
+		}
+		if *forget {
+			how, rotate = storage.Settings.OpenUnverified, func(s *sealedstore.Store) error { return forgetRecords(cmd.Context(), s) }
+		}
+		return f.with(cmd, mustExist(how), func(s *sealedstore.Store) error {
+			if err := rotate(s); err != nil {
 				return err
-			})
-		},
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "root key replaced")
+			return err
+		})
+	}
+	return cmd
+}
+
+// forgetRecords deletes all records, even unreadable ones, and creates a new root key.
+func forgetRecords(ctx context.Context, s *sealedstore.Store) error {
+	for {
+		page, err := s.ListRecords(ctx, gatestore.RecordQuery{Limit: 100})
+		if err != nil {
+			return err
+		}
+		for _, r := range page {
+			if err := s.DeleteRecord(ctx, r.Name); err != nil {
+				return err
+			}
+		}
+		if len(page) == 0 {
+			_, err := keyring.New(s, time.Now).Label(ctx)
+			return err
+		}
 	}
 }

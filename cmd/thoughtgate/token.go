@@ -8,16 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
+	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 )
 
 func newToken() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "token",
-		Short: "Create tokens for operators and agents",
-		Args:  positional(cobra.NoArgs),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
+	cmd := group(&cobra.Command{Use: "token", Short: "Create tokens for operators and agents"})
 	cmd.AddCommand(newTokenNew())
 	return cmd
 }
@@ -46,9 +41,9 @@ func newTokenNew() *cobra.Command {
 		case *role != "viewer" && *role != "approver" && *role != "admin":
 			return &usageError{cmd.CommandPath(), fmt.Errorf("--role must be viewer, approver or admin, not %q", *role)}
 		}
-		kind, place, more := "tgo", "operators.tokens", ", role: "+*role
+		kind, setting, more := "tgo", "operators.tokens", ", role: "+*role
 		if *agent {
-			kind, place, more = "tga", "identity.tokens", ""
+			kind, setting, more = "tga", "identity.tokens", ""
 		}
 		if *owner != "" {
 			more = ", owner: " + strconv.Quote(*owner)
@@ -56,9 +51,9 @@ func newTokenNew() *cobra.Command {
 		if len(*groups) > 0 {
 			more = ", groups: [" + strings.Join(quoteAll(*groups), ", ") + "]" + more
 		}
-		token := bearer.New(kind)
+		token := identity.NewToken(kind)
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "token: %s\n\nadd to %s:\n  - { name: %s, hash: %q%s }\n",
-			token, place, strconv.Quote(*name), bearer.HashOf(token), more)
+			token, setting, strconv.Quote(*name), identity.HashOf(token), more)
 		return err
 	}
 	return cmd

@@ -11,26 +11,26 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A prompt asks for the reason of a decision. Enter makes the decision, so that no
-// single key does.
+// A prompt asks for the reason of a decision. Enter confirms it, so that a single key never
+// decides.
 type prompt struct {
 	what   approval.Decision
 	title  string
 	reason string
-	shown  string // the digest of what the approver was shown
-	unread int    // bytes that the approver need not read, in their own words
+	shown  string // the digest of the shown call
+	unread int    // bytes that were not on the screen
 	since  time.Time
 	sent   bool
 }
 
-// hasty is how soon after the question no answer counts: a key that is held down
-// decides nothing.
-const hasty = 300 * time.Millisecond
+// minAnswerTime is how long enter is ignored after the prompt opens, so that a key that is
+// held down decides nothing.
+const minAnswerTime = 300 * time.Millisecond
 
 func newPrompt(d *detail, what approval.Decision, title string) *prompt {
 	return &prompt{what: what, title: title, reason: d.reason, shown: d.call.ShownDigest, since: time.Now()}
@@ -38,17 +38,17 @@ func newPrompt(d *detail, what approval.Decision, title string) *prompt {
 
 // insert adds text to the reason, on one line and of a limited length.
 func (p *prompt) insert(text string) {
-	text = plain.Line(text, casefile.MaxReason)
-	if utf8.RuneCountInString(p.reason)+utf8.RuneCountInString(text) <= casefile.MaxReason {
+	text = safetext.Line(text, review.MaxReason)
+	if utf8.RuneCountInString(p.reason)+utf8.RuneCountInString(text) <= review.MaxReason {
 		p.reason += text
 	}
 }
 
-// lines returns the foot of the screen while the prompt is there.
+// lines returns the foot of the screen while the prompt is open.
 func (p *prompt) lines(t *tui) []string {
 	call := t.open.call
 	question := p.title + " " + markedName(call.Tool, 60) + "?"
-	if p.what == approval.Approve && call.Hints.Risk() == casefile.RiskDestroys {
+	if p.what == approval.Approve && call.Hints.Risk() == review.RiskDestroys {
 		question += " It may destroy something."
 	}
 	reason := "Reason (optional): " + p.reason + "█"
@@ -57,12 +57,12 @@ func (p *prompt) lines(t *tui) []string {
 	}
 	keys := "enter " + strings.ToLower(string(p.what)) + "  esc cancel"
 	if p.sent {
-		keys = "Telling the gate…"
+		keys = "Sending…"
 	}
 	return []string{t.paint(yellow, question), reason, t.notice + "  " + t.paint(dim, keys)}
 }
 
-// promptKey does what a key says while a decision is being made.
+// promptKey handles a key while the prompt is open.
 func (t *tui) promptKey(k tea.KeyPressMsg) tea.Cmd {
 	p := t.prompt
 	t.notice = ""
@@ -72,8 +72,8 @@ func (t *tui) promptKey(k tea.KeyPressMsg) tea.Cmd {
 	case key == "esc":
 		t.open.reason, t.prompt = p.reason, nil
 	case key == "enter":
-		if time.Since(p.since) < hasty {
-			t.notice = "that was too quick to count; press enter again"
+		if time.Since(p.since) < minAnswerTime {
+			t.notice = "too quick; press enter again"
 			return nil
 		}
 		p.sent = true
@@ -84,14 +84,14 @@ func (t *tui) promptKey(k tea.KeyPressMsg) tea.Cmd {
 	case key == "ctrl+u":
 		p.reason = ""
 	case k.Text == " ":
-		p.reason += " " // which insert would trim
+		p.reason += " " // insert would trim it
 	case k.Text != "":
 		p.insert(k.Text)
 	}
 	return nil
 }
 
-// decide sends a decision, with the digest of what the approver was shown.
+// decide sends a decision, with the digest of the shown call.
 func (t *tui) decide(p *prompt) tea.Cmd {
 	call := t.open.call
 	ruling := approval.Ruling{Decision: p.what, Reason: strings.TrimSpace(p.reason), Shown: p.shown, Unread: p.unread}
@@ -101,22 +101,22 @@ func (t *tui) decide(p *prompt) tea.Cmd {
 	}
 }
 
-// problem returns why a decision counts for nothing, in words for the approver.
+// problem returns why a decision was not recorded.
 func (t *tui) problem(id task.ID, err error) string {
 	refused, ok := errors.AsType[*client.Error](err)
 	switch {
 	case err == nil:
 		return ""
 	case !ok:
-		return "not known whether this was recorded (" + oneLine(err.Error(), maxCell) + "); it is safe to decide again"
+		return "unknown whether the decision was recorded (" + oneLine(err.Error(), maxCell) + "); it is safe to decide again"
 	case refused.Type == "view_changed":
-		return "not recorded: the call differs from what you were shown; look again"
+		return "not recorded: the call has changed; read it again"
 	default:
-		return "not recorded: " + undecided(t.ctx, t.gate, id, err).Error()
+		return "not recorded: " + decisionError(t.ctx, t.gate, id, err).Error()
 	}
 }
 
-// decided shows what came of a decision, and shows the call as it is then.
+// decided shows the result of a decision, and loads the call again.
 func (t *tui) decided(msg decidedMsg) tea.Cmd {
 	if t.prompt != nil && t.open != nil && t.open.call.ID == msg.id {
 		t.open.reason, t.prompt = t.prompt.reason, nil
@@ -128,7 +128,7 @@ func (t *tui) decided(msg decidedMsg) tea.Cmd {
 	return t.reload()
 }
 
-// outcome says in one line what a decision came to.
+// outcome returns the result of a recorded decision in one line.
 func (t *tui) outcome(msg decidedMsg) string {
 	a := msg.after
 	switch {

@@ -14,9 +14,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
-// TestTerminal runs scripts that type into a real terminal and read its screen.
+// The scripts type into a real terminal and read its screen.
 func TestTerminal(t *testing.T) {
-	tmux, err := testenv.Tmux(t.Context())
+	tmux, err := testenv.Tmux()
 	if !testenv.Available(t, err) {
 		return
 	}
@@ -53,7 +53,7 @@ type terminal struct{ program string }
 func (p terminal) do(ts *testscript.TestScript, _ bool, args []string) {
 	switch args[0] {
 	case "start":
-		ts.Setenv(socketVar, fmt.Sprint("tmux", time.Now().UnixNano())) // a server of its own: the last one may still be ending
+		ts.Setenv(socketVar, fmt.Sprint("tmux", time.Now().UnixNano())) // a new tmux server: the previous one may still be ending
 		socket := p.socket(ts)
 		p.tmux(ts, "new-session", "-d", "-x", args[1], "-y", args[2], args[3])
 		ts.Defer(func() { _ = ts.Exec(p.program, "-S", socket, "kill-server") })
@@ -86,26 +86,26 @@ func (p terminal) do(ts *testscript.TestScript, _ bool, args []string) {
 	case "ended":
 		for deadline := time.Now().Add(patience); ts.Exec(p.program, "-S", p.socket(ts), "has-session") == nil; time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(deadline) {
-				ts.Fatalf("the program goes on")
+				ts.Fatalf("the program has not ended")
 			}
 		}
 	default:
-		ts.Fatalf("term cannot %s", args[0])
+		ts.Fatalf("term has no command %s", args[0])
 	}
 }
 
-// socketVar names the socket of the session.
+// socketVar is the variable with the name of the session's socket.
 const socketVar = "TERMINAL"
 
 func (p terminal) socket(ts *testscript.TestScript) string { return ts.MkAbs(ts.Getenv(socketVar)) }
 
-// tmux runs a command of tmux.
+// tmux runs a tmux command.
 func (p terminal) tmux(ts *testscript.TestScript, args ...string) string {
 	ts.Check(ts.Exec(p.program, append([]string{"-S", p.socket(ts), "-f", "/dev/null"}, args...)...))
 	return ts.ReadFile("stdout")
 }
 
-// sees waits until the screen matches a pattern, or not much longer than limit.
+// sees waits until the screen matches a pattern, or until limit has passed.
 func (p terminal) sees(ts *testscript.TestScript, pattern string, limit time.Duration) (string, bool) {
 	want := regexp.MustCompile("(?m)" + pattern)
 	for deadline := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {

@@ -16,23 +16,24 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 )
 
 // longCall returns a pending call with arguments of many lines.
-func longCall(digest string) casefile.Approval {
-	a := casefile.Approval{ID: "tg_1", State: task.InputRequired, Tool: "delete_file", Digests: casefile.Digests{ShownDigest: digest}}
+func longCall(digest string) review.Approval {
+	a := review.Approval{ID: "tg_1", State: task.InputRequired, Tool: "delete_file", Digests: review.Digests{ShownDigest: digest}}
 	a.Arguments = jsontext.Value(`[` + strings.TrimSuffix(strings.Repeat(`"line",`, 100), ",") + `]`)
 	return a
 }
 
 // opened returns a screen on which a call is open.
-func opened(t *testing.T, a casefile.Approval) *tui {
+func opened(t *testing.T, a review.Approval) *tui {
 	t.Helper()
-	screen := &tui{open: &detail{call: casefile.Approval{ID: a.ID}}}
+	screen := &tui{open: &detail{call: review.Approval{ID: a.ID}}}
 	screen.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
-	screen.Update(shownMsg{id: a.ID, now: a})
+	screen.Update(shownMsg{id: a.ID, call: a})
 	return screen
 }
 
@@ -46,15 +47,15 @@ func press(screen *tui, key string) tea.Cmd {
 	return cmd
 }
 
-// A call can be approved only when every line has been on the screen. To jump to
-// its end is not enough.
+// A call can be approved only after every line was on the screen. Jumping to the end is not
+// enough.
 func TestApproveOnlyWhenAllSeen(t *testing.T) {
 	screen := opened(t, longCall("one"))
 	for _, key := range []string{"end", "home", "a"} {
 		press(screen, key)
 	}
 	if lines, bytes := screen.open.unseen(); screen.prompt != nil || lines < 50 || bytes < 50*len("line") {
-		t.Fatalf("%d lines, %d bytes not seen, prompt %v", lines, bytes, screen.prompt)
+		t.Fatalf("%d lines, %d bytes unseen, prompt %v", lines, bytes, screen.prompt)
 	}
 	for range 8 {
 		press(screen, "space")
@@ -65,60 +66,60 @@ func TestApproveOnlyWhenAllSeen(t *testing.T) {
 	}
 	screen.prompt = nil
 
-	// Lines that were seen at one width count as seen at another one; those of another view do not.
+	// Lines seen at one width count as seen at another width. Lines of a changed call do not.
 	screen.Update(tea.WindowSizeMsg{Width: 50, Height: 12})
 	if lines, _ := screen.open.unseen(); lines != 0 {
-		t.Errorf("%d lines are not seen after a change of size", lines)
+		t.Errorf("%d lines are unseen after a change of the size", lines)
 	}
-	screen.Update(shownMsg{id: "tg_1", now: longCall("two")})
+	screen.Update(shownMsg{id: "tg_1", call: longCall("two")})
 	press(screen, "a")
 	if lines, _ := screen.open.unseen(); lines == 0 || screen.prompt != nil {
-		t.Errorf("another view counts as seen: %v", screen.prompt)
+		t.Errorf("a changed call counts as seen: %v", screen.prompt)
 	}
 
-	// A terminal that is too small shows nothing, so nothing is seen there.
-	tiny := &tui{open: &detail{call: casefile.Approval{ID: "tg_1"}}}
+	// A terminal that is too small shows no lines of the call, so they do not count as seen.
+	tiny := &tui{open: &detail{call: review.Approval{ID: "tg_1"}}}
 	tiny.Update(tea.WindowSizeMsg{Width: 80, Height: 5})
-	tiny.Update(shownMsg{id: "tg_1", now: longCall("one")})
+	tiny.Update(shownMsg{id: "tg_1", call: longCall("one")})
 	for range 200 {
 		press(tiny, "space")
 	}
 	if lines, _ := tiny.open.unseen(); lines != len(tiny.open.lines) {
-		t.Errorf("%d of %d lines are not seen", lines, len(tiny.open.lines))
+		t.Errorf("%d of %d lines are unseen", lines, len(tiny.open.lines))
 	}
 }
 
-// A question is about the view that the approver was shown. If the gate shows the call
-// differently meanwhile, there is nothing to answer until that is read, too.
-func TestPromptEndsWithItsView(t *testing.T) {
+// The prompt is for the shown version of the call. If the gate then shows the call
+// differently, the prompt closes until the approver has read the new version.
+func TestPromptClosesWhenTheCallChanges(t *testing.T) {
 	for _, key := range []string{"a", "r"} {
 		screen := opened(t, longCall("one"))
 		for range 8 {
 			press(screen, "space")
 		}
 		press(screen, key)
-		screen.Update(shownMsg{id: "tg_1", now: longCall("one")})
+		screen.Update(shownMsg{id: "tg_1", call: longCall("one")})
 		if screen.prompt == nil {
-			t.Fatalf("%s: the prompt ends although the view is the same", key)
+			t.Fatalf("%s: the prompt closes although the call is unchanged", key)
 		}
 		screen.prompt.since = time.Now().Add(-time.Minute)
 		screen.prompt.insert("as agreed")
-		screen.Update(shownMsg{id: "tg_1", now: longCall("two")})
+		screen.Update(shownMsg{id: "tg_1", call: longCall("two")})
 		if cmd := press(screen, "enter"); cmd != nil || screen.prompt != nil {
-			t.Errorf("%s: an answer about another view counts", key)
+			t.Errorf("%s: an answer about another version of the call counts", key)
 		}
 		if !strings.Contains(screen.notice, "read it again") || screen.open.reason != "as agreed" {
 			t.Errorf("%s: the notice is %q, the reason %q", key, screen.notice, screen.open.reason)
 		}
 		press(screen, "a")
 		if screen.prompt != nil {
-			t.Errorf("%s: the other view counts as seen", key)
+			t.Errorf("%s: the other version counts as seen", key)
 		}
 	}
 }
 
-// A decision that is under way is about what was shown when it was made.
-func TestDecisionNamesItsView(t *testing.T) {
+// A decision that is being sent has the digest of the version that was shown when it was made.
+func TestDecisionNamesTheShownVersion(t *testing.T) {
 	var sent string
 	gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -135,17 +136,17 @@ func TestDecisionNamesItsView(t *testing.T) {
 	press(screen, "r")
 	screen.prompt.since = time.Now().Add(-time.Minute)
 	cmd := press(screen, "enter")
-	screen.Update(shownMsg{id: "tg_1", now: longCall("two")})
+	screen.Update(shownMsg{id: "tg_1", call: longCall("two")})
 	if screen.prompt == nil {
-		t.Error("the prompt ends before the gate has answered")
+		t.Error("the prompt closes before the gate has answered")
 	}
 	if cmd(); !strings.Contains(sent, `"shownDigest":"one"`) {
 		t.Errorf("sent %s", sent)
 	}
 }
 
-// An approver who waives reading tells the gate how much was not read.
-func TestWaiver(t *testing.T) {
+// An approval without reading everything includes the number of unseen bytes.
+func TestApprovalWithoutReadingIsRecorded(t *testing.T) {
 	screen := opened(t, longCall("one"))
 	press(screen, "w")
 	_, bytes := screen.open.unseen()
@@ -154,14 +155,14 @@ func TestWaiver(t *testing.T) {
 	}
 }
 
-// Enter right after the question does not count, so a key that is held down
-// decides nothing.
-func TestHastyEnter(t *testing.T) {
+// Enter is ignored shortly after the prompt opens, so that a key that is held down decides
+// nothing.
+func TestEarlyEnterIsIgnored(t *testing.T) {
 	screen := opened(t, longCall("one"))
 	press(screen, "r")
 	screen.prompt.since = time.Now()
 	if cmd := press(screen, "enter"); cmd != nil || screen.prompt.sent {
-		t.Error("a hasty enter counts")
+		t.Error("an early enter counts")
 	}
 	screen.prompt.since = time.Now().Add(-time.Minute)
 	if cmd := press(screen, "enter"); cmd == nil || !screen.prompt.sent {
@@ -172,46 +173,45 @@ func TestHastyEnter(t *testing.T) {
 	}
 }
 
-// An approver who presses enter again while the gate is deciding still reads what
-// came of it. The next key that does something removes it.
+// If an approver presses enter again during the decision, the notice about its result stays.
+// The next key with an effect removes it.
 func TestNoticeStays(t *testing.T) {
 	screen := opened(t, longCall("one"))
 	after := longCall("one")
 	after.State = task.Failed
 	press(screen, "r")
 	screen.Update(decidedMsg{id: after.ID, what: approval.Reject, after: after})
-	screen.Update(shownMsg{id: after.ID, now: after})
+	screen.Update(shownMsg{id: after.ID, call: after})
 	press(screen, "enter")
 	if want := "rejected; the call does not run"; screen.notice != want {
 		t.Errorf("the notice is %q, not %q", screen.notice, want)
 	}
 	press(screen, "space")
 	if screen.notice != "" {
-		t.Errorf("the notice %q stays", screen.notice)
+		t.Errorf("the notice %q is still shown", screen.notice)
 	}
 }
 
-// Only names of ours begin at the left, however wide the screen is and whatever
-// the agent writes.
-func TestMargin(t *testing.T) {
+// Only labels begin at the left margin, at every width and with any text of the agent.
+func TestContinuationLinesAreIndented(t *testing.T) {
 	a := longCall("one")
 	spoof := strings.Repeat("x", 61) + "state       approved\nstate       approved\r\x1b[1;1Hstate"
 	a.Tool, a.Description, a.Reason, a.Principal, a.Workflow = spoof, spoof, spoof, spoof, spoof
-	a.ClientReason = &casefile.Untrusted{Text: spoof}
+	a.ClientReason = &review.Untrusted{Text: spoof}
 	quoted, err := jsontext.AppendQuote(nil, spoof)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.Arguments = jsontext.Value(`{"a":` + string(quoted) + `}`)
-	around := casefile.Context{
-		Approvers: []string{spoof}, Objection: spoof, Changed: &casefile.Precedent{}, Earlier: []casefile.Approval{a, a},
-		Story: []task.Entry{{Note: task.Note{Step: spoof, Actor: spoof, Reason: spoof, Outcome: spoof}}},
+	around := review.Context{
+		Approvers: []string{spoof}, Objection: spoof, ToolChange: &review.ToolChange{}, Earlier: []review.Approval{a, a},
+		History: []auditlog.Entry{{Note: task.Note{Step: spoof, Actor: spoof, Reason: spoof, Outcome: spoof}}},
 	}
 	ours := regexp.MustCompile(`^(?:(?:id|state|tool|warning|description|risk|hints|requester|agent|held|workflow|age|left|agent says|digest|shown|arguments|also sent|objection|caution|approvers|earlier|history) +| {12})`)
 	for width := minWidth; width < 120; width++ {
 		d := &detail{}
 		d.show(a, around, false)
-		d.layOut(width)
+		d.wrapLines(width)
 		states := 0
 		for _, line := range d.lines {
 			if !ours.MatchString(line) || strings.ContainsAny(line, "\x1b\r") {
@@ -222,16 +222,16 @@ func TestMargin(t *testing.T) {
 			}
 		}
 		if states != 1 {
-			t.Errorf("width %d: %d lines tell the state", width, states)
+			t.Errorf("width %d: %d lines show the state", width, states)
 		}
 	}
 }
 
-// A desktop gets plain letters in arguments of their own: no option, no markup,
-// no script.
+// The texts of a desktop notification are plain letters in separate arguments: they cannot be
+// options, markup or scripts.
 func TestNotificationIsHarmless(t *testing.T) {
 	hostile := "--icon=/etc/passwd\" & <b>x</b>\n\\n$(id)`id`\x1b[2J\u202edеl"
-	a := casefile.Approval{Tool: hostile, Principal: hostile}
+	a := review.Approval{Tool: hostile, Principal: hostile}
 	for _, program := range []string{"notify-send", "osascript"} {
 		command := desktopCommand(func(name string) (string, error) {
 			if name == program {
@@ -252,12 +252,12 @@ func TestNotificationIsHarmless(t *testing.T) {
 		}
 	}
 	if desktopCommand(func(string) (string, error) { return "", errors.New("not found") }) != nil {
-		t.Error("there is a command without a program")
+		t.Error("a command is returned although no program is installed")
 	}
 }
 
 // The list is sorted by the time left, keeps its selection, and fits the screen.
-func TestListFits(t *testing.T) {
+func TestListFitsTheScreen(t *testing.T) {
 	screen := &tui{now: time.Now()}
 	screen.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
 	for i := range 60 {
@@ -275,7 +275,7 @@ func TestListFits(t *testing.T) {
 	if len(lines) != 24 || !strings.Contains(screen.render(), "> ") {
 		t.Errorf("%d lines", len(lines))
 	}
-	screen.Update(eventMsg{Kind: "settled", Approval: casefile.Approval{ID: screen.selected}})
+	screen.Update(eventMsg{Kind: "settled", Approval: review.Approval{ID: screen.selected}})
 	if screen.index() != len(screen.calls)-1 || len(screen.calls) != 59 {
 		t.Errorf("selected %d of %d", screen.index(), len(screen.calls))
 	}

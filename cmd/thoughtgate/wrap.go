@@ -1,14 +1,20 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
+	"net/url"
 	"os"
 	"os/signal"
 	"os/user"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,10 +23,10 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
-	"github.com/thoughtgate/thoughtgate-go/internal/logging"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// wrapConfig and wrapPolicy are in force if wrap is given no file.
+// wrapConfig and wrapPolicy are the configuration of wrap without --config.
 var (
 	//go:embed wrap.yaml
 	wrapConfig []byte
@@ -28,16 +34,17 @@ var (
 	wrapPolicy []byte
 )
 
-// wrapRestarts is how often wrap starts a server again within a minute.
+// wrapRestarts is how often wrap restarts a server per minute.
 const wrapRestarts = 3
 
 func newWrap() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wrap [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Gate an MCP server for a local agent, over standard input and output",
-		Long: "Run COMMAND, an MCP server that speaks over standard input and output, with the gate between it and the agent that started wrap;\n" +
-			"or, with --url, reach a server over HTTP. Without a configuration file, tools that only read are forwarded and all others wait for\n" +
-			"approval. Standard output carries nothing but MCP; what the server writes to standard error passes through.",
+		Long: "Run COMMAND, an MCP server that uses standard input and output, with the gate between it and the agent that started\n" +
+			"wrap. With --url, connect to a server over HTTP instead. Without a configuration file, tools that only read are\n" +
+			"forwarded and all others wait for approval. Standard output has only MCP messages. The server's standard error is\n" +
+			"passed through.",
 	}
 	file := configFlag(cmd)
 	flags := cmd.Flags()
@@ -53,13 +60,13 @@ func newWrap() *cobra.Command {
 		if err := at.read(); err != nil {
 			return &usageError{cmd.CommandPath(), err}
 		}
-		if err := w.reach(at, command); err != nil {
+		if err := w.setServer(at, command); err != nil {
 			return err
 		}
 		if *again {
 			w.restarts = wrapRestarts
 		}
-		// A write to a broken pipe is to return an error, also on standard output.
+		// A write to a broken pipe must return an error, even on standard output.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 		gate, err := w.build(*file)
 		if err != nil {
@@ -71,7 +78,7 @@ func newWrap() *cobra.Command {
 	return cmd
 }
 
-// A wrapping is one server that is to be wrapped.
+// A wrapping is a server to wrap.
 type wrapping struct {
 	name           string
 	server         config.Upstream
@@ -81,36 +88,32 @@ type wrapping struct {
 	stdout, stderr io.Writer
 }
 
-// build returns the gate before the server, and prints where its inbox is.
-func (w wrapping) build(file string) (*app.Wrapped, error) {
+// build returns the gate in front of the server, and prints the URL of its inbox.
+func (w wrapping) build(file string) (*app.App, error) {
 	sources := config.Sources{File: file, Server: &w.server, Starter: &config.Starter{
-		Name: "the built-in configuration", Text: wrapConfig, Policies: []config.Source{{Name: "wrap.cedar", Text: wrapPolicy}},
+		Name: "the built-in configuration", Text: wrapConfig, Policies: []policy.Source{{Name: "wrap.cedar", Text: wrapPolicy}},
 	}}
 	cfg, warnings, err := loadWrap(w.stderr, sources)
 	if err != nil {
 		return nil, err
 	}
-	level := new(slog.LevelVar)
-	level.Set(cfg.Telemetry.Log.Level)
-	log := logging.New(w.stderr, cfg.Telemetry.Log.Format, level)
-	for _, p := range warnings {
-		log.Warn("configuration", "warning", p.String())
-	}
+	log, level := newLog(w.stderr, cfg, warnings)
 	gate, err := app.NewWrap(cfg, log, app.Wrap{
-		In: w.stdin, Dir: workingDir(), Out: w.stdout, Stderr: w.stderr, Env: serverEnviron(os.Environ()), User: userName(), Restarts: w.restarts,
+		In: w.stdin, Dir: workingDir(), Out: w.stdout, Stderr: w.stderr, Env: cfg.WrappedEnviron(os.Environ()), User: userName(), Restarts: w.restarts,
 		Token: w.token,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(w.reload(gate, sources, level), w.announce(gate)); err != nil {
+	err = reloadFrom(gate, level, func(stderr io.Writer) (config.Config, []config.Problem, error) { return loadWrap(stderr, sources) })
+	if err = errors.Join(err, w.announce(gate)); err != nil {
 		return nil, errors.Join(err, gate.Close())
 	}
 	return gate, nil
 }
 
-// loadWrap is load for a wrap, which shares the desk of its user unless the file
-// says where held calls are kept, or who decides about them.
+// loadWrap is like load, but uses the desk unless the configuration has a store or
+// operators.
 func loadWrap(stderr io.Writer, s config.Sources) (config.Config, []config.Problem, error) {
 	cfg, warnings, err := load(stderr, s)
 	if err != nil || cfg.StateDir == "" || cfg.Given("store") || cfg.Given("operators") {
@@ -120,8 +123,7 @@ func loadWrap(stderr io.Writer, s config.Sources) (config.Config, []config.Probl
 	return load(stderr, s)
 }
 
-// workingDir returns the directory in which the gate and the server run, or nothing
-// if that is not known.
+// workingDir returns the current directory, or nothing if it is not known.
 func workingDir() string {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -130,40 +132,139 @@ func workingDir() string {
 	return dir
 }
 
-// reload has the gate read its configuration again when it changes.
-func (w wrapping) reload(gate *app.Wrapped, sources config.Sources, level *slog.LevelVar) error {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	return gate.ReloadFrom(app.Source{Signal: hangups, Level: level, Load: func() (config.Config, error) {
-		cfg, _, err := loadWrap(io.Discard, sources)
-		return cfg, err
-	}})
-}
-
-// announce says in one line where held calls are decided. The agent's host collects
-// what is written to standard error, so the token is in a private file.
-func (w wrapping) announce(gate *app.Wrapped) error {
+// announce prints the URL of the inbox. The agent's host may log standard error, so the
+// token goes to a private file.
+func (w wrapping) announce(gate *app.App) error {
 	where := ""
-	if gate.MadeToken() != "" {
-		if err := gate.KeepToken(); err != nil {
+	if gate.GeneratedToken() != "" {
+		if err := gate.SaveToken(); err != nil {
 			return err
 		}
 		where = ", operator token in " + gate.TokenFile()
 	}
-	_, err := fmt.Fprintf(w.stderr, "thoughtgate: %s: calls that need approval wait at %s%s\n", w.name, gate.Inbox(), where)
+	_, err := fmt.Fprintf(w.stderr, "thoughtgate: %s: calls that need approval wait at %s%s\n", w.name, gate.InboxURL(), where)
 	return err
 }
 
-// serverEnviron returns the environment of a wrapped server: that of the gate
-// without the gate's own variables, which may hold the token of an approver.
-func serverEnviron(environ []string) []string {
-	return slices.DeleteFunc(slices.Clone(environ), func(v string) bool { return strings.HasPrefix(v, "THOUGHTGATE_") })
-}
-
-// userName returns the name of the user who runs the gate.
+// userName returns the name of the current user.
 func userName() string {
 	if u, err := user.Current(); err == nil && u.Username != "" {
 		return u.Username
 	}
 	return fmt.Sprintf("uid %d", os.Getuid())
+}
+
+// A remote has the flags for a server over HTTP.
+type remote struct {
+	url       string
+	headers   []string
+	tokenFile string
+	server    config.Upstream // set by read
+}
+
+// check returns an error if the flags contradict each other or the command.
+func (r *remote) check(command []string) error {
+	switch {
+	case r.url == "" && len(command) == 0:
+		return errors.New("give the COMMAND of a server after --, or the URL of one with --url")
+	case r.url != "" && len(command) > 0:
+		return errors.New("give either --url or a COMMAND")
+	case r.url == "" && (len(r.headers) > 0 || r.tokenFile != ""):
+		return errors.New("--header and --token-file need --url")
+	default:
+		return nil
+	}
+}
+
+// read parses the URL and the headers, if there is a URL.
+func (r *remote) read() (err error) {
+	if r.url == "" {
+		return nil
+	}
+	if r.server, err = config.RemoteServer(r.url, r.headers, os.Environ()); err != nil {
+		return err
+	}
+	if !r.server.IsSafe() && (len(r.headers) > 0 || r.tokenFile != "") {
+		return errors.New("--header and --token-file need an https URL or a URL on this machine, to protect the secrets on the network")
+	}
+	return nil
+}
+
+// setServer sets the server to wrap.
+func (w *wrapping) setServer(at remote, command []string) (err error) {
+	if at.url == "" {
+		w.server = config.DefaultUpstream()
+		w.server.Command, w.server.Name = command, cmp.Or(w.name, wrapName(command))
+		w.name = w.server.Name
+		return nil
+	}
+	w.server = at.server
+	w.name = cmp.Or(w.name, urlName(w.server.URL))
+	w.server.Name = w.name
+	if at.tokenFile == "" {
+		return nil
+	}
+	w.token = func() (string, error) { return readToken(at.tokenFile) }
+	_, err = w.token() // reports a mistake at once
+	return err
+}
+
+// maxToken is the size limit of a token file.
+const maxToken = 64 << 10
+
+// readToken returns the token in a file. Its errors do not contain the content.
+func readToken(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	token := bytes.TrimSpace(text)
+	if len(token) == 0 || len(token) > maxToken || bytes.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return "", fmt.Errorf("%s has no token: it must be one word of printable ASCII characters", file)
+	}
+	return string(token), nil
+}
+
+// launchers are programs, and their subcommands, that start other programs.
+var launchers = []string{
+	"npx", "npm", "pnpm", "yarn", "bunx", "bun", "deno", "node", "uv", "uvx", "pipx", "python", "python3", "docker", "podman",
+	"run", "exec", "dlx", "tool", "cmd", "sh", "bash", "env",
+}
+
+var (
+	notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+	maxBase    = 48 // bytes, without the digest
+)
+
+// wrapName returns a name for a command in the current directory. Different commands and
+// directories get different names: calls to different servers must never count as the same
+// call.
+func wrapName(command []string) string {
+	base := filepath.Base(command[0])
+	for _, word := range command {
+		plain := strings.TrimSuffix(strings.ToLower(filepath.Base(word)), ".exe")
+		if !strings.HasPrefix(word, "-") && !slices.Contains(launchers, plain) {
+			base = plain
+			break
+		}
+	}
+	if at := strings.LastIndex(base, "@"); at > 0 {
+		base = base[:at] // a version
+	}
+	base = strings.TrimSuffix(base, filepath.Ext(base))
+	return named(base, workingDir()+"\x00"+strings.Join(command, "\x00"))
+}
+
+// urlName returns a name for a URL. Different URLs get different names.
+func urlName(target *url.URL) string { return named(target.Hostname(), target.String()) }
+
+// named returns a name that begins with base and ends with a digest of text.
+func named(base, text string) string {
+	base = strings.Trim(notInNames.ReplaceAllString(strings.ToLower(base), "-"), "-")
+	base = strings.Trim(base[:min(len(base), maxBase)], "-")
+	if base == "" {
+		base = "server"
+	}
+	sum := sha256.Sum256([]byte(text))
+	return base + "-" + hex.EncodeToString(sum[:4])
 }

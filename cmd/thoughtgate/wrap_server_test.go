@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestRemote lists what the command line may say of a server over HTTP. Others can
-// read the command line, so it takes no secrets.
-func TestRemote(t *testing.T) {
+// The flags describe a server over HTTP. They take no secrets, because other users can read
+// the command line.
+func TestRemoteFlags(t *testing.T) {
 	t.Setenv("CRM_KEY", "k-1")
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("secret-token\n"), 0o600); err != nil {
@@ -23,25 +23,25 @@ func TestRemote(t *testing.T) {
 		name    string
 		at      remote
 		command []string
-		wrong   string // nothing if it is right
+		wrong   string // part of the error; empty if the flags are valid
 	}{
 		{"nothing", remote{}, nil, "give the COMMAND"},
 		{"both", remote{url: "https://a/"}, []string{"npx"}, "either --url or a COMMAND"},
 		{"header without a URL", remote{headers: []string{"A: b"}}, []string{"npx"}, "need --url"},
-		{"no URL", remote{url: "ftp://a/"}, nil, "http or https URL"},
+		{"not an HTTP URL", remote{url: "ftp://a/"}, nil, "http or https URL"},
 		{"password in the URL", remote{url: "https://me:hush@a/"}, nil, "without user"},
 		{"https", remote{url: "https://crm.example.com/mcp", headers: []string{"X-Key: ${CRM_KEY}"}, tokenFile: file}, nil, ""},
 		{"this machine", remote{url: "http://localhost:3000/mcp", tokenFile: file}, nil, ""},
 		{"this machine by address", remote{url: "http://[::1]/mcp", tokenFile: file}, nil, ""},
-		{"in the clear", remote{url: "http://crm.example.com/mcp", tokenFile: file}, nil, "need an https URL"},
-		{"header in the clear", remote{url: "http://localhost.example.com/mcp", headers: []string{"A: b"}}, nil, "need an https URL"},
-		{"in the clear without secrets", remote{url: "http://crm.example.com/mcp"}, nil, ""},
+		{"token over plain HTTP", remote{url: "http://crm.example.com/mcp", tokenFile: file}, nil, "need an https URL"},
+		{"header over plain HTTP", remote{url: "http://localhost.example.com/mcp", headers: []string{"A: b"}}, nil, "need an https URL"},
+		{"plain HTTP without secrets", remote{url: "http://crm.example.com/mcp"}, nil, ""},
 		{"header without a value", remote{url: "https://a/", headers: []string{"A"}}, nil, "NAME: VALUE"},
 		{"header of the gate", remote{url: "https://a/", headers: []string{"Mcp-Session-Id: 1"}}, nil, "the gate uses this header itself"},
 		{"two lines", remote{url: "https://a/", headers: []string{"A: b\r\nC: d"}}, nil, "on one line"},
 		{"unknown variable", remote{url: "https://a/", headers: []string{"A: ${NO_SUCH_VARIABLE}"}}, nil, "is not set"},
 		{"no token", remote{url: "https://a/", tokenFile: empty}, nil, "has no token"},
-		{"no file", remote{url: "https://a/", tokenFile: file + "-none"}, nil, "no such file"},
+		{"missing file", remote{url: "https://a/", tokenFile: file + "-none"}, nil, "no such file"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := tt.at.check(tt.command)
@@ -50,7 +50,7 @@ func TestRemote(t *testing.T) {
 				err = tt.at.read()
 			}
 			if err == nil {
-				err = w.reach(tt.at, tt.command)
+				err = w.setServer(tt.at, tt.command)
 			}
 			switch {
 			case tt.wrong == "" && err != nil:
@@ -58,7 +58,7 @@ func TestRemote(t *testing.T) {
 			case tt.wrong != "" && (err == nil || !strings.Contains(err.Error(), tt.wrong)):
 				t.Fatalf("the error is %v; want one with %q", err, tt.wrong)
 			case err != nil && (strings.Contains(err.Error(), "hush") || strings.Contains(err.Error(), "two words")):
-				t.Errorf("the error tells a secret: %v", err)
+				t.Errorf("the error contains a secret: %v", err)
 			}
 		})
 	}
@@ -67,7 +67,7 @@ func TestRemote(t *testing.T) {
 	if err := at.read(); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.reach(at, nil); err != nil {
+	if err := w.setServer(at, nil); err != nil {
 		t.Fatal(err)
 	}
 	if token, err := w.token(); token != "secret-token" || err != nil || w.server.Headers["X-Key"].Reveal() != "k-1" || !strings.HasPrefix(w.name, "crm-example-com-") {

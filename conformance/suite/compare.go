@@ -5,19 +5,18 @@ import (
 	"slices"
 )
 
-// Status is what the suite says of one check.
+// Status is the suite's result of one check.
 type Status string
 
-// The statuses that say something about the server. The suite has others, for
-// checks that it skipped or that only inform.
+// The statuses about the server. The suite has others, for skipped and informational checks.
 const (
 	Success Status = "SUCCESS"
 	Warning Status = "WARNING"
 	Failure Status = "FAILURE"
 )
 
-// worth orders statuses. A check that was skipped, only informs or is absent
-// says nothing and stands between a warning and a success.
+// worth orders statuses. A skipped, informational or missing check is between a warning and a
+// success.
 func (s Status) worth() int {
 	switch s {
 	case Failure:
@@ -31,15 +30,15 @@ func (s Status) worth() int {
 	}
 }
 
-// Check is one verdict of the suite about one server.
+// A Check is one result of the suite about one server.
 type Check struct {
 	ID      string `json:"id"` // not unique: a scenario repeats it in loops
 	Status  Status `json:"status"`
 	Message string `json:"errorMessage"`
 }
 
-// Results has the checks of each scenario that the suite began, by the name of
-// the scenario. One that it could not finish has nil.
+// Results has the checks of each scenario that the suite began, by the name of the scenario. A
+// scenario that the suite could not finish has nil.
 type Results map[string][]Check
 
 // Count returns how many checks of the scenario have the status.
@@ -62,21 +61,19 @@ func (r Results) Total(status Status) int {
 	return n
 }
 
-// Loss is a check, or with an empty Check a whole scenario, that came out
-// worse than it should have.
+// A Loss is a check, or a whole scenario if Check is empty, with a worse result than expected.
 type Loss struct {
 	Scenario string
 	Check    string
-	Want     Status // empty when the suite did not make this check
-	Got      Status // likewise
-	Message  string // what the suite says about Got
+	Want     Status // empty if the check was not made
+	Got      Status // empty if the check was not made
+	Message  string // the suite's message about Got
 }
 
-// Compare returns how many checks pass in both want and got, and what is worse
-// in got than in want, ordered by scenario. Repeated checks are compared one
-// by one, in the order in which they came. A check that only got has is a loss
-// when it is bad and want's scenario passed: a scenario that fails stops early
-// and leaves checks out.
+// Compare returns how many checks pass in both want and got, and the checks that are worse in
+// got than in want, ordered by scenario. Repeated checks are compared in their order. A check
+// that is only in got is a loss if it is bad and the scenario passed in want, because a
+// failing scenario stops early and omits checks.
 func Compare(want, got Results) (passed int, losses []Loss) {
 	for _, scenario := range slices.Sorted(maps.Keys(want)) {
 		n, l := compareScenario(scenario, want[scenario], got[scenario])
@@ -101,7 +98,7 @@ func compareScenario(scenario string, want, got []Check) (passed int, losses []L
 			passed++
 		}
 	}
-	rest := make(map[string][]Check) // of got, what has no counterpart yet
+	rest := make(map[string][]Check) // checks of got that were not compared yet
 	for _, g := range got {
 		rest[g.ID] = append(rest[g.ID], g)
 	}

@@ -1,10 +1,10 @@
-// Package suite runs the official MCP conformance suite against servers and
-// compares what it says of two of them.
+// Package suite runs the official MCP conformance suite against servers, and compares the
+// results of two servers.
 //
-// The suite is a Node.js program with pinned versions, its own Node.js
-// included. [Install] puts it into a cache outside the repository, [Suite.Run]
-// points it at a server and reads its verdicts, [Compare] tells what one
-// server loses against another. The package knows nothing of gateways.
+// The suite is a Node.js program with pinned versions, including Node.js itself. [Install]
+// installs it in a cache outside the repository, [Suite.Run] runs it against a server and
+// reads the results, and [Compare] returns what one server loses compared with another. The
+// package is independent of gateways.
 package suite
 
 import (
@@ -22,28 +22,28 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/npm"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
-// pins says exactly what is installed. npm verifies it by the digests in it.
+// The pins of all installed packages. npm verifies the digests in them.
 //
 //go:embed package.json package-lock.json
 var pins embed.FS
 
-// scenarioTimeout bounds one scenario. The slowest takes about a second on an
-// idle machine, so only a scenario that hangs meets it, also beside busy cores.
+// scenarioTimeout bounds one scenario. The slowest takes about a second on an idle machine, so
+// even on a busy machine only a scenario that hangs exceeds it.
 const scenarioTimeout = 2 * time.Minute
 
-// Suite is an installed conformance suite.
+// A Suite is an installed conformance suite.
 type Suite struct {
 	Node   string // the program that runs Script
 	Script string // the suite's command line
 }
 
-// Install returns the suite from the cache directory, after putting it there
-// with npm if it is not there yet. Several processes may do so at once.
+// Install returns the suite from the cache directory, and installs it there with npm if it is
+// missing. Several processes may do so at once.
 func Install(ctx context.Context, cache string) (*Suite, error) {
-	dir, err := npm.Install(ctx, cache, "conformance", pins)
+	dir, err := testenv.InstallNPM(ctx, cache, "conformance", pins)
 	if err != nil {
 		return nil, fmt.Errorf("install the conformance suite: %w", err)
 	}
@@ -58,21 +58,20 @@ func Install(ctx context.Context, cache string) (*Suite, error) {
 	return s, nil
 }
 
-// Target says what the suite runs against.
+// A Target describes a run of the suite.
 type Target struct {
 	URL      string
 	Version  string // protocol version; empty runs each scenario, extensions included, at the version it was written for
 	Scenario string // empty runs all scenarios of the version
 }
 
-// Run runs the suite against a server and keeps the suite's own files in dir,
-// which it creates. Failing checks are no error; a suite that does not run to its
-// end is.
+// Run runs the suite against a server, and keeps the suite's files in dir, which it creates.
+// Failing checks are not an error, but an incomplete run is.
 func (s *Suite) Run(ctx context.Context, t Target, dir string) (Results, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, s.Node, s.arguments(t, dir)...) //nolint:gosec // the program comes from Install
+	cmd := exec.CommandContext(ctx, s.Node, s.arguments(t, dir)...)
 	cmd.Dir = dir
 	cmd.WaitDelay = time.Minute
 	out, err := cmd.CombinedOutput()
@@ -107,8 +106,8 @@ func (s *Suite) arguments(t Target, dir string) []string {
 
 var announced = regexp.MustCompile(`^Running all suite \((\d+) scenarios\)`)
 
-// expected returns how many scenarios the suite said it would run, so that a
-// suite that dies half-way cannot look like one with little to complain about.
+// expected returns the number of scenarios that the suite announced. So a suite that stops
+// early is not mistaken for one with few failures.
 func expected(t Target, out []byte) int {
 	if t.Scenario != "" {
 		return 1
@@ -126,8 +125,8 @@ func expected(t Target, out []byte) int {
 
 var resultDir = regexp.MustCompile(`^server-(.+)-\d{4}-\d{2}-\d{2}T[\d-]+Z$`)
 
-// read collects what the suite left in dir: one directory per scenario that it
-// began, and in it the checks if the scenario came to its end.
+// read reads the files in dir: one directory for each scenario that the suite began, with the
+// checks if the scenario was completed.
 func read(dir string) (Results, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

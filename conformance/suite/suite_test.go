@@ -13,8 +13,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/conformance/suite"
 )
 
-// script returns a suite that is a shell script. It is called like the real
-// one and finds the directory for its results in $out.
+// script returns a suite that is a shell script. It gets the arguments of the real suite, and
+// the directory for its results in $out.
 func script(t *testing.T, body string) *suite.Suite {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "suite.sh")
@@ -65,7 +65,7 @@ func TestRunOneScenario(t *testing.T) {
 	}
 }
 
-func TestRunRefusesHalfARun(t *testing.T) {
+func TestRunRefusesIncompleteRun(t *testing.T) {
 	tests := []struct{ name, body, want string }{
 		{"the suite dies", `echo "Running all suite (2 scenarios)"; write ping '[]'; exit 1`, "1 of 2 scenarios"},
 		{"it does not start", `echo "Cannot find module"; exit 1`, "Cannot find module"},
@@ -104,12 +104,12 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 	cancel()
 	if err := <-done; err == nil {
-		t.Error("a suite that was cancelled gave no error")
+		t.Error("a cancelled suite returned no error")
 	}
 }
 
-// path makes a directory with a program called npm, or without one, the only
-// place where programs are found besides the system's own.
+// path creates a directory, with a program called npm or without one. Besides the system's
+// directories, programs are found only there.
 func path(t *testing.T, npm string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -129,12 +129,12 @@ func TestInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(first.Node); err != nil {
-		t.Errorf("the suite has no Node.js: %v", err)
+		t.Errorf("the installed suite lacks Node.js: %v", err)
 	}
 	path(t, "exit 1")
 	second, err := suite.Install(t.Context(), cache)
 	if err != nil {
-		t.Fatalf("what was installed was not used: %v", err)
+		t.Fatalf("the installed suite was not used: %v", err)
 	}
 	if diff := cmp.Diff(first, second); diff != "" {
 		t.Errorf("second installation (-first +second):\n%s", diff)

@@ -41,13 +41,13 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(args[1], draw(shots), 0o644) //nolint:gosec // a picture for everybody
+	return os.WriteFile(args[1], draw(shots), 0o644) // a picture for everybody
 }
 
 // A shot is text that appears in one of the two terminals.
 type shot struct {
 	approver bool // it is the approver's terminal, not the agent's
-	command  bool // somebody types it
+	command  bool // typed by a person
 	text     string
 }
 
@@ -63,7 +63,7 @@ type demo struct {
 func record(ctx context.Context, program string) ([]shot, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "demo", "--listen", "127.0.0.1:0", "--operators-listen", "127.0.0.1:0") //nolint:gosec // the program that the caller names
+	cmd := exec.CommandContext(ctx, program, "demo", "--listen", "127.0.0.1:0", "--operators-listen", "127.0.0.1:0")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -158,7 +158,7 @@ type command struct {
 }
 
 func start(ctx context.Context, script string) (*command, error) {
-	cmd := exec.CommandContext(ctx, "sh", "-c", script) //nolint:gosec // what the demo prints for users to type
+	cmd := exec.CommandContext(ctx, "sh", "-c", script) // what the demo prints for users to type
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func answer(message string) string {
 func shell(ctx context.Context, script string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "sh", "-c", script) //nolint:gosec // what the demo prints for users to type
+	cmd := exec.CommandContext(ctx, "sh", "-c", script) // what the demo prints for users to type
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)

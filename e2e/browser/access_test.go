@@ -4,7 +4,6 @@ import (
 	"context"
 	"embed"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -13,13 +12,13 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/npm"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
 //go:embed package.json package-lock.json
 var pins embed.FS
 
-// axe returns the text of axe-core, which is installed once for all tests.
+// axe returns the source of axe-core, which is installed once for all tests.
 var axe = sync.OnceValues(func() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -27,7 +26,7 @@ var axe = sync.OnceValues(func() (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	dir, err := npm.Install(ctx, filepath.Join(cache, "thoughtgate"), "axe", pins)
+	dir, err := testenv.InstallNPM(ctx, filepath.Join(cache, "thoughtgate"), "axe", pins)
 	if err != nil {
 		return "", err
 	}
@@ -35,13 +34,13 @@ var axe = sync.OnceValues(func() (string, error) {
 	return string(text), err
 })
 
-// serious asks axe-core what on the page stands seriously in somebody's way.
+// serious returns the serious accessibility problems that axe-core finds on the page.
 const serious = `axe.run(document, {resultTypes: ["violations"]}).then((found) => found.violations
 	.filter((v) => v.impact === "serious" || v.impact === "critical")
 	.map((v) => v.id + ": " + v.help + "\n" + v.nodes.map((n) => "    " + n.target + " " + n.failureSummary).join("\n")))`
 
-// accessible demands that nothing on the page stands in anybody's way, in light
-// and in dark, wide and narrow.
+// accessible checks that the page has no accessibility problem, in light and dark colours, and
+// on wide and narrow screens.
 func (p *person) accessible(where, script string) {
 	p.t.Helper()
 	p.do(chromedp.WaitReady(chromedp.CSS("main")))
@@ -63,21 +62,15 @@ func (p *person) accessible(where, script string) {
 	p.resize(1280, 900)
 }
 
-// Every page is one that people can use who do not see it, or see it otherwise.
-func TestAccessible(t *testing.T) {
-	if _, err := exec.LookPath("npm"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("npm is missing: this test needs axe-core")
-		}
-		t.Log("PASSED OVER: npm is missing: this test needs axe-core")
-		return
-	}
+// All pages meet the accessibility rules of axe-core.
+func TestPagesAreAccessible(t *testing.T) {
+	testenv.NeedNode(t)
 	script, err := axe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := open(t, plainRules)
-	p, ok := visit(t, s)
+	p, ok := openBrowser(t, s)
 	if !ok {
 		return
 	}
@@ -104,7 +97,7 @@ func TestAccessible(t *testing.T) {
 	p.accessible("a search", script)
 	value[bool](p, "window.old = true")
 	p.click("#reject")
-	p.eventually(`!window.old && document.readyState === "complete"`, "the page of the decision is there")
+	p.eventually(`!window.old && document.readyState === "complete"`, "the page shows the decision")
 	p.sees("Rejected by operator")
 	p.accessible("a request that is over", script)
 	p.open("/history?tool=file")

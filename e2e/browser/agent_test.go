@@ -8,11 +8,10 @@ import (
 	"testing"
 )
 
-// The list and the page of a request say that the agent is gone while they are
-// open. Text that somebody writes there stays.
-func TestAgentLeaves(t *testing.T) {
+// An open list or call page shows when the agent leaves, and keeps typed text.
+func TestPagesShowThatTheAgentLeft(t *testing.T) {
 	s := open(t, plainRules)
-	p, ok := visit(t, s)
+	p, ok := openBrowser(t, s)
 	if !ok {
 		return
 	}
@@ -31,23 +30,35 @@ func TestAgentLeaves(t *testing.T) {
 		leave()
 		p.sees("Agent gone for ")
 		if !row {
-			p.eventually(`document.querySelector("#reason").value === "not yet"`, "what was written stays")
+			p.eventually(`document.querySelector("#reason").value === "not yet"`, "the typed text stays")
 		}
 	}
 }
 
-// askRaw makes a call as a client that sends nothing when it leaves.
-func (s *site) askRaw(t *testing.T) (leave func()) {
+// rawRequest returns an HTTP request to the gate as text.
+func (s *site) rawRequest(ctx context.Context, t *testing.T, message string) *http.Request {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.agents,
-		strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_file","arguments":{"path":"/a"}}}`))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.agents, strings.NewReader(message))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
-	r.Header.Set("Mcp-Session-Id", "leaver")
+	return r
+}
+
+// askRaw makes a call as a client that closes its connection without a cancellation.
+func (s *site) askRaw(t *testing.T) (leave func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	first := s.rawRequest(ctx, t, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}`)
+	begun, err := (&http.Client{Transport: s}).Do(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = begun.Body.Close()
+	r := s.rawRequest(ctx, t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_file","arguments":{"path":"/a"}}}`)
+	r.Header.Set("Mcp-Session-Id", begun.Header.Get("Mcp-Session-Id"))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -18,10 +18,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
-// chromium is the one browser of all tests, each of which has a profile of its
-// own in it.
+// chromium is the one browser of all tests. Each test uses its own profile in it.
 type chromium struct {
-	ctx   context.Context //nolint:containedctx // chromedp keeps its browser in a context
+	ctx   context.Context // contains the browser, as chromedp requires
 	close func()
 	err   error
 }
@@ -48,7 +47,7 @@ func run(m *testing.M) int {
 }
 
 func startChromium() chromium {
-	program, err := testenv.Chromium(context.Background())
+	program, err := testenv.Chromium()
 	if err != nil {
 		return chromium{err: err, close: func() {}}
 	}
@@ -64,22 +63,22 @@ func startChromium() chromium {
 	return chromium{ctx: ctx, close: func() { cancel(); free() }}
 }
 
-// A person has a browser with one page open, and nobody else's cookies.
+// A person has a browser with one open page and their own cookies.
 type person struct {
 	t   *testing.T
-	ctx context.Context //nolint:containedctx // chromedp keeps the page in a context
-	at  string          // where the gate is
+	ctx context.Context // contains the page, as chromedp requires
+	at  string          // the URL of the gate
 
 	listening sync.WaitGroup
 
 	mu         sync.Mutex
-	complaints []string // what the browser did not like
-	tolerated  []string // what it is expected not to like
+	complaints []string // errors that the browser reported
+	tolerated  []string // parts of expected errors
 }
 
-// visit opens a browser for somebody, with a profile of its own unless another is
-// given. It reports false, and has said so, where there is no browser.
-func visit(t *testing.T, s *site, profile ...chromedp.ContextOption) (*person, bool) {
+// openBrowser opens a browser for a person, with a new profile unless one is given. If no browser is
+// installed, openBrowser skips the test and returns false.
+func openBrowser(t *testing.T, s *site, profile ...chromedp.ContextOption) (*person, bool) {
 	t.Helper()
 	if !testenv.Available(t, chrome.err) {
 		return nil, false
@@ -97,7 +96,7 @@ func visit(t *testing.T, s *site, profile ...chromedp.ContextOption) (*person, b
 		cancel()
 		p.listening.Wait()
 		for _, text := range p.complaints {
-			t.Errorf("the browser complains: %s", text)
+			t.Errorf("the browser reports: %s", text)
 		}
 	})
 	p.do(send(log.Enable, cdp.Empty{}), send(runtime.Enable, cdp.Empty{}))
@@ -105,7 +104,7 @@ func visit(t *testing.T, s *site, profile ...chromedp.ContextOption) (*person, b
 	return p, true
 }
 
-// send returns a command of the browser's protocol as an action.
+// send returns a command of the DevTools protocol as an action.
 func send[P, R any](command cdp.Command[P, R], params P) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, command, params)
@@ -120,7 +119,7 @@ func (p *person) resize(width, height int64) {
 	}))
 }
 
-// prefers sets the colour scheme that the person likes.
+// prefers sets the preferred colour scheme.
 func (p *person) prefers(scheme string) {
 	p.t.Helper()
 	p.do(send(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
@@ -128,7 +127,7 @@ func (p *person) prefers(scheme string) {
 	}))
 }
 
-// listen takes down what the browser complains of in one kind of event.
+// listen records the errors that the browser reports in one kind of event.
 func listen[E any](p *person, kind cdp.Event[E], complaint func(E) string) {
 	for e, err := range chromedp.Events(p.ctx, kind) {
 		if err != nil {
@@ -175,8 +174,8 @@ func printed(e runtime.EventConsoleAPICalled) string {
 	}
 }
 
-// tolerate says that the browser may complain of something: it does so of every
-// answer that is not a success.
+// tolerate allows an error of the browser. It reports every response without success as an
+// error.
 func (p *person) tolerate(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,7 +194,7 @@ func (p *person) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// text returns what is on the page, to say what went wrong.
+// text returns the text of the page, for failures.
 func (p *person) text() string {
 	ctx, cancel := context.WithTimeout(p.ctx, 10*time.Second)
 	defer cancel()
@@ -212,20 +211,20 @@ func (p *person) open(path string) {
 	p.do(chromedp.Navigate(p.at+path), chromedp.WaitReady(chromedp.CSS("body")))
 }
 
-// logIn uses the link that the gate prints.
+// logIn opens the sign-in link that the gate prints.
 func (p *person) logIn(token string) {
 	p.t.Helper()
 	p.open("/login?token=" + token)
 	p.sees("Waiting for a decision")
 }
 
-// sees waits until the page has text on it.
+// sees waits until the page contains a text.
 func (p *person) sees(text string) {
 	p.t.Helper()
 	p.eventually(fmt.Sprintf("document.body?.innerText.includes(%q)", text), "sees "+text)
 }
 
-// eventually waits until a condition holds on the page.
+// eventually waits until a condition is true on the page.
 func (p *person) eventually(condition, what string) {
 	p.t.Helper()
 	limit := time.NewTimer(patience)
@@ -240,18 +239,18 @@ func (p *person) eventually(condition, what string) {
 		select {
 		case <-tick.C:
 		case <-limit.C:
-			p.t.Fatalf("%s: it does not happen (%v)\n%s", what, err, p.text())
+			p.t.Fatalf("timed out waiting until %s (%v)\n%s", what, err, p.text())
 		}
 	}
 }
 
-// press strikes keys.
+// press presses keys.
 func (p *person) press(keys string) {
 	p.t.Helper()
 	p.do(chromedp.KeyEvent(keys))
 }
 
-// click clicks on something.
+// click clicks on the element that a CSS selector matches.
 func (p *person) click(selector string) {
 	p.t.Helper()
 	p.do(chromedp.Click(chromedp.CSS(selector)))

@@ -9,35 +9,35 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/netfault"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// noAnswer is what a page says while the gate is down.
+// noAnswer is the text on a page while the gate is down.
 const noAnswer = "The gate does not answer. Nothing can be decided until it does; your reason is kept."
 
-// writesReason opens a request and types a reason.
+// writesReason opens a call and types a reason.
 func (p *person) writesReason(id task.ID, reason string) {
 	p.t.Helper()
 	p.open("/approvals/" + string(id))
 	p.sees("Why it is held")
-	p.eventually(`document.readyState === "complete"`, "the page is there")
+	p.eventually(`document.readyState === "complete"`, "the page is loaded")
 	p.do(chromedp.SendKeys(chromedp.CSS("#reason"), reason))
 }
 
-// rests demands that nothing can be decided, and that the reason is still there.
-func (p *person) rests(reason string) {
+// cannotDecide checks that the buttons are disabled and that the reason is still there.
+func (p *person) cannotDecide(reason string) {
 	p.t.Helper()
-	p.eventually(`document.querySelector("#approve").disabled && document.querySelector("#reject").disabled`, "the buttons rest")
+	p.eventually(`document.querySelector("#approve").disabled && document.querySelector("#reject").disabled`, "the buttons are disabled")
 	if got := value[string](p, `document.querySelector("#reason").value`); got != reason {
 		p.t.Errorf("the reason is now %q", got)
 	}
 }
 
-// The page says that the gate is down before anybody presses a button. Text that was
-// typed stays, and the decision can be made once the gate is back.
-func TestGateDown(t *testing.T) {
-	b := openBureau(t, map[string]approval.Workflow{"default": {}})
+// The page shows that the gate is down before a button is pressed. Typed text stays, and the
+// decision can be made once the gate is back.
+func TestPageShowsThatTheGateIsDown(t *testing.T) {
+	b := openSharedInbox(t, map[string]approval.Workflow{"default": {}})
 	alice, ok := b.enter(t, "alice")
 	if !ok {
 		return
@@ -45,12 +45,12 @@ func TestGateDown(t *testing.T) {
 	alice.tolerate("net::")
 	id, c := b.ask(t, "ann")
 	alice.writesReason(id, "as agreed")
-	b.fall()
+	b.disconnect()
 	alice.sees(noAnswer)
-	alice.rests("as agreed")
-	b.rise()
+	alice.cannotDecide("as agreed")
+	b.reconnect()
 	alice.eventually(`document.querySelector("#lost").hidden && !document.querySelector("#approve").disabled`, "the gate is back")
-	alice.rest()
+	alice.waitForKeys()
 	alice.click("#approve")
 	alice.sees("Approved by alice")
 	alice.sees("as agreed")
@@ -59,10 +59,10 @@ func TestGateDown(t *testing.T) {
 	}
 }
 
-// A decision whose answer is lost counts once. The page says that it does not
-// know, then how the request stands.
-func TestDecisionAnswerLost(t *testing.T) {
-	b := openBureau(t, map[string]approval.Workflow{"default": {Quorum: 2}})
+// A decision whose answer is lost counts once. The page first says that the result is not
+// known, and then shows the state of the call.
+func TestDecisionWithLostAnswerCountsOnce(t *testing.T) {
+	b := openSharedInbox(t, map[string]approval.Workflow{"default": {Quorum: 2}})
 	alice, ok := b.enter(t, "alice")
 	if !ok {
 		return
@@ -73,19 +73,18 @@ func TestDecisionAnswerLost(t *testing.T) {
 	b.swallow.Store(true)
 	alice.click("#approve")
 	alice.sees("it is not known whether this was decided")
-	b.rise()
+	b.reconnect()
 	alice.sees("You have approved this. 1 of 2 approvals, by alice.")
-	a, err := b.desk.Cases().Show(t.Context(), id)
+	a, err := b.service.Viewer().Show(t.Context(), id)
 	if err != nil || len(a.Approvals) != 1 || a.Approvals[0].Reason != "as agreed" {
 		t.Errorf("approvals %v, %v", a.Approvals, err)
 	}
 }
 
-// A network that is cut without a word is noticed: two beats that are missing
-// are enough.
-func TestNetworkCutSilently(t *testing.T) {
-	b := openBureau(t, map[string]approval.Workflow{"default": {}})
-	proxy, err := netfault.Start(t.Context(), strings.TrimPrefix(b.server.URL, "http://"))
+// The page notices an interrupted network after two missing heartbeats.
+func TestPageNoticesInterruptedNetwork(t *testing.T) {
+	b := openSharedInbox(t, map[string]approval.Workflow{"default": {}})
+	proxy, err := testenv.StartProxy(t.Context(), strings.TrimPrefix(b.server.URL, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,21 +97,21 @@ func TestNetworkCutSilently(t *testing.T) {
 	alice.tolerate("net::")
 	id, _ := b.ask(t, "ann")
 	alice.writesReason(id, "as agreed")
-	proxy.Set(netfault.Partition())
+	proxy.Set(testenv.Partition())
 	began := time.Now()
 	alice.sees(noAnswer)
-	t.Logf("noticed after %v, with a beat every second", time.Since(began).Round(100*time.Millisecond))
-	alice.rests("as agreed")
+	t.Logf("noticed after %v, with a heartbeat every second", time.Since(began).Round(100*time.Millisecond))
+	alice.cannotDecide("as agreed")
 	proxy.Heal()
 	alice.eventually(`document.querySelector("#lost").hidden && !document.querySelector("#approve").disabled`, "the gate is back")
 	b.ask(t, "zoe")
 	alice.eventually(`document.querySelector("#count").textContent.trim() === "2"`, "the page is live again")
 }
 
-// On a phone the buttons are at the bottom, on a background of their own, and do
-// not cover the reason that is being typed.
-func TestPhoneButtons(t *testing.T) {
-	b := openBureau(t, map[string]approval.Workflow{"default": {}})
+// On a phone, the buttons are at the bottom on an opaque background, and do not cover the
+// reason that is being typed.
+func TestPhoneButtonsDoNotCoverReason(t *testing.T) {
+	b := openSharedInbox(t, map[string]approval.Workflow{"default": {}})
 	alice, ok := b.enter(t, "alice")
 	if !ok {
 		return
@@ -144,8 +143,8 @@ func TestPhoneButtons(t *testing.T) {
 }
 
 // The text about an expired call stays inside its card.
-func TestExpiredCard(t *testing.T) {
-	b := openBureau(t, map[string]approval.Workflow{"default": {Timeout: time.Second}})
+func TestExpiredTextStaysInCard(t *testing.T) {
+	b := openSharedInbox(t, map[string]approval.Workflow{"default": {Timeout: time.Second}})
 	alice, ok := b.enter(t, "alice")
 	if !ok {
 		return
@@ -168,10 +167,10 @@ func TestExpiredCard(t *testing.T) {
 	}
 }
 
-// Two hundred calls: twenty are on a screen, the badge has their number, and a
-// filter stays while the list changes.
-func TestTwoHundredPending(t *testing.T) {
-	b := openBureau(t, map[string]approval.Workflow{"default": {}})
+// With 200 pending calls, the screen shows twenty, the badge shows 200, and a filter stays
+// while the list changes.
+func TestInboxWithManyPendingCalls(t *testing.T) {
+	b := openSharedInbox(t, map[string]approval.Workflow{"default": {}})
 	alice, ok := b.enter(t, "alice")
 	if !ok {
 		return
@@ -179,7 +178,7 @@ func TestTwoHundredPending(t *testing.T) {
 	crowd(t, b, 200)
 	alice.open("/")
 	alice.eventually(`document.querySelector("#count").textContent.trim() === "200"`, "the badge has the number")
-	alice.eventually(`document.title.startsWith("(200) ")`, "so has the title")
+	alice.eventually(`document.title.startsWith("(200) ")`, "the title has the number")
 	const whole = `[...document.querySelectorAll("#list .row")].filter((r) => r.getBoundingClientRect().bottom <= innerHeight).length`
 	if n := value[int](alice, whole); n < 20 {
 		t.Errorf("%d rows are on a screen of 1280×900; want 20", n)
@@ -190,13 +189,13 @@ func TestTwoHundredPending(t *testing.T) {
 	b.hold(t, "ann", "delete_file", `{"path":"/new"}`)
 	alice.sees("51 of 202 pending")
 	alice.eventually(`[...document.querySelectorAll(".row .open")].every((a) => a.textContent.trim() === "refund_payment")`, "the filter stays")
-	alice.eventually(`document.querySelector("#count").textContent.trim() === "202"`, "the badge counts all")
+	alice.eventually(`document.querySelector("#count").textContent.trim() === "202"`, "the badge counts all calls")
 	alice.click(".pager a[rel=next]")
-	alice.eventually(`new URLSearchParams(location.search).get("tool") === "refund" && document.querySelectorAll(".row").length === 1`, "the next page has the rest")
+	alice.eventually(`new URLSearchParams(location.search).get("tool") === "refund" && document.querySelectorAll(".row").length === 1`, "the next page has the other calls")
 }
 
 // crowd holds many calls of a few tools by a few agents.
-func crowd(t *testing.T, b *bureau, n int) {
+func crowd(t *testing.T, b *sharedInbox, n int) {
 	t.Helper()
 	for i := range n {
 		by := fmt.Sprint([]string{"ci-deploy", "support-bot", "nightly-report"}[i%3])

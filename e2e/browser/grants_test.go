@@ -4,10 +4,10 @@ import "testing"
 
 const grantRules = plainRules + "workflows: {default: {grants: {longest: 1h, uses: 5}}}\n"
 
-// TestGrant: a person allows further calls like one, sees them run, and revokes that.
-func TestGrant(t *testing.T) {
+// A standing approval given in the browser lets further calls run until it is revoked there.
+func TestGrantInTheBrowser(t *testing.T) {
 	s := open(t, grantRules)
-	p, ok := visit(t, s)
+	p, ok := openBrowser(t, s)
 	if !ok {
 		return
 	}
@@ -17,7 +17,7 @@ func TestGrant(t *testing.T) {
 	p.open(value[string](p, `document.querySelector(".row .open").pathname`))
 	p.sees("Allow more calls like this one")
 	if value[string](p, `document.querySelector("#grant-uses").value`) != "" || value[int](p, `document.querySelectorAll("[name=grant_free]:checked").length`) != 0 {
-		t.Error("something is chosen already")
+		t.Error("an option is already selected")
 	}
 	value[string](p, `document.querySelector("#grant-uses").value = "2"`)
 	value[bool](p, `[...document.querySelectorAll(".grant-choice .consent")].find((l) => l.textContent.includes("path")).querySelector("input").checked = true`)
@@ -36,7 +36,7 @@ func TestGrant(t *testing.T) {
 	p.sees("The standing approval was revoked")
 	s.ask(t, "delete_file", map[string]any{"path": "/c", "force": false})
 	p.open("/")
-	p.eventually(`document.querySelectorAll(".row").length === 1`, "the call that is held again")
+	p.eventually(`document.querySelectorAll(".row").length === 1`, "the call is held again")
 	if calls := s.upstream.calls(); len(calls) != 2 {
 		t.Errorf("the upstream got %q", calls)
 	}

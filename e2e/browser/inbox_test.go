@@ -13,63 +13,63 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// bonuses are the arguments of most calls here.
+// bonuses are the arguments of most calls in these tests.
 var bonuses = map[string]any{"path": "/payroll/bonuses.csv"}
 
-// A request appears while the page is open, is approved with the keyboard
-// alone, and the agent that waits gets its result.
+// A call appears while the list is open, is approved with the keyboard, and the waiting agent
+// gets its result.
 func TestApproveWithTheKeyboard(t *testing.T) {
 	s := open(t, plainRules)
-	p, ok := visit(t, s)
+	p, ok := openBrowser(t, s)
 	if !ok {
 		return
 	}
 	p.logIn(s.token)
 	p.sees("No pending approvals.")
-	p.eventually(`location.pathname === "/" && !location.search`, "the token leaves the address")
+	p.eventually(`location.pathname === "/" && !location.search`, "the token is removed from the address")
 	c := s.ask(t, "delete_file", bonuses)
 	p.sees("/payroll/bonuses.csv")
-	p.eventually(`document.title.startsWith("(1) ")`, "the title counts")
-	p.eventually(`document.querySelector("#told").textContent.includes("New request: delete_file")`, "a screen reader is told")
+	p.eventually(`document.title.startsWith("(1) ")`, "the title has the number of calls")
+	p.eventually(`document.querySelector("#told").textContent.includes("New request: delete_file")`, "screen readers announce the call")
 
-	p.press("a") // there is nothing to approve in a list
+	p.press("a") // has no effect in a list
 	p.press("j")
 	p.eventually(`document.activeElement.matches(".row .open")`, "the row has the focus")
 	p.press(kb.Enter)
 	p.sees("Why it is held")
-	p.sees("The rule rules[2] wants approval for every tool that matches *.")
+	p.sees("Held by rule 2 (*).")
 	p.sees("deleted is deleted")
 	p.sees("The customer asked for it twice.")
-	p.eventually(`document.readyState === "complete"`, "the request is open")
+	p.eventually(`document.readyState === "complete"`, "the call is open")
 	p.press("a")
 	p.eventually(`document.activeElement.id === "approve"`, "the button has the focus")
 	if got := s.upstream.calls(); len(got) > 0 {
-		t.Fatalf("one key made it run: %v", got)
+		t.Fatalf("a single key approved the call: %v", got)
 	}
-	p.rest()
+	p.waitForKeys()
 	p.press(kb.Enter)
 	p.sees("Approved by operator")
 	if got := c.wait(t); got != "done: delete_file" {
 		t.Errorf("the agent gets %q", got)
 	}
-	p.sees("It ran, and the agent can fetch the result.") // without loading the page again
-	p.eventually(`!document.title.startsWith("(")`, "nothing is counted any more")
+	p.sees("It ran, and the agent can fetch the result.") // without a reload of the page
+	p.eventually(`!document.title.startsWith("(")`, "the title has no number")
 	if got := s.upstream.calls(); len(got) != 1 {
 		t.Errorf("ran: %v", got)
 	}
 }
 
-// rest waits until a key is no longer taken for the echo of the last one.
-func (p *person) rest() {
+// waitForKeys waits until the page no longer ignores a key as a repetition of the previous one.
+func (p *person) waitForKeys() {
 	p.t.Helper()
 	now := value[float64](p, "performance.now()")
 	p.eventually(fmt.Sprintf("performance.now() > %f", now+400), "a moment passes")
 }
 
-// A key that is struck twice, or held down, decides nothing.
-func TestGuardAgainstHaste(t *testing.T) {
+// A key that is pressed twice or held down does not decide.
+func TestRepeatedKeyDecidesNothing(t *testing.T) {
 	s := open(t, plainRules)
-	p, ok := visit(t, s)
+	p, ok := openBrowser(t, s)
 	if !ok {
 		return
 	}
@@ -78,17 +78,17 @@ func TestGuardAgainstHaste(t *testing.T) {
 	p.sees("delete_file")
 	p.click(".row .open")
 	p.sees("Why it is held")
-	p.eventually(`document.readyState === "complete"`, "the request is open")
+	p.eventually(`document.readyState === "complete"`, "the call is open")
 	prevented := value[bool](p, `(() => {
 		const strike = (key, repeat) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key, repeat, bubbles: true, cancelable: true}));
 		strike("a", false);
 		return document.activeElement.id === "approve" && !strike("Enter", false) && !strike("Enter", true) && !strike(" ", true);
 	})()`)
 	if !prevented {
-		t.Error("a hasty key is not stopped")
+		t.Error("a repeated key is not ignored")
 	}
 	if !value[bool](p, `document.querySelector("#armed").checkVisibility() && document.querySelector("#armed").textContent.includes("That was very quick, so it was not counted. Press Enter again to approve.")`) {
-		t.Error("nobody is told that a hasty key was not counted")
+		t.Error("the page does not show that it ignored a repeated key")
 	}
 	if got := s.upstream.calls(); len(got) > 0 {
 		t.Errorf("ran: %v", got)
@@ -104,7 +104,7 @@ func TestGuardAgainstHaste(t *testing.T) {
 
 func TestRejectWithReason(t *testing.T) {
 	s := open(t, plainRules)
-	p, ok := visit(t, s)
+	p, ok := openBrowser(t, s)
 	if !ok {
 		return
 	}
@@ -112,10 +112,10 @@ func TestRejectWithReason(t *testing.T) {
 	c := s.ask(t, "refund_payment", map[string]any{"amount": 12})
 	p.sees("refund_payment")
 	p.click(".row .open")
-	p.eventually(`document.querySelector("#reason") && document.readyState === "complete"`, "the request is open")
+	p.eventually(`document.querySelector("#reason") && document.readyState === "complete"`, "the call is open")
 	p.press("c")
 	p.eventually(`document.activeElement.id === "reason"`, "the reason has the focus")
-	value[string](p, `document.querySelector("#reason").value = ""`) // where keys are sent one event at a time, this one was typed as well
+	value[string](p, `document.querySelector("#reason").value = ""`) // some browsers have also typed the shortcut key
 	p.press("wrong customer ❤ <b>")
 	p.click("#reject")
 	p.sees("Rejected by operator")
@@ -132,7 +132,7 @@ func TestRejectWithReason(t *testing.T) {
 
 func TestRejectSeveral(t *testing.T) {
 	s := open(t, plainRules)
-	p, ok := visit(t, s)
+	p, ok := openBrowser(t, s)
 	if !ok {
 		return
 	}
@@ -142,27 +142,27 @@ func TestRejectSeveral(t *testing.T) {
 	}
 	p.eventually(`document.querySelectorAll(".row").length === 3`, "three rows")
 	if value[bool](p, `document.querySelector(".bulk").checkVisibility()`) {
-		t.Error("something can be rejected before anything is ticked")
+		t.Error("the bulk rejection is enabled before a call is selected")
 	}
 	p.press("j")
 	p.press("x")
 	p.press("j")
 	p.press("x")
-	p.eventually(`document.querySelector(".bulk").checkVisibility()`, "what is ticked can be rejected")
+	p.eventually(`document.querySelector(".bulk").checkVisibility()`, "selected calls can be rejected")
 	s.ask(t, "delete_file", map[string]any{"path": "/d"})
 	p.eventually(`document.querySelectorAll(".row").length === 4`, "another row")
-	p.eventually(`document.querySelectorAll(".tick input:checked").length === 2`, "ticks stay when something comes")
+	p.eventually(`document.querySelectorAll(".tick input:checked").length === 2`, "the selection stays when a call is added")
 	p.eventually(`document.activeElement.closest(".row")`, "the focus stays")
 	p.do(chromedp.SendKeys(chromedp.CSS("#bulk-reason"), "not today"), chromedp.Click(chromedp.CSS(".bulk .danger")))
 	p.sees("2 requests rejected")
-	p.eventually(`document.querySelectorAll(".row").length === 2`, "two are left")
+	p.eventually(`document.querySelectorAll(".row").length === 2`, "two calls are left")
 }
 
-// A call that expires while its page is open is shown as expired, and a decision
-// then comes too late.
-func TestExpiredWhileOpen(t *testing.T) {
+// A call that expires while its page is open is shown as expired, and a later decision is
+// refused.
+func TestOpenPageShowsExpiredCall(t *testing.T) {
 	s := open(t, plainRules+"workflows: {default: {timeout: 20s}}\n")
-	p, ok := visit(t, s)
+	p, ok := openBrowser(t, s)
 	if !ok {
 		return
 	}
@@ -173,16 +173,16 @@ func TestExpiredWhileOpen(t *testing.T) {
 	p.sees("left to decide")
 	p.sees("Expired")
 	p.sees("Nobody decided in time. It did not run.")
-	p.eventually(`!document.querySelector("#approve")`, "there is nothing left to press")
+	p.eventually(`!document.querySelector("#approve")`, "the page has no buttons")
 	if got := c.wait(t); !strings.Contains(got, "expired") && !strings.Contains(got, "in time") {
 		t.Errorf("the agent gets %q", got)
 	}
 }
 
-// The page tells an approver who was signed out elsewhere, and nothing is decided.
-func TestSessionEnded(t *testing.T) {
+// The page shows when the approver was signed out elsewhere, and no decision is made.
+func TestPageShowsThatTheSessionEnded(t *testing.T) {
 	s := open(t, plainRules)
-	p, ok := visit(t, s)
+	p, ok := openBrowser(t, s)
 	if !ok {
 		return
 	}
@@ -193,22 +193,22 @@ func TestSessionEnded(t *testing.T) {
 	p.sees("Why it is held")
 	p.tolerate("401")
 	p.do(send(network.ClearBrowserCookies, struct{}{}))
-	s.ask(t, "delete_file", map[string]any{"path": "/other"}) // makes the page look
+	s.ask(t, "delete_file", map[string]any{"path": "/other"}) // makes the page request the state
 	p.sees("Your session has ended.")
-	p.eventually(`document.querySelector("#approve").disabled`, "nothing can be pressed")
+	p.eventually(`document.querySelector("#approve").disabled`, "the buttons are disabled")
 	p.click("#lost a")
 	p.sees("Sign in")
 	p.do(chromedp.SendKeys(chromedp.CSS("#token"), s.token), chromedp.Submit(chromedp.CSS("#token")))
-	p.sees("Why it is held") // back at the request
+	p.sees("Why it is held") // the page of the call again
 	if got := s.upstream.calls(); len(got) > 0 {
 		t.Errorf("ran: %v", got)
 	}
 }
 
-// Everything essential works where no script runs: log in, look, decide.
-func TestWithoutScript(t *testing.T) {
+// Signing in, reading and deciding work without JavaScript.
+func TestInboxWorksWithoutScript(t *testing.T) {
 	s := open(t, plainRules)
-	p, ok := visit(t, s)
+	p, ok := openBrowser(t, s)
 	if !ok {
 		return
 	}
@@ -246,7 +246,7 @@ func TestWithoutScript(t *testing.T) {
 	p.shows("Sign in")
 }
 
-// shows waits until the page has texts on it.
+// shows waits until the page contains all texts.
 func (p *person) shows(texts ...string) {
 	p.t.Helper()
 	for _, text := range texts {
@@ -254,7 +254,7 @@ func (p *person) shows(texts ...string) {
 	}
 }
 
-// hostile has an agent ask for something with all that can deceive or overwhelm.
+// hostile makes calls with deceptive and very long texts.
 func hostile(t *testing.T, s *site) {
 	t.Helper()
 	evil := `"><img src=x onerror="document.title='owned'"><script>document.title='owned'</script>`
@@ -270,10 +270,10 @@ func hostile(t *testing.T, s *site) {
 	})
 }
 
-// Text of agents is shown, and does nothing.
+// Text of agents is shown, and is never interpreted as markup or script.
 func TestHostileArguments(t *testing.T) {
 	s := open(t, plainRules)
-	p, ok := visit(t, s)
+	p, ok := openBrowser(t, s)
 	if !ok {
 		return
 	}
@@ -287,18 +287,18 @@ func TestHostileArguments(t *testing.T) {
 	p.sees("897.0 KB")
 	p.sees("more are not on this page.")
 	p.sees("I approve without reading")
-	p.eventually(`document.querySelector("#approve").disabled`, "what is not read cannot be approved")
+	p.eventually(`document.querySelector("#approve").disabled`, "the call cannot be approved unread")
 	p.click("#consent")
-	p.eventually(`!document.querySelector("#approve").disabled`, "unless the approver says so")
+	p.eventually(`!document.querySelector("#approve").disabled`, "the call can be approved unread after consent")
 	for _, bad := range []string{`document.querySelector("main img, main script, main iframe")`, `document.title.includes("owned")`} {
 		if value[bool](p, "Boolean("+bad+")") {
-			t.Errorf("it acts: %s", bad)
+			t.Errorf("the text was interpreted: %s", bad)
 		}
 	}
 	if n := value[int](p, `document.querySelectorAll("*").length`); n > 15_000 {
 		t.Errorf("the page has %d elements", n)
 	}
-	if ms := value[float64](p, `performance.getEntriesByType("navigation")[0].domComplete`); ms > 15_000 { // which takes a tenth of a second, but for a machine that is busy
+	if ms := value[float64](p, `performance.getEntriesByType("navigation")[0].domComplete`); ms > 15_000 { // usually 100 ms, but a busy machine needs longer
 		t.Errorf("the page takes %.0f ms", ms)
 	}
 	p.click(".tip")
@@ -306,14 +306,14 @@ func TestHostileArguments(t *testing.T) {
 	p.do(chromedp.SendKeys(chromedp.CSS("#find"), "END"+kb.Enter))
 	p.sees("“END” is in the arguments once.")
 	p.open(value[string](p, `new URL(document.querySelector("a[href$='/arguments']").href).pathname`))
-	p.eventually(`document.contentType === "text/plain" && document.body.innerText.includes("END") && document.body.innerText.includes("core")`, "all of it can be read")
-	p.eventually(`document.body.innerText.includes("\\u202egpj.exe")`, "what cannot be seen is spelled out")
+	p.eventually(`document.contentType === "text/plain" && document.body.innerText.includes("END") && document.body.innerText.includes("core")`, "the whole text can be read")
+	p.eventually(`document.body.innerText.includes("\\u202egpj.exe")`, "invisible characters are spelled out")
 }
 
-// No part of a value can be placed where the name of another would be.
-func TestValuesPretendNothing(t *testing.T) {
+// No line of a value looks like the name of another argument.
+func TestValuesCannotImitateNames(t *testing.T) {
 	s := open(t, plainRules)
-	p, ok := visit(t, s)
+	p, ok := openBrowser(t, s)
 	if !ok {
 		return
 	}
@@ -338,24 +338,24 @@ func TestValuesPretendNothing(t *testing.T) {
 			return [...text.getClientRects()].some((part) => part.left < name + 12);
 		}).length`)
 		if astray > 0 {
-			t.Errorf("%d values begin a line where names do, at a width of %d", astray, width)
+			t.Errorf("%d values begin a line at the position of names, at a width of %d", astray, width)
 		}
 	}
 	if n := value[int](p, `document.querySelectorAll(".tree .block").length`); n != 4 {
-		t.Errorf("%d values are in blocks of their own", n)
+		t.Errorf("%d values are in separate blocks", n)
 	}
 }
 
-// Another site can neither have a browser decide nor show the pages in its own.
-func TestOtherSites(t *testing.T) {
+// Another site can neither decide through an approver's browser nor show the pages in a frame.
+func TestOtherSitesCannotDecide(t *testing.T) {
 	s := open(t, plainRules)
-	p, ok := visit(t, s)
+	p, ok := openBrowser(t, s)
 	if !ok {
 		return
 	}
 	p.logIn(s.token)
 	s.ask(t, "delete_file", bonuses)
-	p.eventually(`document.querySelector(".row .open")`, "the request is there")
+	p.eventually(`document.querySelector(".row .open")`, "the call is listed")
 	path := value[string](p, `document.querySelector(".row .open").pathname`)
 	trap := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -365,13 +365,13 @@ func TestOtherSites(t *testing.T) {
 	p.tolerate("frame-ancestors")
 	p.tolerate("chrome-error")
 	p.tolerate("401")
-	// The same machine by another name is another site to the browser.
+	// The same machine with another name is another site for the browser.
 	p.do(chromedp.Navigate(strings.Replace(trap.URL, "127.0.0.1", "localhost", 1)))
-	p.eventually(`document.querySelector("iframe") && document.querySelector("iframe").contentDocument === null`, "the frame shows nothing")
+	p.eventually(`document.querySelector("iframe") && document.querySelector("iframe").contentDocument === null`, "the frame is empty")
 	p.click("button")
 	p.eventually(`location.pathname.endsWith("/approve")`, "the form is sent")
 	p.open(path)
-	p.sees("One approval lets it run.")
+	p.sees("1 approval is needed.")
 	if got := s.upstream.calls(); len(got) > 0 {
 		t.Errorf("ran: %v", got)
 	}

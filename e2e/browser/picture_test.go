@@ -29,7 +29,7 @@ import (
 //	cp /tmp/pictures/inbox.png docs/
 var pictures = flag.String("pictures", "", "`directory` for pictures of the pages")
 
-// picture takes a picture of what the browser shows.
+// picture takes a screenshot.
 func (p *person) picture(name string) {
 	p.t.Helper()
 	shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
@@ -37,7 +37,7 @@ func (p *person) picture(name string) {
 		p.t.Fatal(err)
 	}
 	if blank(p.t, shot) {
-		p.t.Errorf("%s shows nothing", name)
+		p.t.Errorf("%s is blank", name)
 	}
 	save(p.t, name, shot)
 }
@@ -52,7 +52,7 @@ func save(t *testing.T, name string, shot []byte) {
 	}
 }
 
-// blank reports whether a picture has less than a handful of colours.
+// blank reports whether a picture has fewer than a few colours.
 func blank(t *testing.T, shot []byte) bool {
 	t.Helper()
 	img, err := png.Decode(bytes.NewReader(shot))
@@ -68,14 +68,13 @@ func blank(t *testing.T, shot []byte) bool {
 	return len(seen) < 12
 }
 
-// Every page has something to show, on a phone and on a desk, in light and in
-// dark.
+// No page is blank, on a phone or a computer, in light or dark colours.
 func TestPictures(t *testing.T) {
 	if *pictures == "" {
-		return // TestAccessible sees all of them
+		return // TestPagesAreAccessible opens all of them
 	}
 	s := open(t, plainRules)
-	p, ok := visit(t, s)
+	p, ok := openBrowser(t, s)
 	if !ok {
 		return
 	}
@@ -98,14 +97,14 @@ func TestPictures(t *testing.T) {
 	p.eventually(`document.querySelectorAll(".row").length === 4`, "four rows")
 	p.press("j")
 	p.press("x")
-	p.eventually(`document.querySelector(".bulk").checkVisibility()`, "what is ticked can be rejected")
+	p.eventually(`document.querySelector(".bulk").checkVisibility()`, "selected calls can be rejected")
 	p.picture("bulk")
 	p.press("?")
 	p.picture("shortcuts")
 	p.looks("hostile", value[string](p, `document.querySelector(".row:last-child .open").pathname`))
 }
 
-// looks takes pictures of a page in every size and colour.
+// looks takes screenshots of a page in each size and colour scheme.
 func (p *person) looks(name, path string) {
 	p.t.Helper()
 	for _, scheme := range []string{"light", "dark"} {
@@ -113,7 +112,7 @@ func (p *person) looks(name, path string) {
 		for _, width := range []int64{1280, 390} {
 			p.resize(width, 860)
 			p.open(path)
-			p.eventually(`document.readyState === "complete"`, "the page is there")
+			p.eventually(`document.readyState === "complete"`, "the page is loaded")
 			p.picture(fmt.Sprintf("%s-%s-%d", name, scheme, width))
 		}
 	}
@@ -121,7 +120,7 @@ func (p *person) looks(name, path string) {
 	p.prefers("light")
 }
 
-// scene has agents ask for what agents ask for.
+// scene makes typical calls of agents.
 func scene(t *testing.T, s *site) {
 	t.Helper()
 	for _, name := range []string{"send_invoice", "drop_table"} {
@@ -138,12 +137,12 @@ func scene(t *testing.T, s *site) {
 	})
 }
 
-// Pages as approvers see them when there is a lot to do, or something is wrong.
-func TestPicturesOfTrouble(t *testing.T) {
+// The pages in unusual states: many calls, or errors.
+func TestPicturesOfErrors(t *testing.T) {
 	if *pictures == "" {
 		return
 	}
-	b := openBureau(t, map[string]approval.Workflow{"default": {}, "brief": {Timeout: time.Second}})
+	b := openSharedInbox(t, map[string]approval.Workflow{"default": {}, "brief": {Timeout: time.Second}})
 	p, ok := b.enter(t, "alice")
 	if !ok {
 		return
@@ -159,12 +158,12 @@ func TestPicturesOfTrouble(t *testing.T) {
 	for _, width := range []int64{1280, 390} {
 		p.resize(width, 900)
 		p.open(request)
-		p.eventually(`document.readyState === "complete"`, "the page is there")
+		p.eventually(`document.readyState === "complete"`, "the page is loaded")
 		p.do(chromedp.SendKeys(chromedp.CSS("#reason"), "agreed with the customer by phone"))
-		b.fall()
+		b.disconnect()
 		p.sees("The gate does not answer.")
 		p.picture(fmt.Sprint("gate-down-", width))
-		b.rise()
+		b.reconnect()
 		p.eventually(`document.querySelector("#lost").hidden`, "the gate is back")
 	}
 	p.resize(1280, 900)
@@ -174,18 +173,18 @@ func TestPicturesOfTrouble(t *testing.T) {
 	p.sizes("expired", expired)
 }
 
-// sizes takes pictures of a page on a desk and on a phone.
+// sizes takes screenshots of a page on a computer and on a phone.
 func (p *person) sizes(name, path string) {
 	p.t.Helper()
 	for _, width := range []int64{1280, 390} {
 		p.resize(width, 900)
 		p.open(path)
-		p.eventually(`document.readyState === "complete"`, "the page is there")
+		p.eventually(`document.readyState === "complete"`, "the page is loaded")
 		p.picture(fmt.Sprint(name, "-", width))
 	}
 }
 
-// hostileScript returns arguments that hide what they do.
+// hostileScript returns arguments that hide their effect.
 func hostileScript(t *testing.T) string {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{
@@ -199,13 +198,13 @@ func hostileScript(t *testing.T) string {
 	return string(text)
 }
 
-// The README shows the list beside a request.
+// The picture in the README shows the list next to a call.
 func TestPictureForTheReadme(t *testing.T) {
 	if *pictures == "" {
 		return
 	}
 	s := open(t, plainRules)
-	p, ok := visit(t, s)
+	p, ok := openBrowser(t, s)
 	if !ok {
 		return
 	}
@@ -222,7 +221,7 @@ func TestPictureForTheReadme(t *testing.T) {
 	save(t, "inbox", small(t, shot))
 }
 
-// small returns a picture with few colours, which takes less room.
+// small returns a picture with fewer colours, whose file is smaller.
 func small(t *testing.T, shot []byte) []byte {
 	t.Helper()
 	img, err := png.Decode(bytes.NewReader(shot))
@@ -238,7 +237,7 @@ func small(t *testing.T, shot []byte) []byte {
 	return b.Bytes()
 }
 
-// commonest returns the colours that a picture has most of.
+// commonest returns the most frequent colours of a picture.
 func commonest(img image.Image, most int) color.Palette {
 	count := map[color.RGBA]int{}
 	for y := img.Bounds().Min.Y; y < img.Bounds().Max.Y; y++ {

@@ -18,8 +18,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/pushtest"
 )
 
-// trustTestServers has the gates of all tests trust the certificate of servers that
-// package httptest starts. Go reads the variable once, before the first connection.
+// trustTestServers makes the gates of all tests trust the certificate of httptest servers. Go
+// reads the variable once, before the first connection.
 func trustTestServers(dir string) error {
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()
@@ -31,8 +31,8 @@ func trustTestServers(dir string) error {
 	return os.Setenv("SSL_CERT_FILE", file)
 }
 
-// vendor stands for the part of a browser that knows its vendor's push service: it
-// subscribes to ours.
+// vendor replaces the browser's connection to its push service: it subscribes at the test's
+// service.
 const vendor = `
 	window.subscribed = null;
 	const made = { endpoint: %q, options: {}, toJSON: () => ({ endpoint: %q, keys: { p256dh: %q, auth: %q } }),
@@ -43,13 +43,12 @@ const vendor = `
 		return window.subscribed = made;
 	};`
 
-// An approver who presses Notify me is told by the push service, also without a page of
-// the inbox: the worker shows the tool, the requester and the time left, and nothing of
-// the arguments.
+// An approver who presses "Notify me" gets push notifications even without an open page of the
+// inbox. The service worker shows the tool, the requester and the time left, but no arguments.
 func TestPush(t *testing.T) {
 	service := pushtest.New(t, time.Now)
 	s := open(t, strings.Replace(plainRules, "waiting:", "workflows: {default: {channels: [inbox, phone]}}\nchannels: {phone: {push: {contact: 'mailto:ops@example.com', allow_private: true}}}\nwaiting:", 1))
-	alice, ok := visit(t, s)
+	alice, ok := openBrowser(t, s)
 	if !ok {
 		return
 	}
@@ -76,17 +75,17 @@ func TestPush(t *testing.T) {
 	phone := service.Browser("phone")
 	value[bool](alice, "(() => {"+fmt.Sprintf(vendor, phone.Endpoint, phone.Endpoint, phone.Key, phone.Auth)+"return true; })()")
 	alice.click("#notify")
-	alice.eventually(`document.querySelector("#notify").getAttribute("aria-pressed") === "true" && localStorage.getItem("push") !== null`, "it has subscribed")
+	alice.eventually(`document.querySelector("#notify").getAttribute("aria-pressed") === "true" && localStorage.getItem("push") !== null`, "the browser has subscribed")
 
 	call := s.ask(t, "delete_file", map[string]any{"path": "/payroll/bonuses.csv"})
 	var told []pushtest.Shown
 	waitFor(t, "the gate sends a message", func() bool { told = service.All()["phone"]; return len(told) > 0 })
 	if strings.Contains(told[0].Text, "payroll") {
-		t.Errorf("the message has something of the arguments: %s", told[0].Text)
+		t.Errorf("the message contains part of the arguments: %s", told[0].Text)
 	}
 	worker := <-registrations
-	// deliver hands a message to the worker until it shows it: one that is just being
-	// started or stopped may miss it.
+	// deliver repeats a message until the worker shows it, because a worker that is starting
+	// or stopping may miss it.
 	deliver := func(text, what string, shown func() bool) {
 		t.Helper()
 		var last time.Time
@@ -99,7 +98,7 @@ func TestPush(t *testing.T) {
 		})
 	}
 	const shown = `(await (await navigator.serviceWorker.ready).getNotifications()).map((n) => [n.title, n.body, n.tag, n.data].join("|")).join("\n")`
-	deliver(told[0].Text, "the worker shows it", func() bool {
+	deliver(told[0].Text, "the worker shows the message", func() bool {
 		return strings.HasPrefix(value[string](alice, `(async () => `+shown+`)()`), "Approval needed|delete_file for ")
 	})
 	if got := value[string](alice, `(async () => `+shown+`)()`); !strings.HasSuffix(got, "|"+told[0].ID+"|"+told[0].ID) || !strings.Contains(got, "min left") {
@@ -107,26 +106,26 @@ func TestPush(t *testing.T) {
 	}
 	const alerts = `(async () => (await (await navigator.serviceWorker.ready).getNotifications()).map((n) => [n.title, n.renotify, n.silent].join("|")).join("\n"))()`
 	if got := value[string](alice, alerts); got != "Approval needed|true|false" {
-		t.Errorf("a reminder that replaces it does not alert anybody: %s", got)
+		t.Errorf("a replaced notification does not alert: %s", got)
 	}
 	tap(alice, s)
 	alice.eventually(fmt.Sprintf("location.pathname === %q", "/approvals/"+told[0].ID), "a tap opens the page")
 	alice.sees("/payroll/bonuses.csv")
 	value[bool](alice, "window.old = true")
 	alice.click("#reject")
-	alice.eventually(`!window.old && document.readyState === "complete"`, "the page of the decision is there")
+	alice.eventually(`!window.old && document.readyState === "complete"`, "the page shows the decision")
 	call.wait(t)
-	waitFor(t, "the gate says how it ended", func() bool { told = service.All()["phone"]; return len(told) > 0 })
+	waitFor(t, "the gate sends the outcome", func() bool { told = service.All()["phone"]; return len(told) > 0 })
 	if told[0].Title != "Rejected" || !told[0].Silent {
-		t.Errorf("the end: %+v", told[0])
+		t.Errorf("the outcome: %+v", told[0])
 	}
-	deliver(told[0].Text, "the end is shown, without a sound", func() bool { return value[string](alice, alerts) == "Rejected|false|true" })
+	deliver(told[0].Text, "the outcome is shown silently", func() bool { return value[string](alice, alerts) == "Rejected|false|true" })
 	value[bool](alice, "(() => {"+fmt.Sprintf(vendor, phone.Endpoint, phone.Endpoint, phone.Key, phone.Auth)+"return true; })()")
 	alice.click("#notify")
-	alice.eventually(`document.querySelector("#notify").getAttribute("aria-pressed") === "false" && localStorage.getItem("push") === null`, "it has unsubscribed")
+	alice.eventually(`document.querySelector("#notify").getAttribute("aria-pressed") === "false" && localStorage.getItem("push") === null`, "the browser has unsubscribed")
 }
 
-// tap has the worker of the inbox be told that somebody taps its notification.
+// tap sends the worker the event of a tap on its notification.
 func tap(p *person, s *site) {
 	p.t.Helper()
 	targets, err := chromedp.Targets(p.ctx)
@@ -146,7 +145,7 @@ func tap(p *person, s *site) {
 		}
 		return
 	}
-	p.t.Fatal("there is no worker")
+	p.t.Fatal("the page has no service worker")
 }
 
 // waitFor waits until a condition holds.
@@ -158,7 +157,7 @@ func waitFor(t *testing.T, what string, condition func() bool) {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatalf("it never happened that %s", what)
+			t.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }

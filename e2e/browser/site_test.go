@@ -1,11 +1,9 @@
-// Package browser_test lets people with a real browser meet real agents at a
-// gate: Chromium on the inbox, the official Go SDK's client and server on the
-// wire. Whatever the browser complains of, and above all whatever it had to
-// stop because of the pages' security policy, fails the test.
+// Package browser_test connects a real browser, the official Go SDK's client and its server to
+// a gate: Chromium uses the inbox, and agents make calls. Errors that the browser reports, and
+// above all violations of the pages' security policy, fail the test.
 //
-// The tests need Debian's chromium, which they install where they may, and for
-// axe-core npm. Where that cannot be had they say so and are passed over, except
-// where CI is set in the environment: there they fail.
+// The tests need Debian's chromium, which they install if they may, and npm for axe-core. If
+// these are not available, the tests are skipped, or fail if CI is set in the environment.
 package browser_test
 
 import (
@@ -26,19 +24,19 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 )
 
-// patience is how long a test waits for what should happen soon.
+// patience limits every wait in a test.
 const patience = 2 * time.Minute
 
-// A site is a gate with an upstream behind it.
+// A site is a gate with an upstream.
 type site struct {
-	agents    string // where agents find the gate
-	operators string // where people do
+	agents    string // the gate's URL for agents
+	operators string // the gate's URL for operators
 	token     string // of the only operator, if there are no others
 	agent     string // the token of agents, if they need one
 	upstream  *upstream
 }
 
-// An upstream has the tools that agents want to use, and notes what ran.
+// An upstream has the tools of the tests, and records their calls.
 type upstream struct {
 	server *mcp.Server
 
@@ -54,7 +52,7 @@ func (u *upstream) calls() []string {
 
 var yes, no = true, false
 
-// addTool gives the upstream a tool that takes any arguments and does nothing.
+// addTool adds a tool that accepts any arguments and does nothing.
 func (u *upstream) addTool(name, description string) {
 	u.server.AddTool(&mcp.Tool{
 		Name: name, Description: description, InputSchema: map[string]any{"type": "object"},
@@ -76,8 +74,7 @@ default: deny
 waiting: {hold: 1h}
 `
 
-// open starts a gate with the given rules, in front of an upstream with a few
-// tools.
+// open starts a gate with the given rules in front of an upstream with a few tools.
 func open(t *testing.T, rules string) *site {
 	t.Helper()
 	u := &upstream{server: mcp.NewServer(&mcp.Implementation{Name: "backoffice", Version: "1"}, nil)}
@@ -99,7 +96,7 @@ func open(t *testing.T, rules string) *site {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, _, err := config.Load(config.Sources{File: file, Overrides: []config.Override{
+	cfg, _, err := config.Load(config.Sources{Channels: app.ChannelKinds(), File: file, Overrides: []config.Override{
 		{Source: "test", Setting: "operators.listen", Values: []string{"127.0.0.1:0"}},
 		{Source: "test", Setting: "shutdown.drain", Values: []string{"1s"}},
 	}})
@@ -121,18 +118,18 @@ func open(t *testing.T, rules string) *site {
 	})
 	return &site{
 		agents: "http://" + gate.AgentAddr() + "/mcp", operators: "http://" + gate.OperatorAddr(),
-		token: gate.MadeToken(), upstream: u,
+		token: gate.GeneratedToken(), upstream: u,
 	}
 }
 
-// A call is one that an agent makes and waits for.
+// A call is a tool call that an agent waits for.
 type call struct {
 	done chan struct{}
 	text string
 	err  error
 }
 
-// ask has an agent call a tool, and returns at once.
+// ask calls a tool as an agent, and returns at once.
 func (s *site) ask(t *testing.T, tool string, arguments any) *call {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute)
@@ -162,7 +159,7 @@ func (s *site) ask(t *testing.T, tool string, arguments any) *call {
 	return c
 }
 
-// RoundTrip sends what an agent sends, with its token.
+// RoundTrip sends a request of an agent with its token.
 func (s *site) RoundTrip(r *http.Request) (*http.Response, error) {
 	if s.agent != "" {
 		r = r.Clone(r.Context())
@@ -171,7 +168,7 @@ func (s *site) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// wait returns what became of the call.
+// wait returns the outcome of the call.
 func (c *call) wait(t *testing.T) string {
 	t.Helper()
 	select {

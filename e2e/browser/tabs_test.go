@@ -12,35 +12,34 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 )
 
-// tab opens one more tab in somebody's browser.
-func (b *bureau) tab(t *testing.T, p *person) *person {
+// tab opens another tab in the browser of a person.
+func (b *sharedInbox) tab(t *testing.T, p *person) *person {
 	t.Helper()
-	tab, _ := visit(t, &b.site, chromedp.WithExistingBrowserContext(chromedp.FromContext(p.ctx).BrowserContextID))
+	tab, _ := openBrowser(t, &b.site, chromedp.WithExistingBrowserContext(chromedp.FromContext(p.ctx).BrowserContextID))
 	return tab
 }
 
-// The lock of the tab that listens for all.
+// The lock is held by the tab that has the stream of events for all tabs.
 const (
 	held   = `navigator.locks.query().then(({ held }) => held.length)`
 	queued = `navigator.locks.query().then(({ pending }) => pending.length)`
 )
 
-// tabs waits until one tab of the browser holds the lock, or none, and so many wait
-// for it.
+// tabs waits until this many tabs of the browser hold the lock and wait for it.
 func (p *person) tabs(holding, waiting int) {
 	p.t.Helper()
 	waitFor(p.t, "the tabs share the lock", func() bool { return value[int](p, held) == holding && value[int](p, queued) == waiting })
 }
 
-// However many tabs somebody has open, all of them are live.
-func TestManyTabs(t *testing.T) {
-	b := openBureau(t, map[string]approval.Workflow{"default": {}})
+// All open tabs of a person are live.
+func TestAllTabsAreLive(t *testing.T) {
+	b := openSharedInbox(t, map[string]approval.Workflow{"default": {}})
 	alice, ok := b.enter(t, "alice")
 	if !ok {
 		return
 	}
 	tabs := []*person{alice}
-	for range 8 { // more than the browser has connections
+	for range 8 { // more than the browser's connections to one host
 		tab := b.tab(t, alice)
 		tab.open("/")
 		tab.sees("No pending approvals.")
@@ -52,10 +51,10 @@ func TestManyTabs(t *testing.T) {
 	}
 }
 
-// When a session ends, the tab that listened for all lets go. After the next sign-in, in
-// another tab, that one listens. The tab that was signed out keeps saying so.
+// When a session ends, its tab releases the lock, and shows that it was signed out. After the
+// next sign-in in another tab, that tab has the stream of events.
 func TestSignInAgainInAnotherTab(t *testing.T) {
-	b := openBureau(t, map[string]approval.Workflow{"default": {}})
+	b := openSharedInbox(t, map[string]approval.Workflow{"default": {}})
 	first, ok := b.enter(t, "alice")
 	if !ok {
 		return
@@ -81,10 +80,10 @@ func TestSignInAgainInAnotherTab(t *testing.T) {
 	}
 }
 
-// A tab that holds the lock and tells the others nothing, because it hangs or because
-// the browser has frozen it, loses it to one that waits.
-func TestSilentTab(t *testing.T) {
-	b := openBureau(t, map[string]approval.Workflow{"default": {}})
+// A tab that holds the lock but sends the others nothing, because it hangs or is frozen, loses
+// the lock to a waiting tab.
+func TestSilentTabLosesStream(t *testing.T) {
+	b := openSharedInbox(t, map[string]approval.Workflow{"default": {}})
 	first, ok := b.enter(t, "alice")
 	if !ok {
 		return
@@ -98,17 +97,17 @@ func TestSilentTab(t *testing.T) {
 	second.open("/")
 	second.sees("No pending approvals.")
 	second.tabs(1, 1)
-	value[bool](first, `(new BroadcastChannel("inbox").postMessage({ beat: 500 }), true)`) // its last sign of life
+	value[bool](first, `(new BroadcastChannel("inbox").postMessage({ beat: 500 }), true)`) // its last heartbeat
 	b.ask(t, "ann")
 	second.sees("/payroll/bonuses.csv")
 	first.eventually(`window.robbed`, "the silent tab has lost the lock")
 	second.tabs(1, 0)
 }
 
-// A tab that comes back after another took over from it follows that one: only one
-// listens, and both are live.
-func TestTabTakenOver(t *testing.T) {
-	b := openBureau(t, map[string]approval.Workflow{"default": {}})
+// A tab that was replaced as the leader follows the new leader when it continues: only one tab
+// has the stream, and both are live.
+func TestReturningTabFollowsNewLeader(t *testing.T) {
+	b := openSharedInbox(t, map[string]approval.Workflow{"default": {}})
 	first, ok := b.enter(t, "alice")
 	if !ok {
 		return
@@ -120,17 +119,17 @@ func TestTabTakenOver(t *testing.T) {
 	second.tabs(1, 1)
 	value[bool](second, `navigator.locks.request("inbox", { steal: true }, () => true)`)
 	second.tabs(1, 1)
-	waitFor(t, "one tab listens", func() bool { return b.streams.Load() == 1 })
+	waitFor(t, "one tab has the stream", func() bool { return b.streams.Load() == 1 })
 	b.ask(t, "ann")
 	for _, tab := range []*person{first, second} {
 		tab.sees("/payroll/bonuses.csv")
 	}
 }
 
-// After a new sign-in in another tab of the same person, a page works on, and what was
-// typed stays. After one of somebody else, it shows who would decide.
-func TestNewSignInElsewhere(t *testing.T) {
-	b := openBureau(t, map[string]approval.Workflow{"default": {}})
+// After a new sign-in of the same person in another tab, a page continues to work, and typed
+// text stays. After a sign-in of another person, the page shows the new name.
+func TestSignInElsewhereKeepsTypedText(t *testing.T) {
+	b := openSharedInbox(t, map[string]approval.Workflow{"default": {}})
 	first, ok := b.enter(t, "alice")
 	if !ok {
 		return
@@ -140,15 +139,15 @@ func TestNewSignInElsewhere(t *testing.T) {
 	second := b.tab(t, first)
 	second.open("/login")
 	second.signIn("alice")
-	b.ask(t, "zoe") // makes the pages look
-	first.eventually(`document.querySelector("#count").textContent.trim() === "2"`, "the page has looked")
-	// The new sign-in has ended the old session, and its stream. Until there is a new one,
-	// the buttons are disabled.
-	waitFor(t, "a tab listens again", func() bool { return b.streams.Load() == 1 })
+	b.ask(t, "zoe") // makes the pages request the state
+	first.eventually(`document.querySelector("#count").textContent.trim() === "2"`, "the page has requested the state")
+	// The new sign-in has ended the old session and its stream. The buttons are disabled until
+	// a new stream is open.
+	waitFor(t, "a tab has the stream again", func() bool { return b.streams.Load() == 1 })
 	first.eventually(`(() => {
 		const button = document.querySelector("#approve");
 		if (!button || button.disabled) return false;
-		button.click(); // wherever it is: a warning above it may come or go
+		button.click(); // found by its id, because a warning above it may move it
 		return true;
 	})()`, "the call can be approved")
 	first.sees("Approved by alice")
@@ -157,13 +156,13 @@ func TestNewSignInElsewhere(t *testing.T) {
 	second.open("/login")
 	second.signIn("bob")
 	b.ask(t, "joe")
-	first.eventually(`document.querySelector(".who")?.innerText.includes("bob")`, "the page says that it is bob's")
+	first.eventually(`document.querySelector(".who")?.innerText.includes("bob")`, "the page shows bob's name")
 }
 
-// Without locks a tab that is not looked at does not listen. Once it is looked at again,
-// it shows what was decided meanwhile, although nothing happens any more.
-func TestHiddenTabWithoutLocks(t *testing.T) {
-	b := openBureau(t, map[string]approval.Workflow{"default": {}})
+// In a browser without locks, a hidden tab has no stream. When it is shown again, it shows
+// earlier decisions, even if no new event occurs.
+func TestHiddenTabUpdatesWhenShown(t *testing.T) {
+	b := openSharedInbox(t, map[string]approval.Workflow{"default": {}})
 	alice, ok := b.enter(t, "alice")
 	if !ok {
 		return
@@ -181,8 +180,8 @@ func TestHiddenTabWithoutLocks(t *testing.T) {
 	id, _ := b.ask(t, "ann")
 	alice.sees("/payroll/bonuses.csv")
 	looks(true)
-	waitFor(t, "no tab listens", func() bool { return b.streams.Load() == 0 })
-	if _, err := decide(t.Context(), b.desk, id, approval.Approver{Name: "bob"}, approval.Reject, ""); err != nil {
+	waitFor(t, "no tab has the stream", func() bool { return b.streams.Load() == 0 })
+	if _, err := decide(t.Context(), b.service, id, approval.Approver{Name: "bob"}, approval.Reject, ""); err != nil {
 		t.Fatal(err)
 	}
 	looks(false)

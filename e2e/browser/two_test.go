@@ -3,6 +3,7 @@ package browser_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,7 +15,9 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/push"
+	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/inbox"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
@@ -23,20 +26,20 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
-// A bureau is a desk with an inbox for several people: alice and bob, who may
-// decide, and vera, who may look.
-type bureau struct {
+// A sharedInbox is a service with an inbox for several people: alice and bob may decide, and vera
+// may only read.
+type sharedInbox struct {
 	site
 
-	desk    *approval.Desk
+	service *approval.Service
 	server  *httptest.Server
-	silent  atomic.Bool // it answers nothing, and ends every connection
-	swallow atomic.Bool // it makes the next change that it is asked for, and then falls silent
+	silent  atomic.Bool // close every connection without an answer
+	swallow atomic.Bool // perform the next change, and then become silent
 	streams atomic.Int32
 }
 
-// serve lets the inbox answer, or does not.
-func (b *bureau) serve(w http.ResponseWriter, r *http.Request, pages http.Handler) {
+// serve serves a request, unless the inbox is silent.
+func (b *sharedInbox) serve(w http.ResponseWriter, r *http.Request, pages http.Handler) {
 	if r.URL.Path == "/events" {
 		b.streams.Add(1)
 		defer b.streams.Add(-1)
@@ -46,7 +49,7 @@ func (b *bureau) serve(w http.ResponseWriter, r *http.Request, pages http.Handle
 	case b.swallow.Load() && r.Method == http.MethodPost:
 		pages.ServeHTTP(httptest.NewRecorder(), r)
 		b.swallow.Store(false)
-		b.fall()
+		b.disconnect()
 	default:
 		pages.ServeHTTP(w, r)
 		return
@@ -54,27 +57,31 @@ func (b *bureau) serve(w http.ResponseWriter, r *http.Request, pages http.Handle
 	panic(http.ErrAbortHandler)
 }
 
-// fall makes the gate answer nobody, and rise lets it answer again.
-func (b *bureau) fall() {
+// disconnect makes the gate refuse all connections, and reconnect ends this.
+func (b *sharedInbox) disconnect() {
 	b.silent.Store(true)
 	b.server.CloseClientConnections()
 }
 
-func (b *bureau) rise() { b.silent.Store(false) }
+func (b *sharedInbox) reconnect() { b.silent.Store(false) }
 
-func openBureau(t *testing.T, workflows map[string]approval.Workflow) *bureau {
+func openSharedInbox(t *testing.T, workflows map[string]approval.Workflow) *sharedInbox {
 	t.Helper()
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { store.Close() })
 	allow := policy.Verdict{Action: policy.Approve, Workflow: "default"}
-	desk, err := approval.New(approval.Config{
+	service, err := approval.New(approval.Config{
 		Store: store, Judge: func(policy.Call) policy.Verdict { return allow },
 		Workflow: func(name string) (approval.Workflow, bool) { w, ok := workflows[name]; return w, ok },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := inbox.New(inbox.Config{Desk: desk, Cases: desk.Cases(), Now: time.Now, KeepAlive: time.Second})
+	pages, err := inbox.New(inbox.Config{
+		Approvals: service, Viewer: service.Viewer(), Now: time.Now, KeepAlive: time.Second, Log: slog.New(slog.DiscardHandler), Push: func() *push.Push { return nil },
+		NeedsRestart: func() []string { return nil }, Changes: func(context.Context) ([]task.Note, error) { return nil, nil },
+		Channels: func() []channel.Status { return nil },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,25 +96,25 @@ func openBureau(t *testing.T, workflows map[string]approval.Workflow) *bureau {
 	mux := http.NewServeMux()
 	auth.Register(mux)
 	pages.Register(mux, auth)
-	b := &bureau{desk: desk}
+	b := &sharedInbox{service: service}
 	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { b.serve(w, r, mux) }))
 	b.operators = b.server.URL
 	t.Cleanup(b.server.Close)
-	t.Cleanup(func() { _ = desk.Close(context.WithoutCancel(t.Context())) }) // ends the streams of events
+	t.Cleanup(func() { _ = service.Close(context.WithoutCancel(t.Context())) }) // ends the streams of events
 	return b
 }
 
 // A success is an upstream on which all calls succeed.
 type success struct{ approval.Sender }
 
-func (success) Call(context.Context, task.Task) (approval.Outcome, error) {
+func (success) Call(context.Context, task.Task, approval.UpstreamRequest) (approval.Outcome, error) {
 	return approval.Outcome{Body: strings.NewReader(`{"content":[]}`)}, nil
 }
 
-// enter lets somebody in with their token.
-func (b *bureau) enter(t *testing.T, name string) (*person, bool) {
+// enter signs a person in with their token.
+func (b *sharedInbox) enter(t *testing.T, name string) (*person, bool) {
 	t.Helper()
-	p, ok := visit(t, &b.site)
+	p, ok := openBrowser(t, &b.site)
 	if !ok {
 		return nil, false
 	}
@@ -116,28 +123,28 @@ func (b *bureau) enter(t *testing.T, name string) (*person, bool) {
 	return p, true
 }
 
-// signIn fills in the form that the page shows.
+// signIn submits the sign-in form of the page.
 func (p *person) signIn(name string) {
 	p.t.Helper()
 	p.do(chromedp.SendKeys(chromedp.CSS("#token"), "the long token of "+name), chromedp.Submit(chromedp.CSS("#token")))
 	p.sees("Waiting for a decision")
 }
 
-// hold holds a call of somebody's. The definition of the tool follows from its name.
-func (b *bureau) hold(t *testing.T, by, tool, arguments string) task.ID {
+// hold holds a call of a principal. The name of the tool determines its definition.
+func (b *sharedInbox) hold(t *testing.T, by, tool, arguments string) task.ID {
 	t.Helper()
 	return b.holdFor(t, "default", by, tool, arguments)
 }
 
-// holdFor is hold for a workflow.
-func (b *bureau) holdFor(t *testing.T, workflow, by, tool, arguments string) task.ID {
+// holdFor is like hold, for a given workflow.
+func (b *sharedInbox) holdFor(t *testing.T, workflow, by, tool, arguments string) task.ID {
 	t.Helper()
 	says := map[string]policy.Annotations{
 		"delete_file": {Destructive: &yes}, "list_tables": {ReadOnly: &yes}, "refund_payment": {Destructive: &no},
 	}
-	held, _, err := b.desk.Hold(t.Context(), approval.Call{
+	held, _, err := b.service.Hold(t.Context(), approval.Call{
 		Owner: by, Principal: policy.Principal{ID: by}, Upstream: "files", Tool: approval.Tool{Annotations: says[tool]},
-		Verdict: policy.Verdict{Action: policy.Approve, Workflow: workflow, Match: "*"}, Alone: true,
+		Verdict: policy.Verdict{Action: policy.Approve, Workflow: workflow, Match: "*"}, SharedOwner: true,
 		Message: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, tool, arguments),
 	})
 	if err != nil {
@@ -146,10 +153,10 @@ func (b *bureau) holdFor(t *testing.T, workflow, by, tool, arguments string) tas
 	return held.ID
 }
 
-// ask holds a call of somebody's, who waits for it.
-func (b *bureau) ask(t *testing.T, by string) (task.ID, *call) {
+// ask holds a call of a principal that waits for the result.
+func (b *sharedInbox) ask(t *testing.T, by string) (task.ID, *call) {
 	t.Helper()
-	held, _, err := b.desk.Hold(t.Context(), approval.Call{
+	held, _, err := b.service.Hold(t.Context(), approval.Call{
 		Owner: by, Principal: policy.Principal{ID: by}, Upstream: "files",
 		Verdict: policy.Verdict{Action: policy.Approve, Workflow: "default", Match: "delete_*"},
 		Message: []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_file","arguments":{"path":"/payroll/bonuses.csv"}}}`),
@@ -161,17 +168,17 @@ func (b *bureau) ask(t *testing.T, by string) (task.ID, *call) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	go func() {
 		defer close(c.done)
-		ended, err := b.desk.Wait(ctx, task.OwnedBy(by).Ref(held.ID), success{})
+		ended, err := b.service.Wait(ctx, task.OwnedBy(by).Ref(held.ID), success{})
 		c.text, c.err = string(ended.State), err
 	}()
 	t.Cleanup(func() { cancel(); <-c.done })
 	return held.ID, c
 }
 
-// Of two people who decide at once the first counts, and the other is told who
-// that was.
-func TestTwoApproversRace(t *testing.T) {
-	b := openBureau(t, map[string]approval.Workflow{"default": {}})
+// If two people decide at the same time, the first decision counts, and the other person is
+// shown who made it.
+func TestFirstOfTwoDecisionsCounts(t *testing.T) {
+	b := openSharedInbox(t, map[string]approval.Workflow{"default": {}})
 	alice, ok := b.enter(t, "alice")
 	if !ok {
 		return
@@ -179,7 +186,7 @@ func TestTwoApproversRace(t *testing.T) {
 	bob, _ := b.enter(t, "bob")
 	id, c := b.ask(t, "ann")
 	path := "/approvals/" + string(id)
-	// Bob's page is one that does not change by itself.
+	// Bob's page does not update itself.
 	bob.do(send(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}))
 	for _, p := range []*person{alice, bob} {
 		p.open(path)
@@ -198,9 +205,9 @@ func TestTwoApproversRace(t *testing.T) {
 	}
 }
 
-// With a quorum of two the pages of both follow what the other does.
+// With a quorum of two, each approver's page shows the other's approval.
 func TestQuorumOfTwo(t *testing.T) {
-	b := openBureau(t, map[string]approval.Workflow{"default": {Quorum: 2}})
+	b := openSharedInbox(t, map[string]approval.Workflow{"default": {Quorum: 2}})
 	alice, ok := b.enter(t, "alice")
 	if !ok {
 		return
@@ -215,15 +222,15 @@ func TestQuorumOfTwo(t *testing.T) {
 	vera.sees("You may view this call, but not decide it.")
 	bob.do(chromedp.SendKeys(chromedp.CSS("#reason"), "as discussed"))
 	alice.click("#approve")
-	alice.sees("1 of 2 approvals, by alice. It needs one more person.")
+	alice.sees("1 of 2 approvals, by alice. 1 more approval needed.")
 	alice.sees("You have approved this.")
-	bob.sees("1 of 2 approvals, by alice. It needs one more person.")
+	bob.sees("1 of 2 approvals, by alice. 1 more approval needed.")
 	if got := value[string](bob, `document.querySelector("#reason").value`); got != "as discussed" {
-		t.Errorf("what bob was writing is now %q", got)
+		t.Errorf("bob's typed reason is now %q", got)
 	}
 	bob.click("#approve")
 	bob.sees("Approved by alice and bob")
-	for _, p := range []*person{alice, vera} { // whose pages were not loaded again
+	for _, p := range []*person{alice, vera} { // their pages were not reloaded
 		p.sees("Approved by alice and bob")
 		p.sees("It ran, and the agent can fetch the result.")
 	}
@@ -232,9 +239,9 @@ func TestQuorumOfTwo(t *testing.T) {
 	}
 }
 
-// Nobody approves what they asked for themselves.
-func TestOwnCall(t *testing.T) {
-	b := openBureau(t, map[string]approval.Workflow{"default": {}})
+// A requester cannot approve their own call.
+func TestRequesterCannotApproveOwnCall(t *testing.T) {
+	b := openSharedInbox(t, map[string]approval.Workflow{"default": {}})
 	alice, ok := b.enter(t, "alice")
 	if !ok {
 		return
@@ -252,15 +259,14 @@ func TestOwnCall(t *testing.T) {
 	}
 }
 
-// The same through a whole gate, with people, an agent and a workflow as its
-// configuration has them: alice's agent asks, alice may not approve, and it takes
-// two others.
-func TestTwoPeopleAtTheGate(t *testing.T) {
+// A whole gate with operators, an agent and a workflow from its configuration: alice may not
+// approve the call of her own agent, and two other approvals are needed.
+func TestQuorumOfTwoThroughGate(t *testing.T) {
 	const agent = "tga_the-token-of-the-agent-of-alice"
 	token := func(name string) string { return "tgo_the-token-of-" + name + "-at-the-gate" }
-	rules := fmt.Sprintf("identity: {tokens: [{name: alice-s-bot, owner: Alice, hash: %q}]}\n", bearer.HashOf(agent)) + "operators:\n  tokens:\n"
+	rules := fmt.Sprintf("identity: {tokens: [{name: alice-s-bot, owner: Alice, hash: %q}]}\n", identity.HashOf(agent)) + "operators:\n  tokens:\n"
 	for _, name := range []string{"alice", "bob", "carol"} {
-		rules += fmt.Sprintf("    - {name: %s, groups: [finance], hash: %q}\n", name, bearer.HashOf(token(name)))
+		rules += fmt.Sprintf("    - {name: %s, groups: [finance], hash: %q}\n", name, identity.HashOf(token(name)))
 	}
 	s := open(t, rules+`
 workflows: {pairs: {approvers: ["group:finance"], quorum: 2}}
@@ -271,7 +277,7 @@ waiting: {hold: 1h}
 	s.agent = agent
 	people := map[string]*person{}
 	for _, name := range []string{"alice", "bob", "carol"} {
-		p, ok := visit(t, s)
+		p, ok := openBrowser(t, s)
 		if !ok {
 			return
 		}
@@ -284,24 +290,24 @@ waiting: {hold: 1h}
 	for _, p := range people {
 		p.sees("alice-s-bot")
 		p.click(".row .open")
-		p.sees("It needs 2 more people.")
+		p.sees("2 more approvals needed.")
 	}
 	alice, bob, carol := people["alice"], people["bob"], people["carol"]
 	alice.sees("You cannot approve a call from your own agent.")
 	alice.tolerate("403")
 	value[bool](alice, `(() => {
 		const form = document.querySelector("#decision");
-		form.action = form.action.replace(/reject$/, "approve"); // although there is no button for it
+		form.action = form.action.replace(/reject$/, "approve"); // the page has no such button
 		form.submit();
 		return true;
 	})()`)
 	alice.sees("Your approval was not recorded")
 	bob.click("#approve")
-	bob.sees("1 of 2 approvals, by bob. It needs one more person.")
+	bob.sees("1 of 2 approvals, by bob. 1 more approval needed.")
 	bob.sees("You have approved this.")
-	carol.sees("1 of 2 approvals, by bob. It needs one more person.")
+	carol.sees("1 of 2 approvals, by bob. 1 more approval needed.")
 	if ran := s.upstream.calls(); len(ran) > 0 {
-		t.Errorf("with one approval of two it ran: %v", ran)
+		t.Errorf("the call ran with one approval of two: %v", ran)
 	}
 	carol.click("#approve")
 	carol.sees("Approved by bob and carol")
@@ -311,14 +317,15 @@ waiting: {hold: 1h}
 	alice.sees("Approved by bob and carol")
 }
 
-// An approver who asked for notifications gets them while looking elsewhere.
-func TestNotification(t *testing.T) {
-	b := openBureau(t, map[string]approval.Workflow{"default": {}})
+// An approver who turned notifications on gets them while the page is not in focus.
+func TestNotificationsWhileNotInFocus(t *testing.T) {
+	b := openSharedInbox(t, map[string]approval.Workflow{"default": {}})
 	alice, ok := b.enter(t, "alice")
 	if !ok {
 		return
 	}
-	// Whether somebody looks is for the system to know, which here has no screen.
+	// This browser has no screen, so the test replaces the properties that tell whether the
+	// page is in focus.
 	value[bool](alice, `(() => {
 		window.shown = [];
 		window.Notification = class { static permission = "default"; static async requestPermission() { return this.permission = "granted"; }
@@ -329,17 +336,16 @@ func TestNotification(t *testing.T) {
 	alice.click("#notify")
 	alice.eventually(`document.querySelector("#notify").getAttribute("aria-pressed") === "true"`, "notifications are on")
 	b.ask(t, "ann")
-	alice.eventually(`shown.length === 1 && shown[0] === "Approval requested: delete_file, from ann"`, "it is told of")
+	alice.eventually(`shown.length === 1 && shown[0] === "Approval requested: delete_file, from ann"`, "a notification is shown")
 	alice.click("#notify")
 	alice.eventually(`document.querySelector("#notify").getAttribute("aria-pressed") === "false"`, "notifications are off")
 	b.ask(t, "zoe")
-	alice.eventually(`document.querySelectorAll(".row").length === 2 && shown.length === 1`, "it is not told of")
+	alice.eventually(`document.querySelectorAll(".row").length === 2 && shown.length === 1`, "no notification is shown")
 }
 
-// However much agents make happen, a page pauses between one request and the
-// next.
-func TestBusyAgents(t *testing.T) {
-	b := openBureau(t, map[string]approval.Workflow{"default": {}})
+// A page pauses between two requests, however many events occur.
+func TestPagePausesBetweenRequests(t *testing.T) {
+	b := openSharedInbox(t, map[string]approval.Workflow{"default": {}})
 	alice, ok := b.enter(t, "alice")
 	if !ok {
 		return
@@ -350,26 +356,26 @@ func TestBusyAgents(t *testing.T) {
 	began := time.Now()
 	for n := 0; value[int](alice, fetches+".length") < wanted; n++ {
 		if time.Since(began) > time.Minute {
-			t.Fatalf("the page did not ask %d times in a minute", wanted)
+			t.Fatalf("the page did not make %d requests in a minute", wanted)
 		}
 		for i := range 20 {
 			id, _ := b.ask(t, fmt.Sprint("ann ", n, " ", i))
-			if _, err := decide(t.Context(), b.desk, id, approval.Approver{Name: "bob"}, approval.Reject, ""); err != nil {
+			if _, err := decide(t.Context(), b.service, id, approval.Approver{Name: "bob"}, approval.Reject, ""); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	const pause, tolerance = 400, 10 // in milliseconds, by the clock of the page
 	if gap := value[float64](alice, shortest); gap < pause-tolerance {
-		t.Errorf("the page asked again after %.0f ms; want a pause of %d", gap, pause)
+		t.Errorf("the page made the next request after %.0f ms; want a pause of %d", gap, pause)
 	}
 }
 
-// decide looks at a call and then decides, as an approver does.
-func decide(ctx context.Context, desk *approval.Desk, id task.ID, who approval.Approver, what approval.Decision, reason string) (task.Task, error) {
+// decide reads a call and then decides, as an approver does.
+func decide(ctx context.Context, service *approval.Service, id task.ID, who approval.Approver, what approval.Decision, reason string) (task.Task, error) {
 	r := approval.Ruling{Decision: what, Reason: reason}
-	if shown, err := desk.Cases().ShowAll(ctx, id); err == nil {
+	if shown, err := service.Viewer().ShowAll(ctx, id); err == nil {
 		r.Shown = shown.ShownDigest
 	}
-	return desk.Decide(ctx, id, who, r)
+	return service.Decide(ctx, id, who, r)
 }

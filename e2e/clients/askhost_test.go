@@ -9,8 +9,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/demo"
 )
 
-// With ask_host, the official Go client is invited to the approval page once. It
-// declines at once, as hosts without a user do, and its call still waits for the
+// With ask_host, the gate asks the official Go client once to open the approval page. The
+// client declines immediately, as hosts without a user do. Its call still waits for the
 // decision and gets the result.
 func TestGoAskedAtHost(t *testing.T) {
 	bothEras(t, func(t *testing.T, version string) {

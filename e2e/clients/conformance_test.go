@@ -16,12 +16,12 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/thoughtgate/thoughtgate-go/conformance/suite"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
-// scenarios are those of the official suite about tasks, each with the checks
-// that fail. Everything else must pass, and what is named here must fail, so
-// that the list stays true. The suite has one more, about notifications, which
-// it passes over itself.
+// scenarios are the scenarios of the official suite about tasks, each with the checks that
+// fail. All other checks must pass, and the named ones must fail, so that the list stays
+// correct. The suite itself skips one more scenario, about notifications.
 func scenarios() map[string][]string {
 	return map[string][]string{
 		"tasks-lifecycle":              nil,
@@ -31,17 +31,17 @@ func scenarios() map[string][]string {
 		"tasks-request-headers":        nil,
 		"tasks-dispatch-and-envelope":  nil,
 		"tasks-required-task-error":    nil,
-		// The gate asks a person before the tool is called, so its task is there
-		// before the tool can ask its client anything.
+		// The gate requests an approval before the tool is called, so its task exists before
+		// the tool can send requests to its client.
 		"tasks-mrtr-composition": {"sep-2663-mrtr-synchronous-before-task-creation"},
 		"tasks-mrtr-input":       nil,
 	}
 }
 
-// The suite meets tasks that are the gate's own: the server behind it has none.
-// A test approver approves whatever is held.
+// The suite tests the tasks of the gate: the server behind it has none. A test approver
+// approves all held calls.
 func TestTasksConformance(t *testing.T) {
-	needNode(t)
+	testenv.NeedNode(t)
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestTasksConformance(t *testing.T) {
 				t.Fatal(err)
 			}
 			if results.Count(name, suite.Success) == 0 {
-				t.Errorf("nothing passes: %+v", results)
+				t.Errorf("all checks fail: %+v", results)
 			}
 			var failed []string
 			for _, check := range results[name] {
@@ -71,14 +71,14 @@ func TestTasksConformance(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(failing, failed); diff != "" {
-				t.Errorf("what fails (-want +got):\n%s", diff)
+				t.Errorf("failing checks (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// approveAll approves whatever is held until the test ends. Of a call that its
-// client has cancelled meanwhile it learns by an error, which is not one here.
+// approveAll approves all held calls until the test ends. It ignores the error of a call that
+// its client has cancelled.
 func (s *site) approveAll(t *testing.T) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -101,16 +101,16 @@ func (s *site) approveAll(t *testing.T) {
 	t.Cleanup(func() { stop(); <-stopped })
 }
 
-// jobsPolicy is for the tools that the scenarios call: greet is not held, and
-// failing_job can be called as a task only.
+// jobsPolicy is the policy for the tools of the scenarios: greet is not held, and failing_job
+// can be called only as a task.
 const jobsPolicy = `
 rules:
   - {match: greet, action: forward}
-default: {action: approve}
+default: approve
 tasks: {min_poll_interval: 100ms, max_poll_interval: 100ms, max_pending_per_owner: 100, force_required: [failing_job]}
 `
 
-// newJobs returns a server with those tools.
+// newJobs returns a server with these tools.
 func newJobs() http.Handler {
 	server := mcp.NewServer(&mcp.Implementation{Name: "jobs", Version: "1"}, nil)
 	for name, run := range map[string]mcp.ToolHandler{
@@ -162,8 +162,7 @@ func protocolErrorJob(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResul
 	return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the job broke"}
 }
 
-// asking returns a tool that does nothing before the client has answered its
-// questions.
+// asking returns a tool that waits until the client has answered its requests.
 func asking(questions ...string) mcp.ToolHandler {
 	return func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		open := mcp.InputRequestMap{}

@@ -23,8 +23,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// everything runs the official server that shows every feature of 2025-11-25,
-// with tasks of its own, and returns where it is.
+// everything runs the official server with all features of 2025-11-25, including tasks, and
+// returns its URL.
 func everything(t *testing.T) *url.URL {
 	t.Helper()
 	script := filepath.Join(modules(t), "@modelcontextprotocol/server-everything/dist/index.js")
@@ -55,12 +55,12 @@ func everything(t *testing.T) *url.URL {
 	}
 }
 
-// behind returns a server that passes everything on to another.
+// behind returns a server that forwards all requests to another.
 func behind(upstream *url.URL) http.Handler {
 	return &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL = upstream }}
 }
 
-// A line is a legacy client in a session that remembers every byte it received.
+// A line is a session of a legacy client that records all received bytes.
 type line struct {
 	t       *testing.T
 	url     string
@@ -100,7 +100,7 @@ func (l *line) say(message string) string {
 	return string(body)
 }
 
-// heard returns the body of an answer, and notes what is read of it.
+// heard returns the body of an answer, and records the bytes that are read.
 func (l *line) heard(resp *http.Response) io.Reader {
 	return io.TeeReader(resp.Body, noting{l})
 }
@@ -113,7 +113,7 @@ func (n noting) Write(p []byte) (int, error) {
 	return n.received.Write(p)
 }
 
-// open begins a session as a client that can be asked something.
+// open begins a session of a client with elicitation and sampling.
 func (l *line) open() {
 	l.t.Helper()
 	resp := l.post(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{},"sampling":{}},"clientInfo":{"name":"line","version":"1"}}}`)
@@ -122,13 +122,12 @@ func (l *line) open() {
 	l.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 }
 
-// REQ-GOV-004 10.2 "Full task flow", with the official server: a tool that must
-// be called as a task, asks its client while it runs, and is held by the gate.
-// A question of the server reaches the client, and the answer reaches the
-// server. The client never sees the id of the server's task, nor the server the
-// id of the gate's task.
+// REQ-GOV-004 10.2 "Full task flow", with the official server: a tool that must be called as a
+// task sends requests to its client while it runs, and is held by the gate. A request of the
+// server reaches the client, and the answer reaches the server. The client never sees the id
+// of the server's task, and the server never sees that of the gate's task.
 func TestEverythingServer(t *testing.T) {
-	needNode(t)
+	testenv.NeedNode(t)
 	upstream := everything(t)
 	s := &site{}
 	s.url, s.operator, s.token = openGate(t, behind(upstream), `
@@ -152,7 +151,7 @@ tasks: {min_poll_interval: 100ms, max_poll_interval: 1s}
 	var seen []string
 	for deadline := time.Now().Add(patience); !strings.Contains(client.say(get), `"status":"input_required"`); {
 		if time.Now().After(deadline) {
-			t.Fatalf("the server never asked: %s", client.say(get))
+			t.Fatalf("the server sent no request: %s", client.say(get))
 		}
 	}
 
@@ -171,7 +170,7 @@ tasks: {min_poll_interval: 100ms, max_poll_interval: 1s}
 		}
 		if m := &p.Messages[0]; m.Method == "elicitation/create" {
 			if about := string(m.Params.Meta.Bytes); !strings.Contains(about, id[1]) {
-				t.Errorf("the question belongs to %s; want the gate's task", about)
+				t.Errorf("the request belongs to %s; want the gate's task", about)
 			}
 			client.say(`{"jsonrpc":"2.0","id":` + string(m.ID.Bytes) + `,"result":{"action":"accept","content":{"interpretation":"snake"},` +
 				`"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"` + id[1] + `"}}}}`)
@@ -194,14 +193,13 @@ tasks: {min_poll_interval: 100ms, max_poll_interval: 1s}
 		t.Fatalf("the server has %s; want one task of its own", list)
 	}
 	if client.received.Len() == 0 || strings.Contains(client.received.String(), theirs[0][1]) {
-		t.Errorf("the client was told of the server's task %s", theirs[0][1])
+		t.Errorf("the client saw the id of the server's task %s", theirs[0][1])
 	}
 }
 
-// A client that waits in its request is served as well: the gate asks the server
-// for its task while the request waits.
+// A client without tasks waits in its request, while the gate polls the server's task.
 func TestEverythingServerWithoutTask(t *testing.T) {
-	needNode(t)
+	testenv.NeedNode(t)
 	upstream := everything(t)
 	s := &site{}
 	s.url, s.operator, s.token = openGate(t, behind(upstream), `

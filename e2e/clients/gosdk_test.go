@@ -17,7 +17,7 @@ const (
 // A goClient is a session of the official Go client.
 type goClient struct{ *mcp.ClientSession }
 
-// A known client adds its credentials, if it has any, to what it sends.
+// A known client sends its credentials, if it has any.
 type known struct {
 	http.RoundTripper
 
@@ -54,14 +54,14 @@ func connectGoWith(t *testing.T, s *site, version, credentials string, options *
 	return &goClient{session}
 }
 
-// A told is what a client was told of its call.
+// A told is the result or the error that a client got for its call.
 type told struct {
 	text    string
 	isError bool // it is a tool result that reports an error
 	err     error
 }
 
-// remove calls delete_file and goes on; what the client is told comes later.
+// remove calls delete_file in the background, and returns a channel for the outcome.
 func (c *goClient) remove(ctx context.Context, path string) <-chan told {
 	end := make(chan told, 1)
 	params := &mcp.CallToolParams{Name: "delete_file", Arguments: map[string]any{"path": path}}
@@ -82,8 +82,7 @@ func outcome(res *mcp.CallToolResult, err error) told {
 	return end
 }
 
-// reason returns the tool result by which a client was told that its call did not
-// run.
+// reason returns the text of a tool result that reports that the call did not run.
 func (end told) reason() string {
 	if end.err != nil || !end.isError {
 		return ""
@@ -91,17 +90,17 @@ func (end told) reason() string {
 	return end.text
 }
 
-// isUndecided reports whether the client was told that its call waits, and to call
-// again or to tell its user.
+// isUndecided reports whether the outcome is a result that says that the call is pending, and
+// asks the client to call again or to tell its user.
 func (end told) isUndecided() bool {
 	return strings.Contains(end.reason(), "It waits for approval by default (tg_") && strings.Contains(end.text, "It has not run.")
 }
 
-// deleted demands that the client was told of the file's end.
+// deleted requires a result about the deleted file.
 func deleted(t *testing.T, end told) {
 	t.Helper()
 	if end.err != nil || end.isError || end.text != "deleted "+bonuses {
-		t.Errorf("the client was told %+v", end)
+		t.Errorf("the client got %+v", end)
 	}
 }
 
@@ -112,7 +111,7 @@ func bothEras(t *testing.T, test func(t *testing.T, version string)) {
 	}
 }
 
-// A plain call is held, and answered when it is approved.
+// A call without a task is held, and answered when it is approved.
 func TestGoHeldAndApproved(t *testing.T) {
 	bothEras(t, func(t *testing.T, version string) {
 		s := open(t, longHold)
@@ -125,20 +124,20 @@ func TestGoHeldAndApproved(t *testing.T) {
 	})
 }
 
-// A client learns of a rejection.
+// A client gets the rejection with its reason.
 func TestGoRejected(t *testing.T) {
 	bothEras(t, func(t *testing.T, version string) {
 		s := open(t, longHold)
 		end := connectGo(t, s, version, "").remove(t.Context(), bonuses)
 		s.reject(t, s.pending(t))
 		if got := receive(t, end); !strings.Contains(got.reason(), "Rejected by an approver") {
-			t.Errorf("the client was told %+v", got)
+			t.Errorf("the client got %+v", got)
 		}
 		s.ran(t, 0)
 	})
 }
 
-// A call that needs no approval passes; a denied tool is neither listed nor run.
+// A call that needs no approval is forwarded; a denied tool is neither listed nor run.
 func TestGoPolicy(t *testing.T) {
 	bothEras(t, func(t *testing.T, version string) {
 		s := open(t, longHold)
@@ -148,12 +147,12 @@ func TestGoPolicy(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tool.Name == "write_file" {
-				t.Error("a denied tool is shown")
+				t.Error("a denied tool is listed")
 			}
 		}
 		got := outcome(c.CallTool(t.Context(), &mcp.CallToolParams{Name: "write_file", Arguments: map[string]any{"path": bonuses, "text": ""}}))
 		if !strings.Contains(got.reason(), "It did not run") {
-			t.Errorf("of a denied call the client was told %+v", got)
+			t.Errorf("for a denied call the client got %+v", got)
 		}
 		if asked := s.approvals(t, "all"); len(asked) != 0 || len(s.demo.Calls()) != 0 {
 			t.Errorf("asked %v, ran %v", asked, s.demo.Calls())
@@ -161,23 +160,22 @@ func TestGoPolicy(t *testing.T) {
 	})
 }
 
-// A legacy client that is told to call again does so, joins the call that is
-// pending, and gets its result. The tool runs once. The same call after that is
-// a new one.
-func TestGoPendingAnswerAndAttach(t *testing.T) {
+// A legacy client that is asked to call again attaches to the pending call, and gets its
+// result. The tool runs once. After that, the same call is a new one.
+func TestGoAttachesToPendingCall(t *testing.T) {
 	s := open(t, shortHold)
 	c := connectGo(t, s, legacyVersion, "")
 	first := receive(t, c.remove(t.Context(), bonuses))
 	if !first.isUndecided() {
-		t.Errorf("the client was told %+v", first)
+		t.Errorf("the client got %+v", first)
 	}
 	held := s.pending(t)
 	again := receive(t, c.remove(t.Context(), bonuses))
 	if !again.isUndecided() {
-		t.Errorf("called again, the client was told %+v", again)
+		t.Errorf("after calling again, the client got %+v", again)
 	}
 	if same := s.pending(t); same.ID != held.ID {
-		t.Error("a second approval was asked for")
+		t.Error("a second approval was requested")
 	}
 	s.ran(t, 0)
 
@@ -187,13 +185,13 @@ func TestGoPendingAnswerAndAttach(t *testing.T) {
 
 	receive(t, c.remove(t.Context(), bonuses))
 	if next := s.pending(t); next.ID == held.ID {
-		t.Error("a call joined one that had been answered")
+		t.Error("a call was attached to an answered one")
 	}
 	s.ran(t, 1)
 }
 
-// untilAnswered calls as often as the client is told to call again: on a slow
-// machine an approved call may run for longer than the gate holds a request.
+// untilAnswered calls as often as the client is asked to call again. On a slow machine, an
+// approved call may run longer than the gate holds a request.
 func untilAnswered(t *testing.T, call func() told) (end told) {
 	t.Helper()
 	eventually(t, func() bool {
@@ -203,8 +201,8 @@ func untilAnswered(t *testing.T, call func() told) (end told) {
 	return end
 }
 
-// A client that asks to hear of progress is held for as long as approval
-// takes, while one that does not is told to call again.
+// A client that requests progress is held as long as the approval takes, while one without
+// progress is asked to call again.
 func TestGoHeldForProgress(t *testing.T) {
 	bothEras(t, func(t *testing.T, version string) {
 		s := open(t, shortHold)
@@ -217,11 +215,11 @@ func TestGoHeldForProgress(t *testing.T) {
 
 		other := receive(t, connectGo(t, s, legacyVersion, "").remove(t.Context(), "/notes/todo.txt"))
 		if !other.isUndecided() {
-			t.Errorf("a client without progress was told %+v", other)
+			t.Errorf("a client without progress got %+v", other)
 		}
 		select {
 		case got := <-end:
-			t.Fatalf("the client was told %+v before anybody decided", got)
+			t.Fatalf("the client got %+v before the decision", got)
 		default:
 		}
 		s.approve(t, held)
@@ -230,8 +228,9 @@ func TestGoHeldForProgress(t *testing.T) {
 	})
 }
 
-// A modern client is sent round with a state, and its rounds find the call.
-func TestGoRounds(t *testing.T) {
+// A modern client gets a state and calls again with it: all rounds belong to the same held
+// call.
+func TestGoRoundsBelongToOneCall(t *testing.T) {
 	t.Parallel()
 	s := open(t, mediumHold)
 	s.watch(t)
@@ -239,15 +238,14 @@ func TestGoRounds(t *testing.T) {
 	c := connectGo(t, s, modernVersion, "")
 	deleted(t, receive(t, c.remove(t.Context(), bonuses)))
 	if all := s.approvals(t, "all"); len(all) != 1 {
-		t.Errorf("%d approvals were asked for", len(all))
+		t.Errorf("%d approvals were requested", len(all))
 	}
 	s.ran(t, 1)
 }
 
-// The Go client gives up after three sends that bring it nothing but a state.
-// One that is recognised by its credentials joins the pending call when it
-// calls again.
-func TestGoGivesUpRounds(t *testing.T) {
+// The Go client gives up after three answers that contain only a state. A client that is
+// identified by its credentials attaches to the pending call when it calls again.
+func TestGoAttachesAfterGivingUpRounds(t *testing.T) {
 	t.Parallel()
 	s := open(t, shortHold)
 	s.watch(t)
@@ -271,13 +269,12 @@ func TestGoGivesUpRounds(t *testing.T) {
 	s.ran(t, 1)
 }
 
-// gaveUp reports whether the client was sent round too often for its taste.
+// gaveUp reports whether the client gave up after too many rounds.
 func gaveUp(end told) bool {
 	return end.err != nil && strings.Contains(end.err.Error(), "exceeded maximum load-shedding retries")
 }
 
-// A client that no longer wants its call says so in the way of its era, and the
-// call cannot be approved any more.
+// A client cancels its call in the way of its era, and the call can no longer be approved.
 func TestGoCancels(t *testing.T) {
 	bothEras(t, func(t *testing.T, version string) {
 		s := open(t, longHold)
@@ -286,7 +283,7 @@ func TestGoCancels(t *testing.T) {
 		s.pending(t)
 		cancel()
 		if got := receive(t, end); got.err == nil {
-			t.Errorf("the client was told %+v", got)
+			t.Errorf("the client got %+v", got)
 		}
 		s.inState(t, "cancelled")
 		s.ran(t, 0)

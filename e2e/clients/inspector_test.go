@@ -14,14 +14,13 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/npm"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
 //go:embed inspector/package.json inspector/package-lock.json
 var inspectorPins embed.FS
 
-// inspector returns the program that starts the MCP Inspector, which is installed
-// once for all tests.
+// inspector returns the path of the MCP Inspector, which is installed once for all tests.
 var inspector = sync.OnceValues(func() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -33,15 +32,15 @@ var inspector = sync.OnceValues(func() (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	dir, err := npm.Install(ctx, filepath.Join(cache, "thoughtgate"), "inspector", own)
+	dir, err := testenv.InstallNPM(ctx, filepath.Join(cache, "thoughtgate"), "inspector", own)
 	return filepath.Join(dir, "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"), err
 })
 
-// inspect has the Inspector call a tool of a server, and returns the text of the result
-// or of the error.
+// inspect calls a tool of a server with the Inspector, and returns the text of the result or
+// of the error.
 func inspect(t *testing.T, era, server, tool, arguments string) string {
 	t.Helper()
-	needNode(t)
+	testenv.NeedNode(t)
 	program, err := inspector()
 	if err != nil {
 		t.Fatal(err)
@@ -70,8 +69,8 @@ func inspect(t *testing.T, era, server, tool, arguments string) string {
 	return said.Result.told().text
 }
 
-// The Inspector runs tools of an example as tasks, in both generations. A server
-// refuses failing_job if its client asks for no task.
+// The Inspector runs tools of an example as tasks, in both eras. A server refuses failing_job
+// if its client requests no task.
 func libraryInspector(t *testing.T, server string) {
 	t.Helper()
 	for _, era := range []string{"legacy", "modern"} {
@@ -90,9 +89,9 @@ func libraryInspector(t *testing.T, server string) {
 	}
 }
 
-// The Inspector starts the example for pipes, and runs its tool as a task.
+// The Inspector starts the example with pipes, and runs its tool as a task.
 func TestLibraryPipeInspector(t *testing.T) {
-	needNode(t)
+	testenv.NeedNode(t)
 	program := example(t, "stdio")
 	for _, era := range []string{"legacy", "modern"} {
 		t.Run(era, func(t *testing.T) {

@@ -26,11 +26,11 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// otherServer has TestLibrary try another server, with which the library is compared. The
-// server needs the same tools.
+// otherServer is the URL of another server for TestLibrary, to compare it with the library.
+// That server needs the same tools.
 var otherServer = flag.String("server", "", "the URL of a server for TestLibrary in the place of the example")
 
-// A server that is written with module gosdktask, and its clients.
+// A server written with module gosdktask works with these clients.
 func TestLibrary(t *testing.T) {
 	server := library(t)
 	t.Run("conformance", func(t *testing.T) { libraryConformance(t, server) })
@@ -40,7 +40,7 @@ func TestLibrary(t *testing.T) {
 	t.Run("walk", func(t *testing.T) { libraryWalk(t, server.String()) })
 }
 
-// example builds an example of module gosdktask and returns the program.
+// example builds an example of module gosdktask and returns the path of the program.
 func example(t *testing.T, name string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), name)
@@ -51,7 +51,7 @@ func example(t *testing.T, name string) string {
 	return program
 }
 
-// library runs the example for HTTP and returns where it is.
+// library runs the example for HTTP and returns its URL.
 func library(t *testing.T) *url.URL {
 	t.Helper()
 	if *otherServer != "" {
@@ -69,7 +69,7 @@ func library(t *testing.T) *url.URL {
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	server := exec.CommandContext(ctx, program, address)
-	server.Stderr = io.Discard // it says of every request that a server connects
+	server.Stderr = io.Discard // it logs a line for every request
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -87,11 +87,10 @@ func library(t *testing.T) *url.URL {
 	return &url.URL{Scheme: "http", Host: address, Path: "/mcp"}
 }
 
-// The server passes all of the official suite
-// that is about tasks, directly and behind a gate.
+// The server passes the whole official suite about tasks, directly and behind a gate.
 func libraryConformance(t *testing.T, server *url.URL) {
 	t.Helper()
-	needNode(t)
+	testenv.NeedNode(t)
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +109,7 @@ func libraryConformance(t *testing.T, server *url.URL) {
 					t.Fatal(err)
 				}
 				if results.Count(name, suite.Success) == 0 {
-					t.Errorf("nothing passes: %+v", results)
+					t.Errorf("all checks fail: %+v", results)
 				}
 				for _, check := range results[name] {
 					if check.Status != suite.Success {
@@ -122,7 +121,7 @@ func libraryConformance(t *testing.T, server *url.URL) {
 	}
 }
 
-// The official clients of TypeScript run a tool of the example as a task.
+// The official TypeScript clients run a tool of the example as a task.
 func libraryTypeScript(t *testing.T, server string) {
 	t.Helper()
 	slow := map[string]any{"name": "slow_compute", "args": map[string]any{"seconds": 0.1}}
@@ -148,8 +147,8 @@ func libraryTypeScript(t *testing.T, server string) {
 	})
 }
 
-// The official client of Go knows no tasks. It gets the result of the same tool as
-// ever.
+// The official Go client does not support tasks. It gets the result of the same tool without
+// one.
 func libraryGo(t *testing.T, server string) {
 	t.Helper()
 	bothEras(t, func(t *testing.T, version string) {
@@ -161,7 +160,7 @@ func libraryGo(t *testing.T, server string) {
 	})
 }
 
-// A walker is a client of 2025-11-25 that checks all it gets against the schema.
+// A walker is a client of 2025-11-25 that checks all messages against the schema.
 type walker struct {
 	t        *testing.T
 	url      string
@@ -229,7 +228,8 @@ func (w *walker) ask(method, params string) jsonrpc.Value {
 	}
 }
 
-// result is that of a request, which must be one that the schema defines.
+// result sends a request, and returns its result, which must match the named definition of the
+// schema.
 func (w *walker) result(definition, method, params string) jsonrpc.Value {
 	w.t.Helper()
 	response := w.ask(method, params)
@@ -257,7 +257,7 @@ func (w *walker) refused(code int64, method, params string) {
 	}
 }
 
-// create calls a tool as a task and returns the params that name it.
+// create calls a tool as a task, and returns params with the id of the task.
 func (w *walker) create(name, arguments string) string {
 	w.t.Helper()
 	made := w.result("CreateTaskResult", "tools/call", `{"name":"`+name+`","arguments":`+arguments+`,"task":{"ttl":60000}}`).Member("task")
@@ -277,7 +277,7 @@ func (w *walker) is(params, status string) {
 	}
 }
 
-// The walk through tasks of 2025-11-25, as strict as the schema and the text of the
+// The walk through tasks of 2025-11-25 is as strict as the schema and the text of the
 // specification.
 func libraryWalk(t *testing.T, server string) {
 	t.Helper()
@@ -292,13 +292,13 @@ func libraryWalk(t *testing.T, server string) {
 
 	running := w.create("slow_compute", `{"seconds":0.5}`)
 	began := time.Now()
-	done := w.result("CallToolResult", "tasks/result", running) // waits for the end
+	done := w.result("CallToolResult", "tasks/result", running) // waits until the task ends
 	related, _ := done.Member("_meta").Member("io.modelcontextprotocol/related-task").Member("taskId").Text()
 	if !strings.Contains(running, related) || related == "" || !strings.Contains(string(done.Bytes), "computed") || time.Since(began) > patience {
 		t.Errorf("tasks/result: %s", done.Bytes)
 	}
 	w.is(running, "completed")
-	w.result("CallToolResult", "tasks/result", running) // as often as the client likes
+	w.result("CallToolResult", "tasks/result", running) // the result can be fetched repeatedly
 	w.refused(-32602, "tasks/cancel", running)
 
 	failed := w.create("failing_job", `{}`)
@@ -324,7 +324,7 @@ func libraryWalk(t *testing.T, server string) {
 		w.refused(-32602, method, `{}`)
 	}
 	w.refused(-32601, "tasks/update", cancelled)
-	w.refused(-32601, "tasks/list", `{}`) // which it has not declared
+	w.refused(-32601, "tasks/list", `{}`) // not among the declared capabilities
 	w.refused(-32601, "tools/call", `{"name":"failing_job","arguments":{}}`)
 	w.refused(-32601, "tools/call", `{"name":"greet","arguments":{},"task":{}}`)
 	w.refused(-32602, "tools/call", `{"name":"slow_compute","arguments":{},"task":{"ttl":0}}`)

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// A modern client that does not know tasks is sent round until somebody has
-// decided.
+// A modern client without tasks is asked to call again until an approver has decided.
 func TestModernRounds(t *testing.T) {
 	t.Parallel()
 	t.Run("approved", func(t *testing.T) {
@@ -21,7 +20,7 @@ func TestModernRounds(t *testing.T) {
 		call.await("returned", &got)
 		deleted(t, got.told())
 		if all := s.approvals(t, "all"); len(all) != 1 {
-			t.Errorf("%d approvals were asked for", len(all))
+			t.Errorf("%d approvals were requested", len(all))
 		}
 		s.ran(t, 1)
 	})
@@ -33,7 +32,7 @@ func TestModernRounds(t *testing.T) {
 		var got result
 		call.await("returned", &got)
 		if end := got.told(); !strings.Contains(end.reason(), "Rejected by an approver") {
-			t.Errorf("the client was told %+v", end)
+			t.Errorf("the client got %+v", end)
 		}
 		s.ran(t, 0)
 	})
@@ -44,7 +43,7 @@ func TestModernRounds(t *testing.T) {
 		var got result
 		a.tell("call", removing()).await("returned", &got)
 		if end := got.told(); !end.isUndecided() {
-			t.Errorf("the client was told %+v", end)
+			t.Errorf("the client got %+v", end)
 		}
 		if n := s.calls(); n != 10 {
 			t.Errorf("the client sent the call %d times; want 10", n)
@@ -54,7 +53,7 @@ func TestModernRounds(t *testing.T) {
 	})
 }
 
-// A modern client does not see what only legacy tools have.
+// Properties that exist only in the legacy era are not listed for a modern client.
 func TestModernLists(t *testing.T) {
 	s := open(t, longHold)
 	var tools []struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/npm"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
 //go:embed package.json package-lock.json
@@ -24,8 +24,8 @@ var pins embed.FS
 //go:embed agents/*.mjs
 var agents embed.FS
 
-// installed returns the directory into which the TypeScript clients are
-// installed, once for all tests.
+// installed returns the directory in which the TypeScript clients are installed, once for all
+// tests.
 var installed = sync.OnceValues(func() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -33,28 +33,13 @@ var installed = sync.OnceValues(func() (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	return npm.Install(ctx, filepath.Join(cache, "thoughtgate"), "clients", pins)
+	return testenv.InstallNPM(ctx, filepath.Join(cache, "thoughtgate"), "clients", pins)
 })
 
-// needNode ends the test where there is no Node.js: a machine may have nothing
-// but Go, but one that is to judge a change may not pass over anything.
-func needNode(t *testing.T) {
-	t.Helper()
-	for _, program := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(program); err == nil {
-			continue
-		}
-		if os.Getenv("CI") != "" {
-			t.Fatalf("%s is missing: this test needs node (20 or newer) and npm", program)
-		}
-		t.Skipf("%s is missing: this test needs node (20 or newer) and npm", program)
-	}
-}
-
-// modules returns where the TypeScript clients are.
+// modules returns the node_modules directory of the TypeScript clients.
 func modules(t *testing.T) string {
 	t.Helper()
-	needNode(t)
+	testenv.NeedNode(t)
 	dir, err := installed()
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +47,7 @@ func modules(t *testing.T) string {
 	return filepath.Join(dir, "node_modules")
 }
 
-// An agent is a TypeScript client that does what it is told.
+// An agent is a TypeScript client that executes orders.
 type agent struct {
 	t  *testing.T
 	in *jsontext.Encoder
@@ -71,14 +56,14 @@ type agent struct {
 	orders map[int]*order
 }
 
-// An order is something that an agent is to do. The agent answers with reports.
+// An order is a command for an agent. The agent answers with reports.
 type order struct {
 	t       *testing.T
 	reports chan report
 }
 
-// A report tells how an order goes on. The last one of an order is "returned"
-// or "threw"; the others have names of their own.
+// A report is a step of an order. The last report of an order is "returned" or "threw"; the
+// others have different names.
 type report struct {
 	Order int            `json:"order"`
 	What  string         `json:"what"`
@@ -108,8 +93,7 @@ func start(t *testing.T, script string, args ...string) *agent {
 	return a
 }
 
-// run runs the agent's program until the test ends. It ends by itself when it
-// can be told nothing more.
+// run runs the agent's program until the test ends. The program ends when its input ends.
 func (a *agent) run(cmd *exec.Cmd) {
 	a.t.Helper()
 	cmd.Stderr = a.t.Output()
@@ -139,18 +123,17 @@ func (a *agent) run(cmd *exec.Cmd) {
 			}
 		case <-time.After(patience):
 			_ = cmd.Process.Kill()
-			a.t.Errorf("the agent does not end: %v", <-ended)
+			a.t.Errorf("the agent did not end: %v", <-ended)
 		}
 	})
 }
 
-// listen hands out reports. When there can be no more, every order that is
-// under way ends.
+// listen distributes the reports to the orders. When the output ends, all running orders end.
 func (a *agent) listen(out *bufio.Scanner) {
 	for out.Scan() {
 		var r report
 		if err := json.Unmarshal(out.Bytes(), &r); err != nil {
-			a.t.Errorf("the agent said %q: %v", out.Text(), err)
+			a.t.Errorf("the agent printed %q: %v", out.Text(), err)
 			continue
 		}
 		a.find(r.Order).reports <- r
@@ -176,7 +159,7 @@ func (a *agent) find(n int) *order {
 	return a.orders[n]
 }
 
-// tell tells the agent to do something and goes on.
+// tell sends an order to the agent in the background.
 func (a *agent) tell(action string, input any) *order {
 	a.t.Helper()
 	o := a.enter()
@@ -197,8 +180,8 @@ func (o *order) next() report {
 	return r
 }
 
-// await waits for a report of one name and decodes its value. Reports of other
-// names are passed over, but not the end of the order.
+// await waits for a report with this name and decodes its value. It skips other reports, but
+// not the end of the order.
 func (o *order) await(what string, value any) {
 	o.t.Helper()
 	r := o.next()
@@ -223,7 +206,7 @@ type failure struct {
 	Message string `json:"message"`
 }
 
-// A result is that of a tool.
+// A result is the result of a tool.
 type result struct {
 	Content []struct {
 		Text string `json:"text"`
@@ -231,7 +214,7 @@ type result struct {
 	IsError bool `json:"isError"`
 }
 
-// told returns what the result tells, in the form in which Go's client has it.
+// told returns the result in the form of the Go client's outcomes.
 func (r result) told() told {
 	end := told{isError: r.IsError}
 	for _, c := range r.Content {

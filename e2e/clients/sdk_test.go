@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A remove is the call that most tests make.
+// A remove is the call of most tests.
 type remove struct {
 	Name    string            `json:"name"`
 	Args    map[string]string `json:"args"`
@@ -19,8 +19,8 @@ func removing() remove {
 	return remove{Name: "delete_file", Args: map[string]string{"path": bonuses}}
 }
 
-// A tool that may be held says so, a tool that passes does not, and a denied
-// tool is not there.
+// A tool that may be held has task support, a forwarded tool has none, and a denied tool is
+// not listed.
 func TestSDKLists(t *testing.T) {
 	s := open(t, longHold)
 	a := start(t, "sdk.mjs", s.url)
@@ -71,7 +71,7 @@ func TestSDKCallTool(t *testing.T) {
 		var got result
 		call.await("returned", &got)
 		if end := got.told(); !end.isError || !strings.Contains(end.text, "Rejected by an approver") {
-			t.Errorf("the client was told %+v", end)
+			t.Errorf("the client got %+v", end)
 		}
 		s.ran(t, 0)
 	})
@@ -81,15 +81,14 @@ func TestSDKCallTool(t *testing.T) {
 		var got result
 		a.tell("call", map[string]any{"name": "write_file", "args": map[string]string{"path": "/x", "text": "x"}}).await("returned", &got)
 		if end := got.told(); !end.isError || !strings.Contains(end.text, "It did not run") {
-			t.Errorf("the client was told %+v", end)
+			t.Errorf("the client got %+v", end)
 		}
 		s.ran(t, 0)
 	})
 }
 
-// Approval takes longer than the gate holds a request. The client is told so
-// before it loses patience, calls again, joins the pending call and gets its
-// result.
+// The approval takes longer than the gate holds a request. The client gets an answer before
+// its timeout, calls again, is attached to the pending call, and gets its result.
 func TestSDKSlowApproval(t *testing.T) {
 	s := open(t, shortHold)
 	a := start(t, "sdk.mjs", s.url)
@@ -99,7 +98,7 @@ func TestSDKSlowApproval(t *testing.T) {
 	for range 3 {
 		a.tell("call", call).await("returned", &pending)
 		if got := pending.told(); !got.isUndecided() {
-			t.Fatalf("the client was told %+v", got)
+			t.Fatalf("the client got %+v", got)
 		}
 	}
 	held := s.pending(t)
@@ -112,14 +111,13 @@ func TestSDKSlowApproval(t *testing.T) {
 		return got.told()
 	}))
 	if all := s.approvals(t, "all"); len(all) != 1 {
-		t.Errorf("%d approvals were asked for", len(all))
+		t.Errorf("%d approvals were requested", len(all))
 	}
 	s.ran(t, 1)
 }
 
-// A client whose patience ends before that of the gate cancels its call, as the
-// protocol wants it to. That is no withdrawal: the call stays pending, and the same
-// call joins it.
+// A client with a short timeout cancels its call, as the protocol requires. The call stays
+// pending, and the same call attaches to it.
 func TestSDKTimesOut(t *testing.T) {
 	s := open(t, longHold)
 	a := start(t, "sdk.mjs", s.url)
@@ -142,7 +140,7 @@ func TestSDKTimesOut(t *testing.T) {
 	call.Timeout = int(patience.Milliseconds())
 	again := a.tell("call", call)
 	if same := s.pending(t); same.ID != held.ID {
-		t.Error("a second approval was asked for")
+		t.Error("a second approval was requested")
 	}
 	s.ran(t, 0)
 	s.approve(t, held)
@@ -152,15 +150,14 @@ func TestSDKTimesOut(t *testing.T) {
 	s.ran(t, 1)
 }
 
-// A taskView is what a client sees of a task.
+// A taskView is a task as clients see it.
 type taskView struct {
 	TaskID        string `json:"taskId"`
 	Status        string `json:"status"`
 	StatusMessage string `json:"statusMessage"`
 }
 
-// stream begins a call as a task and returns it when the client has seen that
-// it is being worked on.
+// stream begins a call as a task, and returns it when the client has seen its status working.
 func stream(t *testing.T, s *site, a *agent) (*order, approval) {
 	t.Helper()
 	call := a.tell("stream", removing())
@@ -237,13 +234,13 @@ func TestSDKCallToolStream(t *testing.T) {
 	})
 }
 
-// A call as a task outlives any number of the client's timeouts.
+// A call as a task may take longer than the client's timeout.
 func TestSDKStreamOutlivesTimeout(t *testing.T) {
 	t.Parallel()
 	s := open(t, longHold)
 	a := start(t, "sdk.mjs", s.url)
 	input := removing()
-	input.Timeout = 10_000 // which no single request of the task takes
+	input.Timeout = 10_000 // longer than each single request about the task
 	call := a.tell("stream", input)
 	call.await("taskCreated", nil)
 	for outlived := time.Now().Add(11 * time.Second); time.Now().Before(outlived); {

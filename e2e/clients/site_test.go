@@ -1,15 +1,13 @@
-// Package clients_test lets real clients meet a gate that holds their calls:
-// the official Go SDK's and, run by Node.js, the official TypeScript ones.
+// Package clients_test connects real clients to a gate that holds their calls: the official Go
+// SDK's client, and the official TypeScript clients in Node.js.
 //
-// Every test has a gate of its own with real listeners, in front of the demo's
-// server. Approvers act through the operators' HTTP API with the token that
-// the gate made. The tests compare the ledger of the demo's server: what ran, and
-// how often.
+// Each test has its own gate with real listeners, in front of the demo's server. Approvers use
+// the operators' HTTP API with the generated token. The tests check the ledger of the demo's
+// server: which calls ran, and how often.
 //
-// The tests of TypeScript clients need node (20 or newer) and npm, and install
-// what package-lock.json names into the user's cache directory. Where node or
-// npm is missing they say so and are passed over, except where CI is set in the
-// environment: there they fail.
+// The tests of TypeScript clients need node (20 or newer) and npm, and install the packages of
+// package-lock.json in the user's cache directory. Without node or npm they are skipped, or
+// fail if CI is set in the environment.
 package clients_test
 
 import (
@@ -38,31 +36,30 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/demo"
 )
 
-// patience is how long a test waits for what should happen soon.
+// patience limits every wait in a test.
 const patience = 2 * time.Minute
 
-// Ways to hold requests that wait without a task: longer than any test takes,
-// for as long as an approved call takes to run on a slow machine, and shorter
-// than anybody decides.
+// How long requests without a task are held: longer than any test takes, as long as an
+// approved call needs on a slow machine, and shorter than a decision takes.
 const (
 	longHold   = "1h"
 	mediumHold = "3s"
 	shortHold  = "300ms"
 )
 
-// bonuses is the file that the tests want deleted.
+// bonuses is the file that the tests delete.
 const bonuses = "/payroll/bonuses.csv"
 
-// A site is a gate with the demo's server behind it.
+// A site is a gate in front of the demo's server.
 type site struct {
 	demo     *demo.Server
 	url      string // for agents
-	door     *door  // what stands before the gate, if somebody looks at what comes in
+	door     *door  // a proxy in front of the gate; may be nil
 	operator string // for approvers
 	token    string
 }
 
-// open starts a gate that wants delete_file approved and denies write_file.
+// open starts a gate that holds delete_file and denies write_file.
 func open(t *testing.T, hold string) *site {
 	t.Helper()
 	s := &site{demo: demo.New()}
@@ -77,9 +74,9 @@ tasks: {min_poll_interval: 100ms, max_poll_interval: 100ms}
 	return s
 }
 
-// A door is a proxy before the gate that counts the calls of tools, and does
-// something before one of them goes in. So a decision is made between two sends
-// of a client, however long anything takes.
+// A door is a proxy in front of the gate that counts tool calls, and can call a function
+// before it forwards one. So a test can decide between two requests of a client, however long
+// they take.
 type door struct {
 	*httputil.ReverseProxy
 
@@ -88,7 +85,7 @@ type door struct {
 	before map[int]func()
 }
 
-// watch puts a door before the gate, for clients that connect from now on.
+// watch puts a door in front of the gate, for clients that connect later.
 func (s *site) watch(t *testing.T) {
 	t.Helper()
 	inner, err := url.Parse(s.url)
@@ -105,14 +102,14 @@ func (s *site) watch(t *testing.T) {
 	s.url = server.URL + inner.Path
 }
 
-// onCall has something done before the n-th call of a tool goes in.
+// onCall calls a function before the n-th tool call is forwarded.
 func (s *site) onCall(n int, do func()) {
 	s.door.mu.Lock()
 	defer s.door.mu.Unlock()
 	s.door.before[n] = do
 }
 
-// calls returns how many calls of tools have come in.
+// calls returns the number of tool calls.
 func (s *site) calls() int {
 	s.door.mu.Lock()
 	defer s.door.mu.Unlock()
@@ -141,8 +138,8 @@ func (d *door) count() func() {
 	return d.before[d.calls]
 }
 
-// openGate starts a gate in front of an upstream and returns where agents find
-// it, where operators do, and their token.
+// openGate starts a gate in front of an upstream, and returns the URLs for agents and
+// operators, and the operators' token.
 func openGate(t *testing.T, upstream http.Handler, policy string) (agents, operators, token string) {
 	t.Helper()
 	server := httptest.NewServer(upstream)
@@ -171,10 +168,10 @@ func openGate(t *testing.T, upstream http.Handler, policy string) (agents, opera
 			t.Errorf("gate: %v", err)
 		}
 	})
-	return "http://" + gate.AgentAddr() + "/mcp", "http://" + gate.OperatorAddr(), gate.MadeToken()
+	return "http://" + gate.AgentAddr() + "/mcp", "http://" + gate.OperatorAddr(), gate.GeneratedToken()
 }
 
-// An approval is what approvers see of a held call.
+// An approval is a held call in the operators' API.
 type approval struct {
 	ID        string `json:"id"`
 	State     string `json:"state"`
@@ -202,8 +199,7 @@ func (s *site) approvals(t *testing.T, state string) []approval {
 	return found
 }
 
-// pending waits until the only call that awaits a decision is that of
-// delete_file on bonuses, and returns it.
+// pending waits until the only pending call is delete_file of bonuses, and returns it.
 func (s *site) pending(t *testing.T) approval {
 	t.Helper()
 	return s.inState(t, "pending")
@@ -229,7 +225,7 @@ func (s *site) decide(t *testing.T, a approval, verdict string) {
 	}
 }
 
-// decided looks at a call, and decides on what it was shown.
+// decided reads a call, and decides on the shown version.
 func (s *site) decided(ctx context.Context, a approval, verdict string) error {
 	var seen struct {
 		ShownDigest string `json:"shownDigest"`
@@ -264,13 +260,12 @@ func (s *site) request(ctx context.Context, method, path, body string, answer an
 	return json.Unmarshal(data, answer)
 }
 
-// ran demands that delete_file ran so many times on bonuses, and that nothing
-// else ran.
+// ran requires that delete_file ran this many times on bonuses, and that no other tool ran.
 func (s *site) ran(t *testing.T, times int) {
 	t.Helper()
 	once := demo.Call{Tool: "delete_file", Arguments: fmt.Sprintf(`{"path":%q}`, bonuses), Outcome: demo.Done}
 	if diff := cmp.Diff(slices.Repeat([]demo.Call{once}, times), s.demo.Calls()); diff != "" {
-		t.Errorf("what ran (-want +got):\n%s", diff)
+		t.Errorf("executed calls (-want +got):\n%s", diff)
 	}
 }
 
@@ -279,13 +274,13 @@ func eventually(t *testing.T, done func() bool) {
 	t.Helper()
 	limit := time.NewTimer(patience)
 	defer limit.Stop()
-	tick := time.NewTicker(50 * time.Millisecond) // operators may not ask more often for long
+	tick := time.NewTicker(50 * time.Millisecond) // the gate limits operators' requests
 	defer tick.Stop()
 	for !done() {
 		select {
 		case <-tick.C:
 		case <-limit.C:
-			t.Fatal("it does not happen")
+			t.Fatal("timed out waiting for a condition")
 		}
 	}
 }
@@ -298,7 +293,7 @@ func receive[T any](t *testing.T, from <-chan T) T {
 	case v := <-from:
 		return v
 	case <-limit.C:
-		t.Fatal("nothing came")
+		t.Fatal("timed out waiting for a value")
 		panic("unreachable")
 	}
 }

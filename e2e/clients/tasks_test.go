@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// An ended is how a call ended for the client of the tasks extension.
+// An ended is the outcome of a call for the client of the tasks extension.
 type ended struct {
 	Status string   `json:"status"`
 	Result result   `json:"result"`
 	Error  *failure `json:"error"`
 }
 
-// The same client serves both generations of tasks. It prefers them, so a held
-// call becomes one.
+// The same client supports the tasks of both eras. It prefers tasks, so a held call becomes
+// one.
 func TestTasksExtension(t *testing.T) {
 	for _, era := range []string{"legacy", "modern"} {
 		t.Run(era, func(t *testing.T) {
@@ -57,8 +57,7 @@ func TestTasksExtension(t *testing.T) {
 	}
 }
 
-// begin begins a call and returns it when the client has a task and has polled
-// it.
+// begin begins a call, and returns it when the client has a task and has polled it.
 func begin(t *testing.T, s *site, a *agent) (*order, approval) {
 	t.Helper()
 	call := a.tell("call", removing())
@@ -79,12 +78,11 @@ func begin(t *testing.T, s *site, a *agent) (*order, approval) {
 	return call, held
 }
 
-// rejection returns why a call did not run, if it was told in the way of the
-// era: a task that failed, or one that completed with a result that a model can
-// read.
+// rejection returns why a call did not run, if the outcome has the form of the era: a failed
+// task, or a completed one with a result for the model.
 func rejection(era string, got ended) string {
 	switch {
-	case era == "legacy" && got.Status == "failed" && got.Error != nil: // by the client, with the status message
+	case era == "legacy" && got.Status == "failed" && got.Error != nil: // the client created the error from the status message
 		return got.Error.Message
 	case era == "modern" && got.Status == "completed" && got.Result.IsError:
 		return got.Result.told().text

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 )
 
@@ -25,7 +25,7 @@ func desk(t *testing.T) *world {
 	if err := os.WriteFile(filepath.Join(dir, "token"), []byte(token), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, ledger: newLedger(t), open: func() (task.GateStore, error) {
+	w := &world{t: t, ledger: newLedger(t), open: func() (gatestore.Store, error) {
 		return sqlitestore.Open(t.Context(), sqlitestore.Options{File: filepath.Join(dir, "store.db")})
 	}}
 	for range 3 {
@@ -34,14 +34,14 @@ func desk(t *testing.T) *world {
 	return w
 }
 
-// serves reports whether a gate, since it was started, serves the inbox.
+// serves reports whether a gate has become the server of the inbox since its start.
 func (g *gate) serves() bool {
 	g.log.mu.Lock()
 	defer g.log.mu.Unlock()
 	return g.log.serves
 }
 
-// leader waits until one of the gates that run serves the inbox, and returns it.
+// leader waits until one of the running gates serves the inbox, and returns it.
 func leader(t *testing.T, gates []*gate) *gate {
 	t.Helper()
 	var found *gate
@@ -56,8 +56,7 @@ func leader(t *testing.T, gates []*gate) *gate {
 	return found
 }
 
-// A browser is one that signed in at the inbox with the link, and only has a
-// cookie since.
+// A browser has signed in at the inbox with the link, and since then has only a cookie.
 type browser struct{ client *http.Client }
 
 func signIn(t *testing.T, address string) *browser {
@@ -80,7 +79,7 @@ func signIn(t *testing.T, address string) *browser {
 	return b
 }
 
-// read returns the page of a held call, or nothing if nobody answers.
+// read returns the page of a held call, or nothing if no gate answers.
 func (b *browser) read(t *testing.T, address, id string) string {
 	t.Helper()
 	resp, err := b.client.Get("http://" + address + "/approvals/" + id)
@@ -89,7 +88,7 @@ func (b *browser) read(t *testing.T, address, id string) string {
 	}
 	defer resp.Body.Close()
 	if resp.Request.URL.Path == "/login" {
-		t.Fatal("the browser is signed out")
+		t.Fatal("the browser was signed out")
 	}
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
@@ -98,9 +97,9 @@ func (b *browser) read(t *testing.T, address, id string) string {
 	return string(text)
 }
 
-// TestDesk kills the gate that serves the inbox, again and again. Another one takes
-// over at the same address, the browser stays signed in, nothing that waits is
-// lost, and a decision wakes the agent at the gate that holds its call.
+// TestDesk repeatedly kills the gate that serves the inbox. Another gate takes over at the
+// same address, the browser stays signed in, pending calls are kept, and a decision reaches
+// the agent at the gate that holds its call.
 func TestDesk(t *testing.T) {
 	t.Parallel()
 	w := desk(t)
@@ -108,13 +107,13 @@ func TestDesk(t *testing.T) {
 	address := leader(t, w.gates).operators
 	eventually(t, func() bool { return p.inbox(w.gates[0]).status == 200 })
 	b := signIn(t, address)
-	abandoned := p.hold(t, w.gates[0], 1000, "quick") // it waits all the time
+	abandoned := p.hold(t, w.gates[0], 1000, "quick") // stays pending
 	for n := 1; n <= 3; n++ {
 		serving := leader(t, w.gates)
 		var others []*gate
 		for _, g := range w.gates {
 			if g.operators != address {
-				t.Fatalf("the inbox of one is at %s, of another at %s", address, g.operators)
+				t.Fatalf("two gates have the inbox at %s and %s", address, g.operators)
 			}
 			if g != serving {
 				others = append(others, g)
@@ -138,7 +137,7 @@ func TestDesk(t *testing.T) {
 	w.audited(t, 3)
 }
 
-// audited checks that the first calls ran once each, and that all trails are whole.
+// audited checks that the first calls ran once each, and that all trails are consistent.
 func (w *world) audited(t *testing.T, calls int) {
 	t.Helper()
 	for n := 1; n <= calls; n++ {
@@ -153,8 +152,8 @@ func (w *world) audited(t *testing.T, calls int) {
 	}
 }
 
-// TestDeskExecutorKilled kills the gate that runs a call, while its tool runs. The
-// others say that nobody knows the outcome, and do not run it again.
+// TestDeskExecutorKilled kills the gate that runs a call, while its tool runs. The other gates
+// report an unknown outcome, and do not run the call again.
 func TestDeskExecutorKilled(t *testing.T) {
 	t.Parallel()
 	w := desk(t)

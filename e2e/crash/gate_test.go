@@ -1,9 +1,9 @@
-// Package crash_test shows that nothing is lost and nothing runs twice when
-// gates are killed, databases crash and the network between them fails.
+// Package crash_test shows that nothing is lost and nothing runs twice when gates are killed,
+// databases crash, or the network between them fails.
 //
-// Gates and databases are processes of their own. In front of each gate's
-// database stands a proxy that can break. The upstream keeps a ledger of what
-// it has run; in the end the trails of the tasks must agree with it.
+// Gates and databases are separate processes. Each gate reaches its database through a proxy
+// that can fail. The upstream keeps a ledger of the calls that it ran. At the end, the trails
+// of the tasks must agree with the ledger.
 package crash_test
 
 import (
@@ -24,7 +24,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// binary is the program under test.
+// binary is the tested program.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -53,19 +53,19 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// patience is how long a test waits for what should happen soon.
+// patience limits every wait in a test.
 const patience = 2 * time.Minute
 
-// token is that of the operators.
+// token is the token of the operators.
 const token = "secret-of-the-operators"
 
-// withStore returns the settings of a gate that has a store with others, and
-// operators of its own.
+// withStore returns the settings of a gate with a shared store and its own operators'
+// listener.
 func withStore(store string) string {
 	return fmt.Sprintf("store: '%s'\noperators: {listen: 127.0.0.1:0, token: %s}", store, token)
 }
 
-// settings are those of every gate here.
+// settings are the common settings of all gates in these tests.
 const settings = `
 version: 1
 listen: 127.0.0.1:0
@@ -77,13 +77,13 @@ rules: [{match: 'hold_*', action: approve}, {match: 'free_*', action: forward}]
 default: deny
 `
 
-// lease is how long an executor may be silent.
+// lease is how long an executor may run without renewing its lease.
 const lease = 5 * time.Second
 
-// A gate is a process that is killed now and then.
+// A gate is a gate process that tests can kill.
 type gate struct {
 	t    *testing.T
-	file string // its configuration
+	file string // the configuration file
 
 	mu                sync.Mutex
 	cmd               *exec.Cmd
@@ -91,11 +91,11 @@ type gate struct {
 	log               *journal
 }
 
-// A journal keeps the last lines that a gate has logged.
+// A journal keeps the last lines of a gate's log.
 type journal struct {
 	mu     sync.Mutex
 	lines  []string
-	serves bool // the gate has said that it serves the inbox of a desk
+	serves bool // the gate has logged that it serves the inbox of a desk
 }
 
 func (j *journal) note(line string) {
@@ -121,8 +121,8 @@ func (j *journal) String() string {
 	return strings.Join(j.lines, "\n")
 }
 
-// startGate starts a gate that lives until the test ends. The rest of its settings
-// says where it keeps held calls, and who operates it.
+// startGate starts a gate that runs until the test ends. The argument rest has the settings of
+// the store and the operators.
 func startGate(t *testing.T, upstream, rest string) *gate {
 	t.Helper()
 	return launch(t, fmt.Sprintf(settings, upstream, rest, lease))
@@ -140,14 +140,14 @@ func launch(t *testing.T, config string) *gate {
 	t.Cleanup(func() {
 		g.kill()
 		if t.Failed() {
-			t.Logf("the last words of a gate:\n%s", g.log)
+			t.Logf("the end of the log of a gate:\n%s", g.log)
 		}
 	})
 	return g
 }
 
-// start starts the gate and waits until it listens. It tries again while its
-// store is not there.
+// start starts the gate and waits until it listens. It tries again while the store is not
+// available.
 func (g *gate) start() {
 	g.t.Helper()
 	eventually(g.t, g.attempt)
@@ -184,7 +184,7 @@ func (g *gate) attempt() bool {
 	return false
 }
 
-// kill ends the gate as a crash would.
+// kill ends the gate as a crash does.
 func (g *gate) kill() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -193,7 +193,7 @@ func (g *gate) kill() {
 	g.log.ended()
 }
 
-// An answer is what a gate says; its status is zero if it says nothing.
+// An answer is an HTTP response of a gate. Its status is zero if the gate did not answer.
 type answer struct {
 	status int
 	body   string
@@ -201,17 +201,19 @@ type answer struct {
 
 func (a answer) has(text string) bool { return strings.Contains(a.body, text) }
 
-// after returns what follows a text, up to the next quotation mark.
+// after returns the text after a prefix, up to the next quotation mark.
 func (a answer) after(text string) string {
 	_, rest, _ := strings.Cut(a.body, text)
 	value, _, _ := strings.Cut(rest, `"`)
 	return value
 }
 
-// A party talks to gates over connections of its own.
+// A party sends requests to gates over its own connections.
 type party struct {
 	client  *http.Client
 	session string
+	key     string        // its credential for the upstream; may be empty
+	user    string        // its identity, where gates require one
 	limit   time.Duration // how long it waits for an answer
 	began   chan struct{} // closed when its answer begins, if it is not nil
 	modern  bool          // it speaks 2026-07-28 to the agents' side
@@ -224,13 +226,13 @@ func newParty(t *testing.T, session string) *party {
 	return &party{client: &http.Client{Transport: transport}, session: session, limit: patience}
 }
 
-// within returns a party that has less patience.
+// within returns a copy of the party with a shorter timeout.
 func (p party) within(limit time.Duration) *party {
 	p.limit = limit
 	return &p
 }
 
-// ask sends a request to the agents' side of a gate.
+// ask sends a request to a gate's listener for agents.
 func (p *party) ask(g *gate, method, params string) answer {
 	g.mu.Lock()
 	url := "http://" + g.agents + "/mcp"
@@ -241,7 +243,7 @@ func (p *party) ask(g *gate, method, params string) answer {
 	return p.post(url, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`)
 }
 
-// about asks something about a task.
+// about makes a request about a task.
 func (p *party) about(g *gate, method, id string) answer {
 	return p.ask(g, method, `{"taskId":"`+id+`"}`)
 }
@@ -255,7 +257,7 @@ func (p *party) decide(g *gate, id, decision string) answer {
 	return p.post(url+"/"+decision, `{"shownDigest":"`+seen.after(`"shownDigest":"`)+`"}`)
 }
 
-// inbox asks what waits for a decision.
+// inbox requests the list of pending calls.
 func (p *party) inbox(g *gate) answer {
 	g.mu.Lock()
 	url := "http://" + g.operators + "/api/approvals"
@@ -263,7 +265,7 @@ func (p *party) inbox(g *gate) answer {
 	return p.send(http.MethodGet, url, "")
 }
 
-// ready asks whether a gate can use its store.
+// ready requests whether a gate can use its store.
 func (p *party) ready(g *gate) answer {
 	g.mu.Lock()
 	url := "http://" + g.operators + "/readyz?require=store"
@@ -291,6 +293,11 @@ func (p *party) send(method, url, body string) answer {
 		r.Header.Set("Mcp-Session-Id", p.session)
 	}
 	r.Header.Set("Authorization", "Bearer "+token)
+	for name, value := range map[string]string{"X-Api-Key": p.key, "X-User": p.user} {
+		if value != "" {
+			r.Header.Set(name, value)
+		}
+	}
 	resp, err := p.client.Do(r)
 	if err != nil {
 		return answer{}
@@ -315,7 +322,7 @@ func eventually(t *testing.T, condition func() bool) {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatal("waited in vain")
+			t.Fatal("timed out")
 		}
 	}
 }

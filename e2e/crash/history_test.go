@@ -10,9 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/netfault"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
-	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/pgstore"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
@@ -21,9 +20,9 @@ import (
 
 var historyTime = flag.Duration("history", 5*time.Second, "how long TestHistory works on each store")
 
-// TestHistory has clients change tasks through several replicas of a store while
-// its server crashes, the network breaks and handles are closed, and checks that
-// what they saw can be explained by one order of events.
+// In TestHistory, clients change tasks through several replicas of a store while its server
+// crashes, the network fails and handles are closed. The results that the clients see must be
+// explained by a single order of events.
 func TestHistory(t *testing.T) {
 	seed := *crashSeed
 	if seed == 0 {
@@ -44,21 +43,21 @@ func TestHistory(t *testing.T) {
 				t.Fatal(err)
 			}
 			if seen.Tasks < 3 {
-				t.Errorf("%+v proves nothing", seen)
+				t.Errorf("too few events for a conclusion: %+v", seen)
 			}
 			t.Logf("%+v, %d disturbances", seen, r.disturbed.Load())
 		})
 	}
 }
 
-// A replicated is a store with what disturbs it.
+// A replicated is a store, and the disturbances of it.
 type replicated struct {
-	handles   []func() task.GateStore
-	disturb   []func(ctx context.Context, dice func(n int) int) // each happens again and again
+	handles   []func() gatestore.Store
+	disturb   []func(ctx context.Context, dice func(n int) int) // each is repeated
 	disturbed atomic.Int64
 }
 
-// torment runs a history while everything breaks, and heals in the end.
+// torment runs a history under disturbances, and ends all faults at the end.
 func (r *replicated) torment(t *testing.T, h storetest.History) (storetest.Account, error) {
 	t.Helper()
 	h.Stores = r.handles
@@ -88,14 +87,14 @@ func pauseFor(ctx context.Context, long time.Duration) {
 	}
 }
 
-// filed is a file that is closed and opened again while it is used.
+// filed is a file that is closed and reopened while it is used.
 func filed(t *testing.T) *replicated {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "gate.db")
 	open := func() *sqlitestore.Store {
 		s, err := sqlitestore.Open(context.WithoutCancel(t.Context()), sqlitestore.Options{File: file})
 		if err != nil {
-			panic(err) // the clients of the history have no store to go on with
+			panic(err) // without a store, the clients cannot continue
 		}
 		return s
 	}
@@ -103,7 +102,7 @@ func filed(t *testing.T) *replicated {
 	now := open()
 	t.Cleanup(func() { _ = now.Close() })
 	return &replicated{
-		handles: []func() task.GateStore{func() task.GateStore {
+		handles: []func() gatestore.Store{func() gatestore.Store {
 			mu.RLock()
 			defer mu.RUnlock()
 			return now
@@ -125,7 +124,7 @@ func inPostgres(t *testing.T) *replicated {
 	if !testenv.Available(t, err) {
 		return nil
 	}
-	return behindProxies(t, server, func(url string) (task.GateStore, error) {
+	return behindProxies(t, server, func(url string) (gatestore.Store, error) {
 		return pgstore.Open(context.WithoutCancel(t.Context()), pgstore.Options{URL: url, MaxConns: 4})
 	})
 }
@@ -136,18 +135,18 @@ func inRedis(t *testing.T) *replicated {
 	if !testenv.Available(t, err) {
 		return nil
 	}
-	return behindProxies(t, server, func(url string) (task.GateStore, error) {
+	return behindProxies(t, server, func(url string) (gatestore.Store, error) {
 		return redisstore.Open(context.WithoutCancel(t.Context()), redisstore.Options{URL: url, Timeout: 2 * time.Second})
 	})
 }
 
-// behindProxies opens three handles on a server, each behind a proxy of its own.
-func behindProxies(t *testing.T, db database, open func(url string) (task.GateStore, error)) *replicated {
+// behindProxies opens three handles on a server, each through its own proxy.
+func behindProxies(t *testing.T, db database, open func(url string) (gatestore.Store, error)) *replicated {
 	t.Helper()
 	t.Cleanup(func() { _ = db.Stop() })
 	r := &replicated{}
 	for range 3 {
-		link, err := netfault.Start(t.Context(), db.Addr())
+		link, err := testenv.StartProxy(t.Context(), db.Addr())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +156,7 @@ func behindProxies(t *testing.T, db database, open func(url string) (task.GateSt
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() })
-		r.handles = append(r.handles, func() task.GateStore { return s })
+		r.handles = append(r.handles, func() gatestore.Store { return s })
 		r.disturb = append(r.disturb, func(ctx context.Context, dice func(int) int) {
 			link.Set(faults[dice(len(faults))])
 			pauseFor(ctx, time.Duration(50+dice(400))*time.Millisecond)

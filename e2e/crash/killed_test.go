@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"sync"
 	"testing"
@@ -13,8 +14,9 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/netfault"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
 var (
@@ -22,10 +24,10 @@ var (
 	crashSeed = flag.Uint64("seed", 0, "what TestKilled's choices follow from; 0 for others each time")
 )
 
-// TestKilled kills gates and databases, and breaks the network between them, at
-// random moments while calls are held, decided, polled and run. In the end the
-// ledger of the upstream and the trails of the tasks agree: no call ran twice,
-// none ran that nobody approved, and nothing that was acknowledged is lost.
+// TestKilled kills gates and databases, and interrupts the network between them, at random
+// moments while calls are held, decided, polled and run. At the end, the ledger of the
+// upstream and the trails of the tasks agree: no call ran twice or without an approval, and
+// all acknowledged changes are kept.
 func TestKilled(t *testing.T) {
 	seed := *crashSeed
 	if seed == 0 {
@@ -47,11 +49,11 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// A story is what happened, as agents and approvers know it.
+// A story is the record of all events that agents and approvers have seen.
 type story struct {
 	*world
 
-	store string // which one it is
+	store string // its kind
 	seed  uint64
 
 	mu       sync.Mutex
@@ -59,18 +61,18 @@ type story struct {
 	troubles map[string]int
 }
 
-// A call is what is known of a held call.
+// A call is the record of a held call.
 type call struct {
 	n        int
 	session  string
-	as       string       // how the tool behaves
-	approval bool         // somebody tried to approve it, whatever came of it
-	states   []task.State // those that were acknowledged, and cannot be taken back
+	as       string       // the behaviour of the tool
+	approval bool         // an approver tried to approve it
+	states   []task.State // the acknowledged states, which must be kept
 }
 
-func (s *story) dice(lane uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, lane)) }
+func (s *story) dice(worker uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, worker)) }
 
-// know notes what is known of a task.
+// know changes the record of a task.
 func (s *story) know(id string, note func(c *call)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,14 +86,14 @@ func (s *story) acknowledged(id string, state task.State) {
 	s.know(id, func(c *call) { c.states = append(c.states, state) })
 }
 
-// rampage lets agents live while everything breaks.
+// rampage runs agents while faults occur.
 func (s *story) rampage(long time.Duration) {
 	over := make(chan struct{})
 	var busy sync.WaitGroup
-	lane := uint64(0)
+	worker := uint64(0)
 	live := func(step func(dice *rand.Rand)) {
-		lane++
-		dice := s.dice(lane)
+		worker++
+		dice := s.dice(worker)
 		busy.Go(func() {
 			for {
 				select {
@@ -115,7 +117,15 @@ func (s *story) rampage(long time.Duration) {
 		n++
 		s.insist(patient, n, dice)
 	})
-	live(func(dice *rand.Rand) { s.approveAll(approver, patient.session, dice) })
+	refused, refusedN := newParty(s.t, "s-refused").within(time.Second), 2_000_000
+	refused.key = s.ledger.key()
+	live(func(dice *rand.Rand) {
+		refusedN++
+		s.signIn(refused, refusedN, dice)
+	})
+	live(func(dice *rand.Rand) {
+		s.approveAll(approver, map[string]string{"hold_y": patient.session, "hold_z": refused.session}, dice)
+	})
 	pause := func(dice *rand.Rand, least, most int) {
 		select {
 		case <-over:
@@ -128,6 +138,11 @@ func (s *story) rampage(long time.Duration) {
 		g.kill()
 		g.start()
 		s.suffered("gates killed")
+	})
+	live(func(dice *rand.Rand) {
+		pause(dice, 10, 200)
+		s.ledger.restart()
+		s.suffered("restarts of the upstream")
 	})
 	if s.db != nil {
 		live(func(dice *rand.Rand) {
@@ -153,28 +168,28 @@ func (s *story) rampage(long time.Duration) {
 	close(over)
 	busy.Wait()
 	if !s.telling() {
-		s.t.Errorf("%s: too little happened to prove anything", s.store)
+		s.t.Errorf("%s: too few events for a conclusion", s.store)
 	}
 }
 
-// telling reports whether enough has happened to prove something.
+// telling reports whether enough events occurred for a conclusion.
 func (s *story) telling() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ledger.mu.Lock()
 	defer s.ledger.mu.Unlock()
-	return len(s.calls) >= 50 && len(s.ledger.runs) >= 20 && s.ledger.jobs >= 3 && s.troubles["gates killed"] >= 3 &&
+	return len(s.calls) >= 50 && len(s.ledger.runs) >= 20 && s.ledger.jobs >= 3 && s.troubles["gates killed"] >= 3 && s.troubles["requests refused by the upstream"] >= 3 &&
 		(s.db == nil || s.troubles["crashes of the database"] > 0)
 }
 
-var faults = []netfault.Fault{
-	netfault.Partition(),
-	{Up: netfault.Way{Drop: true}, Down: netfault.Way{Drop: true}},
-	{Down: netfault.Way{Drop: true}}, // what is asked for is done, and nobody hears of it
-	{Down: netfault.Way{Hold: true}},
-	{Up: netfault.Way{Hold: true}},
-	{Up: netfault.Way{Delay: 30 * time.Millisecond}, Down: netfault.Way{Delay: 30 * time.Millisecond}},
-	{Down: netfault.Way{Truncate: 1000}, Up: netfault.Way{Reset: 3000}},
+var faults = []testenv.Fault{
+	testenv.Partition(),
+	{Up: testenv.Way{Drop: true}, Down: testenv.Way{Drop: true}},
+	{Down: testenv.Way{Drop: true}}, // the request is executed, and its answer is lost
+	{Down: testenv.Way{Hold: true}},
+	{Up: testenv.Way{Hold: true}},
+	{Up: testenv.Way{Delay: 30 * time.Millisecond}, Down: testenv.Way{Delay: 30 * time.Millisecond}},
+	{Down: testenv.Way{Truncate: 1000}, Up: testenv.Way{Reset: 3000}},
 	{Refuse: true},
 }
 
@@ -194,7 +209,7 @@ func (s *story) crashDatabase() {
 	s.suffered("crashes of the database")
 }
 
-// live makes one call, and sees to some part of what should become of it.
+// live makes one call, and sometimes decides on it, cancels it or polls it.
 func (s *story) live(p *party, n int, dice *rand.Rand) {
 	anyGate := func() *gate { return s.gates[dice.IntN(len(s.gates))] }
 	tool, as := "hold_x", []string{"quick", "slow", "large", "quick", jobs, howToAnswer(dice)}[dice.IntN(6)]
@@ -206,12 +221,12 @@ func (s *story) live(p *party, n int, dice *rand.Rand) {
 	}
 	id := p.ask(anyGate(), "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"n":%d,"as":%q},"task":{}}`, tool, n, as)).after(`"taskId":"`)
 	if id == "" {
-		<-time.After(5 * time.Millisecond) // whoever is not there cannot be had by asking faster
+		<-time.After(5 * time.Millisecond) // do not poll a closed port in a busy loop
 		return
 	}
 	s.know(id, func(c *call) { c.n, c.session, c.as = n, p.session, as })
 	switch dice.IntN(8) {
-	case 0: // nobody decides
+	case 0: // no decision
 	case 1:
 		if p.decide(anyGate(), id, "reject").status == 200 {
 			s.acknowledged(id, task.Rejected)
@@ -229,23 +244,22 @@ func (s *story) live(p *party, n int, dice *rand.Rand) {
 			s.acknowledged(id, task.Completed)
 		}
 	}
-	if as == jobs { // which ends in no other way
+	if as == jobs { // it ends only when it is cancelled
 		s.cancel(p, anyGate(), id)
 	}
 }
 
-// jobs is how calls behave that become tasks of the upstream's own, and go on
-// until they are cancelled.
+// jobs is the behaviour of calls that become nested tasks and run until they are cancelled.
 const jobs = "job"
 
-// cancel withdraws a call.
+// cancel cancels a call.
 func (s *story) cancel(p *party, g *gate, id string) {
 	if p.about(g, "tasks/cancel", id).has(`"status":"cancelled"`) {
 		s.acknowledged(id, task.Cancelled)
 	}
 }
 
-// insist makes a call without a task, again and again until it has the outcome.
+// insist repeats a call without a task until it gets the outcome.
 func (s *story) insist(p *party, n int, dice *rand.Rand) {
 	for range 5 {
 		g := s.gates[dice.IntN(len(s.gates))]
@@ -255,8 +269,25 @@ func (s *story) insist(p *party, n int, dice *rand.Rand) {
 	}
 }
 
-// approveAll approves the calls of those who wait in a request.
-func (s *story) approveAll(p *party, session string, dice *rand.Rand) {
+// signIn repeats a call until it gets the outcome, and changes its key when it is refused,
+// because the upstream is sometimes restarted between the approval and the run.
+func (s *story) signIn(p *party, n int, dice *rand.Rand) {
+	for range 8 {
+		g := s.gates[dice.IntN(len(s.gates))]
+		got := p.ask(g, "tools/call", fmt.Sprintf(`{"name":"hold_z","arguments":{"n":%d,"as":"quick"}}`, n))
+		switch {
+		case got.has(outcome(n, "quick")):
+			return
+		case got.status == http.StatusUnauthorized:
+			p.key = s.ledger.key()
+			s.suffered("requests refused by the upstream")
+		}
+	}
+}
+
+// approveAll approves the calls of clients that wait in a request. sessions has their sessions
+// by tool.
+func (s *story) approveAll(p *party, sessions map[string]string, dice *rand.Rand) {
 	g := s.gates[dice.IntN(len(s.gates))]
 	var inbox struct {
 		Approvals []struct {
@@ -269,7 +300,8 @@ func (s *story) approveAll(p *party, session string, dice *rand.Rand) {
 		return
 	}
 	for _, a := range inbox.Approvals {
-		if a.Tool != "hold_y" {
+		session := sessions[a.Tool]
+		if session == "" {
 			continue
 		}
 		s.know(a.ID, func(c *call) { c.n, c.session, c.approval = numberOf(string(a.Arguments)), session, true })
@@ -280,7 +312,7 @@ func (s *story) approveAll(p *party, session string, dice *rand.Rand) {
 	<-time.After(10 * time.Millisecond) // a person needs a moment
 }
 
-// settle asks for every task that was acknowledged until it stands still.
+// settle waits until every acknowledged task is pending or has ended.
 func (s *story) settle() {
 	var asking sync.WaitGroup
 	ids := make(chan string)
@@ -298,8 +330,7 @@ func (s *story) settle() {
 	asking.Wait()
 }
 
-// await waits until a task stands still, and checks the answer of one that has
-// completed.
+// await waits until a task is pending or has ended, and checks the answer of a completed one.
 func (s *story) await(p *party, g *gate, id string) {
 	var last answer
 	eventually(s.t, func() bool {
@@ -313,22 +344,22 @@ func (s *story) await(p *party, g *gate, id string) {
 	})
 	if c := s.calls[id]; last.after(`"status":"`) == "completed" {
 		var got answer
-		eventually(s.t, func() bool { // a store that is slow for a moment is no loss
+		eventually(s.t, func() bool { // the store may be slow for a moment
 			got = p.about(g, "tasks/result", id)
 			return !got.has("store_unavailable")
 		})
 		if !got.has(outcome(c.n, c.as) + `"`) {
-			s.t.Errorf("call %d: the result of %s is not its own: %.300s", c.n, id, got.body)
+			s.t.Errorf("call %d: %s has the result of another call: %.300s", c.n, id, got.body)
 		}
 	}
 }
 
-// told returns what the store knows once no upstream is owed anything: whatever
-// was killed, all that was cancelled while it ran is cancelled there too.
+// told returns the content of the store after all cancellations have reached the upstream,
+// even after processes were killed.
 func (s *story) told() (found state) {
 	first := true
 	eventually(s.t, func() bool {
-		if !first { // give the gates some time to do it
+		if !first { // give the gates time to send the cancellations
 			for _, g := range s.gates {
 				g.start()
 			}
@@ -336,27 +367,26 @@ func (s *story) told() (found state) {
 		}
 		first = false
 		found = s.stored()
-		return !slices.ContainsFunc(slices.Collect(maps.Values(found.tasks)), task.Task.Owes)
+		return !slices.ContainsFunc(slices.Collect(maps.Values(found.tasks)), task.Task.OwesCancellation)
 	})
 	return found
 }
 
-// stopped checks that the upstream heard that t was cancelled, and reports
-// whether it had to.
+// stopped checks that the upstream got the cancellation of t, and reports whether it had to.
 func (s *story) stopped(t task.Task) bool {
 	if t.State != task.Cancelled || t.Execution == nil || t.Execution.UpstreamTask == "" || t.Execution.Cancellation == nil {
 		return false
 	}
 	if n := numberOf(t.Call.Arguments); !s.ledger.halted(n) {
-		s.t.Errorf("call %d, %s, was cancelled, and the upstream never heard of it: %+v", n, t.ID, t.Execution.Cancellation)
+		s.t.Errorf("call %d, %s, was cancelled, but not at the upstream: %+v", n, t.ID, t.Execution.Cancellation)
 	}
 	return true
 }
 
-// An account is what the tasks of one call say of it.
+// An account counts the tasks of one call.
 type account struct{ tasks, pending, begun, completed, unrun int }
 
-// audit compares what was acknowledged, what is stored and what ran.
+// audit compares the acknowledged changes, the stored tasks and the ledger.
 func (s *story) audit(found state) {
 	found.agree(s.t)
 	accounts := make(map[int]*account)
@@ -373,6 +403,9 @@ func (s *story) audit(found state) {
 		}
 		if s.stopped(t) {
 			stopped++
+		}
+		if t.Failure != nil && t.Failure.Stage == lifecycle.StageSessionGone {
+			s.troubles["approved calls refused by the upstream"]++
 		}
 		s.compare(t)
 	}
@@ -395,7 +428,7 @@ func (s *story) audit(found state) {
 		s.store, len(s.calls), len(s.ledger.runs), nested, stopped, states, s.troubles)
 }
 
-// add counts one task of the call, whose trail must be one.
+// add counts one task of the call, and checks that its trail is consistent.
 func (a *account) add(t *testing.T, of task.Task) {
 	t.Helper()
 	a.tasks++
@@ -413,24 +446,29 @@ func (a *account) add(t *testing.T, of task.Task) {
 	}
 }
 
-// compare checks a task against what is known of it.
+// compare compares a stored task with its record.
 func (s *story) compare(t task.Task) {
 	c := s.calls[string(t.ID)]
 	if c == nil {
-		c = new(call) // nobody was told of it, so that nobody can have approved it
+		c = new(call) // its id was never sent, so it cannot have been approved
+	}
+	if t.Approval.Grant() != "" { // left by a call that was approved and refused by the upstream
+		for _, other := range s.calls {
+			c.approval = c.approval || other.n == numberOf(t.Call.Arguments) && other.approval
+		}
 	}
 	approved := slices.ContainsFunc(t.Transitions, func(x task.Transition) bool { return x.To == task.Approved })
 	if approved && !c.approval {
-		s.t.Errorf("call %d, %s, was approved by nobody: %+v", c.n, t.ID, t.Transitions)
+		s.t.Errorf("call %d, %s, was approved without an approver: %+v", c.n, t.ID, t.Transitions)
 	}
 	for _, state := range c.states {
 		if t.State != state && (state != task.Approved || !approved) {
-			s.t.Errorf("call %d, %s, was said to be %s and is %s: %+v", c.n, t.ID, state, t.State, t.Transitions)
+			s.t.Errorf("call %d, %s, was acknowledged as %s and is %s: %+v", c.n, t.ID, state, t.State, t.Transitions)
 		}
 	}
 }
 
-// begun checks that a trail is one and reports whether the call was begun.
+// begun checks that a trail is consistent, and reports whether the call was begun.
 func begun(t *testing.T, of task.Task) bool {
 	t.Helper()
 	at, times := task.Working, 0

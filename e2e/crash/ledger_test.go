@@ -13,15 +13,16 @@ import (
 	"time"
 )
 
-// A ledger is an upstream that notes what it runs before it answers. The arguments of
-// a call have its number, and say how the ledger behaves.
+// A ledger is an upstream that records each call before it answers. The arguments of a call
+// contain its number and the behaviour of the ledger.
 type ledger struct {
 	url string
 
 	mu      sync.Mutex
 	runs    map[int]int
-	jobs    int         // how many of them became tasks of the upstream's own
+	jobs    int         // how many of them became nested tasks
 	stopped map[int]int // how often each call was cancelled, as a task or as a request
+	age     int         // the number of restarts: each makes earlier sessions and keys invalid
 
 	started chan int      // the calls that wait for release
 	release chan struct{} // lets them answer
@@ -36,7 +37,7 @@ func newLedger(t *testing.T) *ledger {
 	return l
 }
 
-// numberOf returns the number of the call that a text is about.
+// numberOf returns the number of the call in a text.
 func numberOf(text string) (n int) {
 	if m := number.FindStringSubmatch(text); m != nil {
 		fmt.Sscan(m[1], &n)
@@ -46,14 +47,14 @@ func numberOf(text string) (n int) {
 
 var number = regexp.MustCompile(`\bn"?:(\d+)`)
 
-// ran returns how often a call was run.
+// ran returns how often a call ran.
 func (l *ledger) ran(n int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.runs[n]
 }
 
-// stop notes that a call was cancelled.
+// stop records that a call was cancelled.
 func (l *ledger) stop(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,8 +68,8 @@ func (l *ledger) halted(n int) bool {
 	return l.stopped[n] > 0
 }
 
-// status returns how far a task of the upstream's own is. That of a call of
-// hold_job goes on until it is cancelled; others have ended when somebody asks.
+// status returns the status of a nested task. A call of hold_job runs until it is cancelled;
+// others have ended when their status is requested.
 func (l *ledger) status(id string) string {
 	switch {
 	case !strings.HasPrefix(id, "job "):
@@ -80,11 +81,41 @@ func (l *ledger) status(id string) string {
 	}
 }
 
-// ServeHTTP implements [http.Handler]. Calls of hold_task and hold_job become
-// tasks of the upstream's own.
+// restart makes all sessions and keys invalid.
+func (l *ledger) restart() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.age++
+}
+
+// key returns the current key, which clients with a key must send.
+func (l *ledger) key() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return fmt.Sprint("key-", l.age)
+}
+
+// refuses returns the status of a refusal, or 0.
+func (l *ledger) refuses(r *http.Request) int {
+	key, session := r.Header.Get("X-Api-Key"), r.Header.Get("Mcp-Session-Id")
+	switch {
+	case key != "" && key != l.key():
+		return http.StatusUnauthorized
+	case strings.HasPrefix(session, "begun-") && session != "begun-"+l.key():
+		return http.StatusNotFound
+	default:
+		return 0
+	}
+}
+
+// ServeHTTP implements [http.Handler]. Calls of hold_task and hold_job become nested tasks.
 func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	data, _ := io.ReadAll(r.Body)
 	asked := answer{body: string(data)}
+	if status := l.refuses(r); status != 0 {
+		w.WriteHeader(status)
+		return
+	}
 	request := requestID.FindStringSubmatch(asked.body)
 	if request == nil { // a notification
 		w.WriteHeader(http.StatusAccepted)
@@ -92,6 +123,9 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var result string
 	switch id := asked.after(`"taskId":"`); asked.after(`"method":"`) {
+	case "initialize":
+		w.Header().Set("Mcp-Session-Id", "begun-"+l.key())
+		result = `{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"ledger","version":"1"}}`
 	case "tools/call":
 		result = l.run(r, asked)
 	case "tools/list":
@@ -111,7 +145,7 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var requestID = regexp.MustCompile(`"id":("[^"]*"|\d+)`)
 
-// run runs a call and returns its result, or that of making it a task.
+// run runs a call and returns its result, or the created task.
 func (l *ledger) run(r *http.Request, call answer) string {
 	n := numberOf(call.body)
 	l.mu.Lock()
@@ -128,7 +162,7 @@ func (l *ledger) run(r *http.Request, call answer) string {
 		return `{"task":` + job(fmt.Sprintf(`up n:%d`, n), "working") + `}`
 	case as == "slow":
 		select {
-		case <-time.After(20 * time.Millisecond): // a tool that takes its time
+		case <-time.After(20 * time.Millisecond): // a slow tool
 		case <-r.Context().Done():
 		}
 	case as == "told":
@@ -150,8 +184,8 @@ func textResult(text string) string {
 	return fmt.Sprintf(`{"content":[{"type":"text","text":%q}]}`, text)
 }
 
-// outcome is what a call answers. A large one does not fit into a task, and a huge
-// one does not fit into the SQLite database: a file beside it keeps the rest.
+// outcome returns the text of a call's result. A large one does not fit into a task, and a
+// huge one does not fit into the SQLite database: its rest is in a separate file.
 func outcome(n int, as string) string {
 	text := fmt.Sprintf("outcome of %d.", n)
 	switch as {
@@ -163,7 +197,7 @@ func outcome(n int, as string) string {
 	return text
 }
 
-// howToAnswer returns a way to answer, of which huge is the rarest.
+// howToAnswer returns a random behaviour, rarely huge.
 func howToAnswer(dice *rand.Rand) string {
 	if dice.IntN(12) == 0 {
 		return "huge"

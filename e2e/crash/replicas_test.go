@@ -7,20 +7,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/netfault"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
-// TestReplicas has three gates share a database, and takes one of them away in
-// every way there is.
+// In TestReplicas, three gates share a database, and one of them fails in each possible way.
 func TestReplicas(t *testing.T) {
 	over(t, func(t *testing.T, w *world) {
 		p := newParty(t, "s-1")
 		t.Run("each does a part", func(t *testing.T) { handOver(t, w, p) })
 		t.Run("executor killed", func(t *testing.T) { killExecutor(t, w, p) })
 		t.Run("partitioned", func(t *testing.T) { partition(t, w, p) })
-		t.Run("executor partitioned", func(t *testing.T) { silenceExecutor(t, w, p, 4, netfault.Partition()) })
+		t.Run("executor partitioned", func(t *testing.T) { silenceExecutor(t, w, p, 4, testenv.Partition()) })
 		t.Run("executor unheard", func(t *testing.T) {
-			silenceExecutor(t, w, p, 5, netfault.Fault{Up: netfault.Way{Drop: true}, Down: netfault.Way{Drop: true}})
+			silenceExecutor(t, w, p, 5, testenv.Fault{Up: testenv.Way{Drop: true}, Down: testenv.Way{Drop: true}})
 		})
 		for n := 1; n <= 5; n++ {
 			if ran := w.ledger.ran(n); ran != 1 {
@@ -49,7 +48,7 @@ func over(t *testing.T, test func(t *testing.T, w *world)) {
 	}
 }
 
-// hold makes a call that is held and returns its task.
+// hold makes a call that is held, and returns the id of its task.
 func (p *party) hold(t *testing.T, g *gate, n int, as string) string {
 	t.Helper()
 	created := p.ask(g, "tools/call", fmt.Sprintf(`{"name":"hold_x","arguments":{"n":%d,"as":%q},"task":{}}`, n, as))
@@ -60,7 +59,7 @@ func (p *party) hold(t *testing.T, g *gate, n int, as string) string {
 	return id
 }
 
-// approve has a call approved, which must succeed.
+// approve approves a call, which must succeed.
 func (p *party) approve(t *testing.T, g *gate, id string) {
 	t.Helper()
 	if decided := p.decide(g, id, "approve"); decided.status != 200 {
@@ -68,7 +67,7 @@ func (p *party) approve(t *testing.T, g *gate, id string) {
 	}
 }
 
-// later does something in the meantime and returns where its answer comes.
+// later makes a request in the background, and returns a channel for the answer.
 func later(ask func() answer) <-chan answer {
 	got := make(chan answer, 1)
 	go func() { got <- ask() }()
@@ -98,7 +97,7 @@ func handOver(t *testing.T, w *world, p *party) {
 	}
 }
 
-// begin has a call run on the first gate, and returns once the tool runs.
+// begin runs a call on the first gate, and returns once the tool runs.
 func begin(t *testing.T, w *world, p *party, n int) string {
 	t.Helper()
 	id := p.hold(t, w.gates[0], n, "told")
@@ -112,12 +111,12 @@ func begin(t *testing.T, w *world, p *party, n int) string {
 			t.Fatalf("call %d runs; want %d", got, n)
 		}
 	case <-time.After(patience):
-		t.Fatal("the call does not run")
+		t.Fatal("the call did not run")
 	}
 	return id
 }
 
-// unknown waits until a gate says that nobody can know whether a call ran.
+// unknown waits until a gate reports that the outcome of a call is unknown.
 func unknown(t *testing.T, p *party, g *gate, id string) {
 	t.Helper()
 	var got answer
@@ -130,8 +129,8 @@ func unknown(t *testing.T, p *party, g *gate, id string) {
 	}
 }
 
-// The executor dies while the tool runs: the others say that nobody knows, and
-// do not run the call again, whoever asks for what.
+// The executor is killed while the tool runs: the other gates report an unknown outcome, and
+// never run the call again.
 func killExecutor(t *testing.T, w *world, p *party) {
 	id := begin(t, w, p, 2)
 	w.gates[0].kill()
@@ -143,15 +142,16 @@ func killExecutor(t *testing.T, w *world, p *party) {
 		if got := p.about(g, "tasks/result", id); !got.has(`"error"`) {
 			t.Errorf("tasks/result: %+v", got)
 		}
-		eventually(t, func() bool { return p.inbox(g).status == 200 }) // that of a desk has moved
+		eventually(t, func() bool { return p.inbox(g).status == 200 }) // at a desk, another gate must take over first
 		if got := p.decide(g, id, "approve"); got.status != 410 {
 			t.Errorf("approved again: %+v", got)
 		}
 	}
 }
 
-// One gate cannot reach the database: what needs approval is refused there,
-// what does not goes on, others are not held up, and afterwards it catches up.
+// One gate cannot reach the database. It refuses requests that need the store, and forwards
+// calls that need no approval. The other gates work normally, and the gate catches up
+// afterwards.
 func partition(t *testing.T, w *world, p *party) {
 	a, b, c := w.gates[0], w.gates[1], w.gates[2]
 	id := p.hold(t, b, 3, "quick")
@@ -159,7 +159,7 @@ func partition(t *testing.T, w *world, p *party) {
 	patient.began = make(chan struct{})
 	waiting := later(func() answer { return patient.about(a, "tasks/result", id) })
 	<-patient.began
-	w.links[0].Set(netfault.Partition())
+	w.links[0].Set(testenv.Partition())
 	hasty := p.within(20 * time.Second)
 	refused := []<-chan answer{
 		later(func() answer { return hasty.decide(a, id, "approve") }),
@@ -183,7 +183,7 @@ func partition(t *testing.T, w *world, p *party) {
 	}
 	for _, g := range []*gate{b, c} {
 		if got := p.about(g, "tasks/get", id); !got.has(`"status":"working"`) || w.ledger.ran(3) != 0 {
-			t.Errorf("elsewhere: %+v; it ran %d times", got, w.ledger.ran(3))
+			t.Errorf("at another gate: %+v; the call ran %d times", got, w.ledger.ran(3))
 		}
 	}
 	p.approve(t, c, id)
@@ -194,30 +194,30 @@ func partition(t *testing.T, w *world, p *party) {
 	w.links[0].Heal()
 	got := <-waiting
 	eventually(t, func() bool { return p.ready(a).status == 200 })
-	if got.has("store_unavailable") { // the cut came before it had looked at the task
+	if got.has("store_unavailable") { // the network failed before the gate had read the task
 		got = p.about(a, "tasks/result", id)
 	}
 	if !got.has(outcome(3, "quick")) {
-		t.Errorf("the one who waited all the time got %+v", got)
+		t.Errorf("the waiting client got %+v", got)
 	}
 	p.hold(t, a, 34, "quick")
 }
 
-// The executor cannot reach the database while the tool runs, until long after
-// its lease has lapsed. The others say that nobody knows. When it is back with
-// the answer, that does not change any more, and nobody runs the call again.
-func silenceExecutor(t *testing.T, w *world, p *party, n int, fault netfault.Fault) {
+// The executor cannot reach the database while the tool runs, until long after its lease has
+// expired. The other gates report an unknown outcome. When the executor can record its answer,
+// the outcome stays unknown, and no gate runs the call again.
+func silenceExecutor(t *testing.T, w *world, p *party, n int, fault testenv.Fault) {
 	w.ledger.release = make(chan struct{})
 	id := begin(t, w, p, n)
 	w.links[0].Set(fault)
 	unknown(t, p, w.gates[2], id)
-	close(w.ledger.release) // and so it does have an answer, which it tries to record
+	close(w.ledger.release) // the executor gets an answer, and tries to record it
 	eventually(t, func() bool { return strings.Contains(w.gates[0].log.String(), `"answer not kept"`) })
 	w.links[0].Heal()
 	for _, g := range slices.Backward(w.gates) {
 		unknown(t, p, g, id)
 	}
 	eventually(t, func() bool { return p.ready(w.gates[0]).status == 200 })
-	p.hold(t, w.gates[0], 40+n, "quick") // by now everything that was late has arrived
+	p.hold(t, w.gates[0], 40+n, "quick") // all delayed writes have arrived by now
 	unknown(t, p, w.gates[0], id)
 }

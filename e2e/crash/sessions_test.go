@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// TestNotSticky has a balancer in mind that sends each request of a legacy
-// session to another replica. The session is the upstream's; what the gate
-// knows of it is in the store. docs/running.md says what does not work so.
-func TestNotSticky(t *testing.T) {
+// TestSessionWorksOnEveryReplica sends each request of a legacy session to another replica, as
+// a load balancer may. The session belongs to the upstream, and the gate's record of it is in
+// the store. docs/operations.md lists the exceptions.
+func TestSessionWorksOnEveryReplica(t *testing.T) {
 	over(t, func(t *testing.T, w *world) {
 		w.t = t
 		w.share()
@@ -24,8 +24,8 @@ func TestNotSticky(t *testing.T) {
 	})
 }
 
-// share gives the world gates that have the same settings in every respect, as
-// replicas should: what one hands to a client, the others understand.
+// share starts gates with the same settings, like replicas, so that each accepts what another
+// gives to a client.
 func (w *world) share() {
 	w.t.Helper()
 	for i := range w.gates {
@@ -34,8 +34,8 @@ func (w *world) share() {
 	}
 }
 
-// A task is listed, asked for and cancelled wherever the request arrives, and
-// is nobody else's business there either.
+// A task can be listed, read and cancelled at every replica, and belongs to its client on all
+// of them.
 func shareTasks(t *testing.T, w *world) {
 	a, b, c := w.gates[0], w.gates[1], w.gates[2]
 	p, stranger := newParty(t, "s-tasks"), newParty(t, "s-stranger")
@@ -69,13 +69,13 @@ func shareTasks(t *testing.T, w *world) {
 	}
 }
 
-// waiting is how a request is held: its answer has begun and does not end.
+// waiting is a held request, whose answer has begun but not ended.
 type waiting struct {
 	events *bufio.Scanner
 	leave  context.CancelFunc
 }
 
-// wait sends a request as a client of 2025-11-25 and returns once it is held.
+// wait sends a request as a client of 2025-11-25, and returns once it is held.
 func (p *party) wait(t *testing.T, g *gate, method, body, lastEvent string) waiting {
 	t.Helper()
 	ctx, leave := context.WithTimeout(t.Context(), patience)
@@ -104,7 +104,7 @@ func (p *party) wait(t *testing.T, g *gate, method, body, lastEvent string) wait
 	return waiting{bufio.NewScanner(resp.Body), leave}
 }
 
-// until reads up to a line that begins with a prefix, and returns its rest.
+// until reads up to a line with a prefix, and returns the rest of the line.
 func (w waiting) until(t *testing.T, prefix string) string {
 	t.Helper()
 	for w.events.Scan() {
@@ -120,19 +120,19 @@ func held(n int) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold_y","arguments":{"n":%d,"as":"quick"}}}`, n)
 }
 
-// theOnly returns the id of the one call of a number that waits for a decision.
+// theOnly returns the id of the only pending call with a number.
 func (p *party) theOnly(t *testing.T, g *gate, n int) string {
 	t.Helper()
 	inbox := p.inbox(g)
 	if strings.Count(inbox.body, fmt.Sprintf(`"n":%d,`, n)) != 1 {
-		t.Fatalf("call %d is not there once: %s", n, inbox.body)
+		t.Fatalf("call %d is not listed exactly once: %s", n, inbox.body)
 	}
 	before, _, _ := strings.Cut(inbox.body, fmt.Sprintf(`"n":%d,`, n))
 	return answer{body: before[strings.LastIndex(before, `"id":"`):]}.after(`"id":"`)
 }
 
-// A client that does not know tasks loses its request, and makes the call again
-// elsewhere: that is the same call.
+// A client without tasks loses its request, and makes the call again at another replica: it
+// gets the same task.
 func retryElsewhere(t *testing.T, w *world) {
 	p := newParty(t, "s-retry")
 	first := p.wait(t, w.gates[0], http.MethodPost, held(201), "")
@@ -145,11 +145,11 @@ func retryElsewhere(t *testing.T, w *world) {
 	p.approve(t, w.gates[2], id)
 	second.until(t, `data: {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"`+outcome(201, "quick"))
 	if ran := w.ledger.ran(201); ran != 1 {
-		t.Errorf("it ran %d times", ran)
+		t.Errorf("the call ran %d times", ran)
 	}
 }
 
-// A client that can resume a stream does so elsewhere.
+// A client that can resume a stream does so at another replica.
 func resumeElsewhere(t *testing.T, w *world) {
 	p := newParty(t, "s-resume")
 	first := p.wait(t, w.gates[0], http.MethodPost, held(202), "")
@@ -161,8 +161,8 @@ func resumeElsewhere(t *testing.T, w *world) {
 	second.until(t, `data: {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"`+outcome(202, "quick"))
 }
 
-// A client that cancels its request elsewhere withdraws the call. Another client
-// with a request of the same id does not.
+// A client that cancels its request at another replica cancels the call. Another client with a
+// request of the same id does not.
 func cancelElsewhere(t *testing.T, w *world) {
 	p, stranger := newParty(t, "s-cancel"), newParty(t, "s-stranger")
 	p.wait(t, w.gates[0], http.MethodPost, held(203), "")
@@ -175,6 +175,68 @@ func cancelElsewhere(t *testing.T, w *world) {
 	p.post("http://"+w.gates[1].agents+"/mcp", cancelled)
 	eventually(t, func() bool { return !p.inbox(w.gates[1]).has(id) })
 	if ran := w.ledger.ran(203); ran != 0 {
-		t.Errorf("it ran %d times", ran)
+		t.Errorf("the call ran %d times", ran)
 	}
+}
+
+// The upstream is restarted between the approval of a call and its run, and then the gates are
+// killed. The client gets the instruction to initialize again at any replica, and the call
+// runs once with the earlier approval.
+func TestUpstreamRestartsBetweenHoldAndRun(t *testing.T) {
+	over(t, func(t *testing.T, w *world) {
+		w.t = t
+		for i := range w.gates {
+			w.gates[i].kill()
+			w.gates[i] = startGate(t, w.ledger.url, withStore(w.db.URL())+"\nidentity: {anonymous: true, proxy: {from: [127.0.0.1/32], header: X-User}}")
+		}
+		a, b, c := w.gates[0], w.gates[1], w.gates[2]
+		p, stranger := newParty(t, ""), newParty(t, "")
+		p.user, stranger.user = "ann", "bob"
+		const initialize = `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}`
+		begin := func(g *gate) {
+			t.Helper()
+			p.session = ""
+			if got := p.ask(g, "initialize", initialize); got.status != http.StatusOK {
+				t.Fatalf("initialize: %+v", got)
+			}
+			p.session = "begun-" + w.ledger.key()
+		}
+		begin(a)
+		for n := 300; n < 303; n++ {
+			id := p.hold(t, b, n, "quick")
+			stranger.session = p.session
+			if got := stranger.about(c, "tasks/get", id); got.status != http.StatusNotFound {
+				t.Errorf("another client in the session: %+v", got)
+			}
+			w.ledger.restart()
+			p.approve(t, c, id)
+			// The gate that begins the call refuses the session. Another gate may still show
+			// the task.
+			eventually(t, func() bool {
+				got := p.about(a, "tasks/get", id)
+				return got.status == http.StatusNotFound || got.has(`"status":"failed"`)
+			})
+			eventually(t, func() bool {
+				return p.send(http.MethodGet, "http://"+b.operators+"/api/approvals/"+id, "").has(`"session_gone"`)
+			})
+			for _, g := range w.gates {
+				g.kill()
+				g.start()
+			}
+			if got := p.ask(b, "tools/call", fmt.Sprintf(`{"name":"hold_x","arguments":{"n":%d,"as":"quick"},"task":{}}`, n)); got.status != http.StatusNotFound {
+				t.Errorf("after the gates were killed, in the session that has ended: %+v", got)
+			}
+			begin(c)
+			if got := p.about(a, "tasks/get", id); !got.has(`"status":"failed"`) || !got.has("did not run") {
+				t.Errorf("tasks/get: %+v", got)
+			}
+			again := p.hold(t, b, n, "quick")
+			if got := p.about(a, "tasks/result", again); !got.has(outcome(n, "quick")) {
+				t.Errorf("tasks/result: %+v", got)
+			}
+			if inbox := p.inbox(a); inbox.has(again) || w.ledger.ran(n) != 1 {
+				t.Errorf("the call ran %d times; pending: %+v", w.ledger.ran(n), inbox)
+			}
+		}
+	})
 }

@@ -23,11 +23,10 @@ import (
 
 var soakTime = flag.Duration("soak", 5*time.Second, "how long TestSoak lasts")
 
-// TestSoak drives mixed traffic for a while: calls that are forwarded and calls that
-// are held, of clients of both eras, some of them slow, while the configuration is
-// reloaded and the upstream fails; and beside it replicas that are killed, with the
-// database that they share. No promise is broken, and a gate that has lived through
-// all of it has no more goroutines, open files, memory and rows than before.
+// TestSoak generates mixed traffic for a while: forwarded and held calls of clients of both
+// eras, some of them slow, while the configuration is reloaded and the upstream fails. At the
+// same time, replicas and their database are killed. No promise is broken, and a gate that ran
+// all the time has no more goroutines, open files, memory and rows than before.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	seed := *crashSeed
@@ -36,7 +35,7 @@ func TestSoak(t *testing.T) {
 	}
 	t.Logf("to repeat: go test ./e2e/crash -run TestSoak -seed %d -soak %v", seed, *soakTime)
 	s := newSteady(t)
-	s.drive(*soakTime/6, seed) // so that everything that is made once is there
+	s.drive(*soakTime/6, seed) // creates everything that is created only once
 	before := s.idle(usage{})
 
 	var replicas sync.WaitGroup
@@ -57,7 +56,7 @@ func TestSoak(t *testing.T) {
 	s.empty()
 }
 
-// drive has all kinds of clients use a steady gate for some time.
+// drive runs clients of all kinds against a steady gate for some time.
 func (s *steady) drive(long time.Duration, seed uint64) {
 	over := make(chan struct{})
 	rest := pause(func(dice *rand.Rand, least, most int) {
@@ -67,12 +66,12 @@ func (s *steady) drive(long time.Duration, seed uint64) {
 		}
 	})
 	var busy sync.WaitGroup
-	lane := 0
+	worker := 0
 	live := func(step func(n int, dice *rand.Rand)) {
-		lane++
-		n, dice := lane+int(1+seed%1000)*1_000_000, rand.New(rand.NewPCG(seed, uint64(lane)))
+		worker++
+		n, dice := worker+int(1+seed%1000)*1_000_000, rand.New(rand.NewPCG(seed, uint64(worker)))
 		busy.Go(func() {
-			for ; ; n += 100 { // lanes are fewer
+			for ; ; n += 100 { // there are fewer than 100 clients
 				select {
 				case <-over:
 					return
@@ -107,7 +106,7 @@ func (s *steady) drive(long time.Duration, seed uint64) {
 	}
 }
 
-// forward makes calls that are forwarded. Every byte of every answer is checked.
+// forward makes forwarded calls, and checks every byte of the answers.
 func (s *steady) forward(kind workload.Kind, long time.Duration) {
 	fleet, err := load.Open(s.t.Context(), time.Now, s.agents, 2, kind)
 	if err != nil {
@@ -126,24 +125,23 @@ func (s *steady) forward(kind workload.Kind, long time.Duration) {
 	s.counts["forwarded "+string(kind)] += len(result.Took)
 }
 
-// A usage is what a gate has of the machine.
+// A usage is the resource usage of a gate.
 type usage struct{ Goroutines, Files, Heap float64 }
 
-// Some of each may come and go: connections that are kept for the next request,
-// garbage that has not been collected.
+// The allowed differences: idle connections and garbage vary.
 const (
 	spareGoroutines = 40
 	spareFiles      = 40
 	spareHeap       = 12 << 20
 )
 
-// idle waits until a gate that nobody uses has not more than before, and returns
-// what it has. Without a before, it waits until its calls are over.
+// idle waits until an idle gate uses no more than before, and returns its usage. Without
+// before, it waits until the calls of the gate have ended.
 func (s *steady) idle(before usage) usage {
 	s.t.Helper()
 	p := newParty(s.t, "s-idle").within(briefly)
 	eventually(s.t, func() bool {
-		<-time.After(100 * time.Millisecond) // operators may ask only so often
+		<-time.After(100 * time.Millisecond) // the gate limits operators' requests
 		all := p.send(http.MethodGet, "http://"+s.operators+"/api/approvals?state=all", "")
 		return all.status == http.StatusOK && !all.has(`"id":"tg_`)
 	})
@@ -156,7 +154,7 @@ func (s *steady) idle(before usage) usage {
 			return now
 		}
 		if time.Now().After(deadline) {
-			s.t.Errorf("the gate leaks: it had %+v, and has %+v", before, now)
+			s.t.Errorf("the gate leaks: usage %+v before, %+v after", before, now)
 			return now
 		}
 		// Calls make garbage, so that old garbage is collected.
@@ -178,8 +176,7 @@ func (s *steady) usage(p *party) (u usage) {
 	return u
 }
 
-// empty stops the gate, and checks that its store has no row and no file of a call
-// any more.
+// empty stops the gate, and checks that its store has no rows and files of calls left.
 func (s *steady) empty() {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		s.t.Error(err)
@@ -210,7 +207,7 @@ func (s *steady) empty() {
 		return err
 	})
 	if errors.Is(err, fs.ErrNotExist) && *soakTime < time.Minute {
-		err = nil // no call had a large result in so short a time
+		err = nil // no call had a large result in this time
 	}
 	if files > 0 || err != nil {
 		s.t.Errorf("%d files of results are left: %v", files, err)

@@ -21,14 +21,14 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/bench/peer"
 )
 
-// A steady gate is never killed, so that leaks show. Its calls live for seconds, so
-// that what is left in its store at the end should not be there.
+// A steady gate is never killed, so that leaks show. Its calls expire within seconds, so that
+// its store should be empty at the end.
 type steady struct {
 	*gate
 
 	t      *testing.T
 	ledger *ledger
-	store  string // its file
+	store  string // the file of the store
 	up     *fickle
 
 	mu     sync.Mutex
@@ -36,14 +36,14 @@ type steady struct {
 	counts map[string]int
 }
 
-// A brief is what is known of a call of a steady gate.
+// A brief is the record of a call at a steady gate.
 type brief struct {
-	approval bool // somebody tried to approve it
-	answered bool // its client has its outcome
+	approval bool // an approver tried to approve it
+	answered bool // the client has the outcome
 }
 
-// steadySettings are those of a steady gate: its upstream, its file, and a number
-// that every reload changes.
+// steadySettings are the settings of a steady gate: its upstream, its file, and a number
+// that differs at every reload.
 const steadySettings = `
 version: 1
 listen: 127.0.0.1:0
@@ -52,8 +52,7 @@ store: 'sqlite:%s'
 operators: {listen: 127.0.0.1:0, token: ` + token + `}
 tasks: {max_pending_per_owner: 1000, max_pending: 1000, cleanup_interval: 500ms, default_ttl: 2s, max_ttl: 1m}
 storage: {retention: 1s}
-execution: {timeout: 5s}
-limits: {max_requests_per_client: 1000, max_streams_per_client: 1000, max_connections_per_client: 1000}
+limits: {call_timeout: 5s}
 workflows: {default: {timeout: 4s}}
 rules:
   - {match: 'hold_*', action: approve, reason: 'file number %d'}
@@ -86,7 +85,7 @@ func (s *steady) count(what string) {
 	s.counts[what]++
 }
 
-// know notes something of a call.
+// know changes the record of a call.
 func (s *steady) know(n int, note func(b *brief)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,8 +95,8 @@ func (s *steady) know(n int, note func(b *brief)) {
 	note(s.calls[n])
 }
 
-// A fickle upstream is a ledger that fails now and then, and answers the calls of
-// the load generator as well, without fail.
+// A fickle upstream is a ledger that sometimes fails. It also answers the calls of the load
+// generator, without failures.
 type fickle struct {
 	ledger, echo http.Handler
 	mood         atomic.Int32
@@ -107,7 +106,7 @@ type fickle struct {
 const (
 	wellBehaved int32 = iota
 	unavailable       // runs nothing
-	mute              // runs calls, and breaks off before the answer
+	mute              // runs calls, and closes the connection before the answer
 	moods
 )
 
@@ -140,13 +139,12 @@ func (s *steady) trouble(pause pause, dice *rand.Rand) {
 	s.count("failures of the upstream")
 }
 
-// reload changes the configuration; now and then to one that is wrong, with which
-// nothing changes.
+// reload changes the configuration. Sometimes the new one is invalid, and changes nothing.
 func (s *steady) reload(pause pause, dice *rand.Rand) {
 	pause(dice, 700, 1500)
 	text := s.settings(1 + dice.IntN(1000))
 	if dice.IntN(4) == 0 {
-		text = "rules: [{match: '*', action: forward}\n" // not YAML, and not a way to let everything pass
+		text = "rules: [{match: '*', action: forward}\n" // invalid YAML, which must not disable the policy
 	}
 	if err := writeFile(s.file, text); err != nil {
 		s.t.Error(err)
@@ -154,7 +152,7 @@ func (s *steady) reload(pause pause, dice *rand.Rand) {
 	s.count("reloads")
 }
 
-// writeFile replaces a file as a whole.
+// writeFile replaces a file atomically.
 func writeFile(name, text string) error {
 	if err := os.WriteFile(name+".new", []byte(text), 0o600); err != nil {
 		return err
@@ -162,7 +160,7 @@ func writeFile(name, text string) error {
 	return os.Rename(name+".new", name)
 }
 
-// asTask makes a call as a task, and sees to what should become of it.
+// asTask makes a call as a task, and sometimes decides on it or cancels it.
 func (s *steady) asTask(p *party, n int, dice *rand.Rand) {
 	as := howToAnswer(dice)
 	id := p.ask(s.gate, "tools/call", fmt.Sprintf(`{"name":"hold_x","arguments":{"n":%d,"as":%q},"task":{}}`, n, as)).after(`"taskId":"`)
@@ -171,7 +169,7 @@ func (s *steady) asTask(p *party, n int, dice *rand.Rand) {
 	}
 	s.know(n, func(*brief) {})
 	switch dice.IntN(8) {
-	case 0: // nobody decides, so it expires
+	case 0: // no decision, so it expires
 	case 1:
 		p.decide(s.gate, id, "reject")
 	case 2:
@@ -183,8 +181,7 @@ func (s *steady) asTask(p *party, n int, dice *rand.Rand) {
 	}
 }
 
-// received notes that a client has an answer. A result that is not the call's own
-// breaks a promise.
+// received records that a client has an answer. The result of another call is an error.
 func (s *steady) received(a answer, n int, as string) {
 	switch {
 	case a.has(outcome(n, as) + `"`):
@@ -197,13 +194,13 @@ func (s *steady) received(a answer, n int, as string) {
 	}
 }
 
-// waits makes a call and waits for it in the request.
+// waits makes a call, and waits for the answer in the request.
 func (s *steady) waits(p *party, n int) {
 	s.know(n, func(*brief) {})
 	s.received(p.ask(s.gate, "tools/call", fmt.Sprintf(`{"name":"hold_y","arguments":{"n":%d,"as":"slow"}}`, n)), n, "slow")
 }
 
-// approves decides about the calls that wait in requests.
+// approves decides on the calls that wait in requests.
 func (s *steady) approves(p *party, pause pause, dice *rand.Rand) {
 	pause(dice, 10, 30)
 	var inbox struct {
@@ -228,7 +225,7 @@ func (s *steady) approves(p *party, pause pause, dice *rand.Rand) {
 	}
 }
 
-// dawdle reads a large answer slowly, or leaves in the middle of it.
+// dawdle reads a large answer slowly, or disconnects in the middle.
 func (s *steady) dawdle(p *party, pause pause, n int, dice *rand.Rand) {
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"free_x","arguments":{"n":%d,"as":"large"}}}`, n)
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+s.agents+"/mcp", &slow{text: []byte(body), pause: pause, dice: dice})
@@ -273,7 +270,7 @@ func (s *slow) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// kept checks the promises of a steady gate against the ledger.
+// kept compares the records of a steady gate with the ledger.
 func (s *steady) kept() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,7 +279,7 @@ func (s *steady) kept() {
 		case ran > 1:
 			s.t.Errorf("call %d ran %d times", n, ran)
 		case ran == 1 && !b.approval:
-			s.t.Errorf("call %d ran, and nobody approved it", n)
+			s.t.Errorf("call %d ran without an approval", n)
 		case ran == 0 && b.answered:
 			s.t.Errorf("call %d did not run, and its client has an outcome", n)
 		}
@@ -290,9 +287,9 @@ func (s *steady) kept() {
 	s.t.Logf("the steady gate: %d held calls, %v", len(s.calls), s.counts)
 }
 
-// pause waits for some milliseconds, or until everything ends.
+// pause waits for some milliseconds, or until the test ends.
 type pause func(dice *rand.Rand, least, most int)
 
-// briefly returns a timeout for clients of a steady gate that is longer than any
-// of its calls lives.
+// briefly returns a timeout for clients of a steady gate that is longer than the lifetime of
+// its calls.
 const briefly = 30 * time.Second

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// TestSuspended stops the executor's clock while the tool runs, as a machine
-// that is moved or out of memory does, and lets it go on after its lease. What
-// the others have said by then stands.
-func TestSuspended(t *testing.T) {
+// TestSuspendedExecutorChangesNoOutcome suspends the executor while the tool runs, like a machine that is migrated or
+// out of memory, and resumes it after its lease has expired. The outcome that the other gates
+// have reported does not change.
+func TestSuspendedExecutorChangesNoOutcome(t *testing.T) {
 	over(t, func(t *testing.T, w *world) {
 		p := newParty(t, "s-1")
 		id := begin(t, w, p, 1)
@@ -31,7 +31,7 @@ func TestSuspended(t *testing.T) {
 			unknown(t, p, g, id)
 		}
 		if ran := w.ledger.ran(1); ran != 1 {
-			t.Errorf("it ran %d times", ran)
+			t.Errorf("the call ran %d times", ran)
 		}
 		w.stored().agree(t)
 	})

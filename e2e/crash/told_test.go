@@ -18,7 +18,7 @@ type hook struct {
 	down atomic.Bool
 
 	mu    sync.Mutex
-	taken []string // the ids of the messages that it took
+	taken []string // the ids of the accepted messages
 }
 
 func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -42,9 +42,9 @@ func (h *hook) count(id string) (n int) {
 	return n
 }
 
-// A gate that is killed after somebody has decided, and before anybody was told, tells
-// every channel once when it runs again.
-func TestToldAfterCrash(t *testing.T) {
+// A gate is killed after a decision and before its notifications. After a restart, it notifies
+// every channel once.
+func TestDecisionIsSentOnceAfterCrash(t *testing.T) {
 	space, receiver := slacktest.New(t), new(hook)
 	server := httptest.NewServer(receiver)
 	t.Cleanup(server.Close)
@@ -69,7 +69,7 @@ channels:
 	g.kill()
 	space.Abandoned("chat.update")
 	if m := space.Posted(1); m.Changes > 0 || receiver.count(id+".rejected") > 0 {
-		t.Fatal("the gate told of the decision before it was killed")
+		t.Fatal("the gate sent the decision before it was killed")
 	}
 	resume()
 	receiver.down.Store(false)
@@ -81,6 +81,6 @@ channels:
 		return strings.Count(a.body, `"waiting":0`) == 2
 	})
 	if m := space.Posted(1); m.Changes != 1 || receiver.count(id+".rejected") != 1 {
-		t.Errorf("the message was changed %d times, and the receiver told %d times", m.Changes, receiver.count(id+".rejected"))
+		t.Errorf("the message was changed %d times, and the receiver notified %d times", m.Changes, receiver.count(id+".rejected"))
 	}
 }

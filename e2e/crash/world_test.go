@@ -9,15 +9,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/netfault"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/pgstore"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 )
 
-// A database is a server that can crash and be started again.
+// A database is a server that tests can crash and start again.
 type database interface {
 	URL() string
 	Addr() string
@@ -26,23 +27,24 @@ type database interface {
 	Stop() error
 }
 
-// A world is some gates over one store, in front of one upstream.
+// A world has several gates on one store, in front of one upstream.
 type world struct {
 	t      *testing.T
 	ledger *ledger
 	gates  []*gate
-	links  []*netfault.Proxy // from each gate to the database
-	db     database          // nil if the store is a file
-	open   func() (task.GateStore, error)
+	links  []*testenv.Proxy // from each gate to the database
+	db     database         // nil if the store is a file
+	open   func() (gatestore.Store, error)
 }
 
-// A backend makes what a store needs, or returns nil if it cannot be had here.
+// A backend creates a world with one kind of store, or returns nil if the store is not
+// available.
 type backend func(t *testing.T) *world
 
 func sqlite(t *testing.T) *world {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "gate.db")
-	w := &world{t: t, ledger: newLedger(t), open: func() (task.GateStore, error) {
+	w := &world{t: t, ledger: newLedger(t), open: func() (gatestore.Store, error) {
 		return sqlitestore.Open(t.Context(), sqlitestore.Options{File: file})
 	}}
 	w.gates = append(w.gates, startGate(t, w.ledger.url, withStore("sqlite:"+file)))
@@ -55,7 +57,7 @@ func postgres(t *testing.T) *world {
 	if !testenv.Available(t, err) {
 		return nil
 	}
-	return replicas(t, server, func() (task.GateStore, error) {
+	return replicas(t, server, func() (gatestore.Store, error) {
 		return pgstore.Open(t.Context(), pgstore.Options{URL: server.URL()})
 	})
 }
@@ -66,18 +68,18 @@ func redis(t *testing.T) *world {
 	if !testenv.Available(t, err) {
 		return nil
 	}
-	return replicas(t, server, func() (task.GateStore, error) {
+	return replicas(t, server, func() (gatestore.Store, error) {
 		return redisstore.Open(t.Context(), redisstore.Options{URL: server.URL()})
 	})
 }
 
-// replicas starts three gates over one database, each behind a proxy.
-func replicas(t *testing.T, db database, open func() (task.GateStore, error)) *world {
+// replicas starts three gates on one database, each with its own proxy.
+func replicas(t *testing.T, db database, open func() (gatestore.Store, error)) *world {
 	t.Helper()
 	t.Cleanup(func() { _ = db.Stop() })
 	w := &world{t: t, ledger: newLedger(t), db: db, open: open}
 	for range 3 {
-		link, err := netfault.Start(t.Context(), db.Addr())
+		link, err := testenv.StartProxy(t.Context(), db.Addr())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,13 +90,13 @@ func replicas(t *testing.T, db database, open func() (task.GateStore, error)) *w
 	return w
 }
 
-// A state is all that a store knows.
+// A state is the content of a store.
 type state struct {
 	tasks   map[task.ID]task.Task
-	journal []task.Entry
+	journal []auditlog.Entry
 }
 
-// stored returns what the store knows, while no gate runs.
+// stored returns the content of the store. No gate may be running.
 func (w *world) stored() state {
 	w.t.Helper()
 	for _, g := range w.gates {
@@ -121,18 +123,18 @@ func (w *world) stored() state {
 	}
 }
 
-// readJournal returns the whole journal, whose chain must be whole as well.
-func (w *world) readJournal(store task.GateStore) []task.Entry {
+// readJournal returns the whole journal, and checks its hash chain.
+func (w *world) readJournal(store gatestore.Store) []auditlog.Entry {
 	w.t.Helper()
-	var all []task.Entry
-	var last task.Link
+	var all []auditlog.Entry
+	var last auditlog.Link
 	for {
-		page, err := store.Entries(w.t.Context(), task.JournalQuery{After: last.Seq, Limit: 1000})
+		page, err := store.Entries(w.t.Context(), auditlog.Query{After: last.Seq, Limit: 1000})
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		for _, e := range page {
-			if err := last.Follow(e); err != nil {
+			if err := last.Verify(e); err != nil {
 				w.t.Fatal(err)
 			}
 			last = e.Link()
@@ -149,7 +151,7 @@ func (w *world) readJournal(store task.GateStore) []task.Entry {
 	return all
 }
 
-// agree checks that each task went where the journal says, and nowhere else.
+// agree checks that the journal and the trail of each task have the same transitions.
 func (found state) agree(t *testing.T) {
 	t.Helper()
 	moves := make(map[task.ID][]string)

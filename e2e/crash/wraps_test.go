@@ -20,14 +20,16 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 )
 
-// serverVariable names the ledger to the program behind a wrap, which is this test.
+// serverVariable is the variable with the URL of the ledger, for the server behind a wrap,
+// which is this test program.
 const serverVariable = "CRASH_LEDGER"
 
-// serveLedger is an MCP server over standard input and output that asks the ledger.
-// It writes its process id to a file, to be killed by it.
+// serveLedger is an MCP server over standard input and output that forwards calls to the
+// ledger. It writes its process id to a file, so that tests can kill it.
 func serveLedger(url string) {
 	_ = os.WriteFile(os.Getenv(serverVariable+"_PID"), []byte(strconv.Itoa(os.Getpid())), 0o600)
 	var writing sync.Mutex
@@ -59,7 +61,7 @@ func serveLedger(url string) {
 	}
 }
 
-// A host is an agent that starts a wrap, and starts it again when it has ended.
+// A host is an agent that starts a wrap, and starts it again after it has ended.
 type host struct {
 	s     *story
 	name  string
@@ -75,7 +77,7 @@ type host struct {
 	ended   chan struct{} // closed when the wrap has ended
 }
 
-// wrapConfig is that of every wrap.
+// wrapConfig is the configuration of all wraps.
 const wrapConfig = `
 version: 1
 tasks: {max_pending_per_owner: 100000, max_pending: 100000, cleanup_interval: 500ms}
@@ -84,7 +86,7 @@ rules: [{match: 'hold_*', action: approve}]
 default: deny
 `
 
-// start starts the wrap and begins to speak with it.
+// start starts the wrap and begins a session.
 func (h *host) start() {
 	self, err := os.Executable()
 	if err != nil {
@@ -129,7 +131,7 @@ func (h *host) start() {
 	fmt.Fprintln(h.in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 }
 
-// read takes what the wrap says.
+// read handles the messages of the wrap.
 func (h *host) read(out io.Reader) {
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 16<<20)
@@ -152,7 +154,7 @@ func (h *host) read(out io.Reader) {
 	}
 }
 
-// ask asks the wrap something. The answer is empty if the wrap ends before it answers.
+// ask sends a request to the wrap. The answer is empty if the wrap ends first.
 func (h *host) ask(method, params string, limit time.Duration) answer {
 	h.mu.Lock()
 	h.next++
@@ -181,8 +183,7 @@ func (h *host) revive() {
 	}
 }
 
-// kill kills the wrap, or the server behind it, or closes the pipe as an agent does
-// that goes.
+// kill kills the wrap or its server, or closes the pipe like an agent that ends.
 func (h *host) kill(dice *rand.Rand) (what string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -206,8 +207,8 @@ func (h *host) kill(dice *rand.Rand) (what string) {
 }
 
 // live makes calls and follows them, until over is closed.
-func (h *host) live(lane int, over <-chan struct{}, dice *rand.Rand) {
-	for n := lane * 100_000; ; n++ {
+func (h *host) live(worker int, over <-chan struct{}, dice *rand.Rand) {
+	for n := worker * 100_000; ; n++ {
 		select {
 		case <-over:
 			return
@@ -218,7 +219,7 @@ func (h *host) live(lane int, over <-chan struct{}, dice *rand.Rand) {
 		made := h.ask("tools/call", fmt.Sprintf(`{"name":"hold_x","arguments":{"n":%d,"as":"%s"},"task":{}}`, n, as), patience)
 		id := made.after(`"taskId":"`)
 		if id == "" {
-			continue // nobody knows what became of it
+			continue // its outcome is unknown
 		}
 		h.s.know(id, func(c *call) { c.n, c.as, c.session = n, as, h.name })
 		for range 1 + dice.IntN(5) {
@@ -231,8 +232,7 @@ func (h *host) live(lane int, over <-chan struct{}, dice *rand.Rand) {
 	}
 }
 
-// finish waits until a task stands still, and checks the answer of one that has
-// completed.
+// finish waits until a task is pending or has ended, and checks the answer of a completed one.
 func (h *host) finish(id string, c *call) {
 	var last answer
 	eventually(h.s.t, func() bool {
@@ -245,7 +245,7 @@ func (h *host) finish(id string, c *call) {
 		return
 	}
 	var got answer
-	eventually(h.s.t, func() bool { // a store that is slow for a moment is no loss
+	eventually(h.s.t, func() bool { // the store may be slow for a moment
 		got = h.ask("tasks/result", `{"taskId":"`+id+`"}`, patience)
 		return !got.has("store_unavailable")
 	})
@@ -254,7 +254,7 @@ func (h *host) finish(id string, c *call) {
 	}
 }
 
-// approver approves everything that waits at the desk, until over is closed.
+// approver approves all pending calls at the desk, until over is closed.
 func (s *story) approver(address string, over <-chan struct{}) {
 	p := newParty(s.t, "").within(20 * time.Second)
 	at := &gate{operators: address}
@@ -271,7 +271,7 @@ func (s *story) approver(address string, over <-chan struct{}) {
 			} `json:"approvals"`
 		}
 		if err := json.Unmarshal([]byte(p.inbox(at).body), &inbox); err != nil {
-			continue // the inbox moves
+			continue // another process takes the inbox over
 		}
 		for _, a := range inbox.Approvals {
 			s.know(a.ID, func(c *call) { c.n, c.approval = numberOf(string(a.Arguments)), true })
@@ -282,9 +282,8 @@ func (s *story) approver(address string, over <-chan struct{}) {
 	}
 }
 
-// TestWrapsKilled kills agents, wraps, the servers behind them and the desk, all of one
-// user, at random moments. No call runs twice or without an approval, and nothing that
-// was acknowledged is lost.
+// TestWrapsKilled kills agents, wraps, their servers and the desk of one user at random
+// moments. No call runs twice or without an approval, and all acknowledged changes are kept.
 func TestWrapsKilled(t *testing.T) {
 	t.Parallel()
 	seed := *crashSeed
@@ -302,7 +301,7 @@ func TestWrapsKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := &world{t: t, ledger: newLedger(t), open: func() (task.GateStore, error) {
+	w := &world{t: t, ledger: newLedger(t), open: func() (gatestore.Store, error) {
 		return sqlitestore.Open(t.Context(), sqlitestore.Options{File: filepath.Join(dir, "store.db")})
 	}}
 	s := &story{world: w, store: "Wraps", seed: seed, calls: make(map[string]*call), troubles: make(map[string]int)}
@@ -317,7 +316,7 @@ func TestWrapsKilled(t *testing.T) {
 			_ = h.cmd.Process.Kill()
 			<-h.ended
 			if t.Failed() {
-				t.Logf("the last words of a wrap:\n%s", h.log)
+				t.Logf("the end of the log of a wrap:\n%s", h.log)
 			}
 		}
 	})
@@ -332,8 +331,8 @@ func TestWrapsKilled(t *testing.T) {
 	}
 }
 
-// torment lets hosts live while everything is killed, and waits until all that was
-// acknowledged stands still.
+// torment runs hosts while processes are killed, and waits until every acknowledged task is
+// pending or has ended.
 func (s *story) torment(hosts []*host, desk *lonelyDesk) {
 	address := desk.address(s.t)
 	over, decided := make(chan struct{}), make(chan struct{})
@@ -369,7 +368,7 @@ func (s *story) torment(hosts []*host, desk *lonelyDesk) {
 	desk.kill()
 }
 
-// callsOf returns the calls that were acknowledged to a host.
+// callsOf returns the acknowledged calls of a host.
 func (s *story) callsOf(name string) map[string]*call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -382,7 +381,7 @@ func (s *story) callsOf(name string) map[string]*call {
 	return found
 }
 
-// A lonelyDesk is a process that serves the inbox, and no agent.
+// A lonelyDesk is a process that serves only the inbox.
 type lonelyDesk struct {
 	state string
 	cmd   *exec.Cmd
@@ -410,7 +409,7 @@ func (d *lonelyDesk) kill() {
 	_ = d.cmd.Wait()
 }
 
-// address returns where the inbox is.
+// address returns the URL of the inbox.
 func (d *lonelyDesk) address(t *testing.T) string {
 	t.Helper()
 	var found string

@@ -13,8 +13,8 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// An approver is a person at the operators' API who sees every held call and
-// decides on it when the scenario says so.
+// An approver sees every held call through the operators' API, and decides on it at the time
+// that the scenario gives.
 type approver struct {
 	url, token string
 	scenario   scenario
@@ -24,10 +24,10 @@ type approver struct {
 	mu      sync.Mutex
 	seen    []*heldCall
 	decided time.Time // when the first decision was made, or the first call expired
-	trouble error     // the last one
+	trouble error     // the last error
 }
 
-// A heldCall is what the approver knows of a held call.
+// A heldCall is the approver's record of a held call.
 type heldCall struct {
 	ID     string `json:"id"`
 	State  string `json:"state"`
@@ -41,7 +41,7 @@ func newApprover(url, token string, s scenario, now func() time.Time) *approver 
 	return &approver{url: url, token: token, scenario: s, now: now, asked: make(chan struct{})}
 }
 
-// work looks at the list until ctx ends.
+// work polls the list until ctx ends.
 func (a *approver) work(ctx context.Context) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -59,7 +59,7 @@ func (a *approver) work(ctx context.Context) {
 	}
 }
 
-// look sees how all calls stand, and decides on those whose time has come.
+// look reads the states of all calls, and decides on those that are due.
 func (a *approver) look(ctx context.Context) error {
 	calls, err := a.list(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (a *approver) look(ctx context.Context) error {
 	return nil
 }
 
-// list returns how all calls stand.
+// list returns the states of all calls.
 func (a *approver) list(ctx context.Context) ([]*heldCall, error) {
 	var page struct {
 		Approvals []heldCall `json:"approvals"`
@@ -92,7 +92,7 @@ func (a *approver) list(ctx context.Context) ([]*heldCall, error) {
 	return calls, nil
 }
 
-// note remembers how a call stands.
+// note records the state of a call.
 func (a *approver) note(c heldCall) *heldCall {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -113,7 +113,7 @@ func (a *approver) note(c heldCall) *heldCall {
 	return &c
 }
 
-// decide looks at the call and decides on what is shown.
+// decide reads the call and decides on it as shown.
 func (a *approver) decide(ctx context.Context, c *heldCall) error {
 	var shown struct {
 		Digest string `json:"shownDigest"`
@@ -138,8 +138,8 @@ func (a *approver) decide(ctx context.Context, c *heldCall) error {
 	return nil
 }
 
-// outcome returns the states of all calls, when the first was decided, and what
-// went wrong, if nothing was seen.
+// outcome returns the states of all calls and the time of the first decision. If no call was
+// seen, it returns the last error.
 func (a *approver) outcome() (states []string, decided time.Time, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -149,7 +149,7 @@ func (a *approver) outcome() (states []string, decided time.Time, err error) {
 	return states, a.decided, a.trouble
 }
 
-// request asks the operators' API about approvals.
+// request makes a request about approvals to the operators' API.
 func (a *approver) request(ctx context.Context, method, path, body string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -163,7 +163,7 @@ func (a *approver) request(ctx context.Context, method, path, body string, answe
 	if err != nil {
 		return err
 	}
-	defer res.Body.Close() //nolint:errcheck // it was read
+	defer res.Body.Close() // it was only read
 	data, err := io.ReadAll(res.Body)
 	if err != nil {
 		return err
@@ -174,8 +174,7 @@ func (a *approver) request(ctx context.Context, method, path, body string, answe
 	return json.Unmarshal(data, answer)
 }
 
-// wait returns d after the first call was seen. If no call has been seen yet, it
-// waits for that, but not for ever.
+// wait returns d after the first call was seen. It waits only a limited time for a first call.
 func (a *approver) wait(ctx context.Context, d time.Duration) error {
 	limit := time.NewTimer(startup)
 	defer limit.Stop()

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// attend starts the host and waits for its end. If leave is not 0, the user ends
-// it (or presses Esc) so long after the approver was asked.
+// attend starts the host and waits for its end. If leave is not 0, the user ends the host (or
+// presses Esc) that long after the approver saw the call.
 func (c *cell) attend(ctx context.Context, s *site, p place, leave time.Duration) (ending, error) {
 	start := c.now()
 	var how, output string
@@ -38,13 +38,13 @@ func (c *cell) runHeadless(ctx context.Context, s *site, p place, leave time.Dur
 	if err != nil {
 		return "", "", err
 	}
-	defer out.Close() //nolint:errcheck // what is lost is seen as missing
+	defer out.Close() // lost output shows in the record
 	errs, err := os.OpenFile(filepath.Join(c.dir, "host.err"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return "", "", err
 	}
-	defer errs.Close()                                    //nolint:errcheck // for people who look for a reason
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // the table of hosts names it
+	defer errs.Close() // for debugging
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	if cmd.Env, err = c.environment(p); err != nil {
 		return "", "", err
 	}
@@ -74,8 +74,8 @@ func (c *cell) runHeadless(ctx context.Context, s *site, p place, leave time.Dur
 	return how, text, errors.Join(err, ctx.Err())
 }
 
-// speakLater has the user ask again when it is time, unless the call has run by
-// then: its host has waited for it.
+// speakLater sends a second message of the user when it is due, unless the call has run by
+// then, because then the host has waited for it.
 func (c *cell) speakLater(ctx context.Context, s *site, cmd *exec.Cmd) error {
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -83,15 +83,14 @@ func (c *cell) speakLater(ctx context.Context, s *site, cmd *exec.Cmd) error {
 	}
 	s.background(ctx, func(ctx context.Context) {
 		if s.approver.wait(ctx, c.scenario.later) == nil && !s.hasRun() {
-			_, _ = io.WriteString(in, comeBack+"\n") // a host that has ended does not hear it
+			_, _ = io.WriteString(in, comeBack+"\n") // fails if the host has ended
 		}
-		_ = in.Close() // the same
+		_ = in.Close() // fails if the host has ended
 	})
 	return nil
 }
 
-// printed returns what the host has printed. A host that failed may have nothing
-// to show but its complaints.
+// printed returns the output of the host. A host that failed may have only error output.
 func (c *cell) printed(how string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(c.dir, "host.out"))
 	if err != nil || len(bytes.TrimSpace(text)) > 0 || !strings.HasPrefix(how, "exit ") {
@@ -101,14 +100,14 @@ func (c *cell) printed(how string) (string, error) {
 	return string(text), err
 }
 
-// How hosts end.
+// The ways in which a host ends.
 const (
 	exited   = "ended"
 	left     = "left"
 	overTime = "limit"
 )
 
-// await waits until the host has ended, its user leaves, or its time is over.
+// await waits until the host ends, its user leaves, or its time is up.
 func (c *cell) await(ctx context.Context, s *site, leave time.Duration, ended <-chan error) string {
 	limit := time.NewTimer(c.scenario.limit)
 	defer limit.Stop()

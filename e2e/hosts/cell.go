@@ -15,31 +15,31 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/demo"
 )
 
-// The one thing that every host is asked to do.
+// The one task of every host.
 const (
 	toolName  = "delete_file"
 	arguments = `{"path":"/payroll/bonuses.csv"}`
 	prompt    = "Delete /payroll/bonuses.csv with the delete_file tool, then tell me what the tool said."
 	endpoint  = "/mcp"                              // of the gate
-	comeBack  = "I am back. Please try that again." // what the user says later
+	comeBack  = "I am back. Please try that again." // the user's later message
 )
 
 // A cell is one host in one scenario.
 type cell struct {
 	host     host
 	scenario scenario
-	gate     string // the program
-	modules  string // where the host is installed
+	gate     string // the gate's executable
+	modules  string // the node_modules of the host
 	dir      string // for the files of this run
 	now      func() time.Time
 	linger   time.Duration // how long to watch after the host has ended
 }
 
-// A site is what a host finds in a cell: a gate with an upstream behind it, a
-// model, and a person who approves.
+// A site has everything that a host uses in a cell: a gate with an upstream, a model, and an
+// approver.
 type site struct {
-	traffic  func() (traffic, error) // what the host has sent
-	runs     func() (int, error)     // of the tool, at the upstream
+	traffic  func() (traffic, error) // returns the traffic of the host
+	runs     func() (int, error)     // returns the number of runs of the tool
 	model    *model.Server
 	approver *approver
 	gateURL  string
@@ -48,14 +48,14 @@ type site struct {
 	closers  []func()
 }
 
-// close ends everything, in the opposite order.
+// close ends everything, in reverse order.
 func (s *site) close() {
 	for _, stop := range slices.Backward(s.closers) {
 		stop()
 	}
 }
 
-// run runs the host and returns what was seen.
+// run runs the host and returns the record.
 func (c *cell) run(ctx context.Context) (record, error) {
 	if !c.scenario.suits(c.host) {
 		return record{}, errUnsuited
@@ -72,15 +72,15 @@ func (c *cell) run(ctx context.Context) (record, error) {
 		return record{}, err
 	}
 	pause(ctx, c.linger)
-	s.stop() // from here on nobody decides
+	s.stop() // no more decisions
 	if _, err := s.approver.list(ctx); err != nil {
 		return record{}, err
 	}
 	return c.collect(s, e)
 }
 
-// open starts what the host needs. The site has all that was started, also if there
-// is an error.
+// open starts everything that the host needs. After an error, the site has everything that was
+// started.
 func (c *cell) open(ctx context.Context) (*site, error) {
 	s := &site{}
 	start := c.openGate
@@ -103,7 +103,7 @@ func (c *cell) open(ctx context.Context) (*site, error) {
 	return s, nil
 }
 
-// openGate starts a gate that the host reaches by HTTP, and a server behind it.
+// openGate starts a gate for a host that uses HTTP, and a server behind the gate.
 func (c *cell) openGate(ctx context.Context, s *site) (operators, secret string, err error) {
 	upstream := demo.New()
 	s.runs = func() (int, error) { return toolRuns(upstream), nil }
@@ -158,7 +158,7 @@ func (s *site) serve(ctx context.Context, h http.Handler) (string, error) {
 	return url, err
 }
 
-// background does something until it is stopped or the site is closed.
+// background runs work until the returned function is called or the site is closed.
 func (s *site) background(ctx context.Context, work func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
@@ -168,7 +168,7 @@ func (s *site) background(ctx context.Context, work func(context.Context)) (stop
 	return stop
 }
 
-// play runs the host as the scenario says: once, or again when its user is back.
+// play runs the host as the scenario requires: once, or again when its user is back.
 func (c *cell) play(ctx context.Context, s *site) (ending, error) {
 	p, err := c.prepare(ctx, s)
 	if err != nil {
@@ -184,11 +184,11 @@ func (c *cell) play(ctx context.Context, s *site) (ending, error) {
 		}
 		return c.attend(ctx, s, p, 0)
 	}
-	// A call that nobody waits for must not run after it was approved.
+	// A call without a waiting client must not run after it was approved.
 	return e, s.approver.wait(ctx, c.scenario.after+5*time.Second)
 }
 
-// An ending says how a host ended.
+// An ending describes how a host ended.
 type ending struct {
 	how     string
 	seconds float64
@@ -196,11 +196,11 @@ type ending struct {
 	output  string
 }
 
-// collect puts together what was seen.
+// collect returns the record of a run.
 func (c *cell) collect(s *site, e ending) (record, error) {
 	states, decided, err := s.approver.outcome()
 	if err != nil && len(states) == 0 && c.scenario.action == "approve" {
-		return record{}, fmt.Errorf("the approver saw nothing: %w", err)
+		return record{}, fmt.Errorf("the approver saw no call: %w", err)
 	}
 	traffic, err := s.traffic()
 	if err != nil {
@@ -224,7 +224,7 @@ func (c *cell) collect(s *site, e ending) (record, error) {
 	default:
 		r.Saw, told = lastTurn(s.model.Turns())
 	}
-	// The approver notices an expiry a moment after it happens.
+	// The approver notices an expiry shortly after it happens.
 	if seconds := told.Sub(decided).Seconds(); !decided.IsZero() && len(r.Saw) > 0 && seconds > -1 {
 		seconds = tenths(max(0, seconds))
 		r.Answer = &seconds
@@ -232,8 +232,8 @@ func (c *cell) collect(s *site, e ending) (record, error) {
 	return r, nil
 }
 
-// lastTurn returns what the model had seen in the end, and when it saw the last
-// result.
+// lastTurn returns the results in the model's last turn, and the time at which it got the last
+// one.
 func lastTurn(turns []model.Turn) ([]string, time.Time) {
 	var saw []string
 	var at time.Time

@@ -6,23 +6,23 @@ import (
 	"strings"
 )
 
-// A fault is a way in which a record is not as it should be.
+// A fault is a deviation of a record from the expected behaviour.
 type fault struct {
 	kind string
 	text string
 }
 
-// Kinds of faults. The first four are what a host's user can always rely on.
+// Kinds of faults. The first four must never occur.
 const (
 	faultAsked  = "asked"  // approvers were not asked exactly once for a call that needs approval
-	faultRan    = "ran"    // the tool ran more often than it may
+	faultRan    = "ran"    // the tool ran more often than allowed
 	faultEnded  = "ended"  // the host did not end by itself
 	faultSaw    = "saw"    // the model saw no result
 	faultLost   = "lost"   // the call was approved and did not run
-	faultReason = "reason" // the model saw a result without what it must say
+	faultReason = "reason" // the model saw a result without the expected text
 	faultSlow   = "slow"   // the model saw the outcome late
 	faultLoop   = "loop"   // the host repeats requests
-	faultLeft   = "left"   // the tool ran although the user had gone
+	faultLeft   = "left"   // the tool ran although the user had left
 )
 
 const (
@@ -30,11 +30,11 @@ const (
 	maxStreams = 20  // GET requests of one run
 )
 
-// faults returns how a record differs from what the gate's design promises.
+// faults returns the deviations of a record from the gate's promises.
 func (r record) faults() []fault {
 	s, err := scenarioOf(r.Scenario)
 	if err != nil {
-		return nil // of an older version of the rig
+		return nil // a record of an older version of the rig
 	}
 	var all []fault
 	check := func(ok bool, kind, format string, args ...any) {
@@ -75,7 +75,7 @@ func (r record) lost(s scenario) string {
 	}
 }
 
-// asks returns how often approvers should be asked.
+// asks returns the expected number of approvals.
 func (s scenario) asks() int {
 	if s.action == "approve" {
 		return 1
@@ -83,17 +83,17 @@ func (s scenario) asks() int {
 	return 0
 }
 
-// tells reports whether the host's user is there to be told how the call ends.
+// tells reports whether the host's user is present when the call ends.
 func (s scenario) tells() bool {
 	stays := s.leave == 0 || s.back > 0
 	ends := s.action != "approve" || s.verdict != "" || s.expiry < s.limit
 	return stays && ends
 }
 
-// plainText undoes the quoting of hosts that show their model JSON.
+// plainText removes the quoting of hosts that show their model JSON.
 func plainText(text string) string { return strings.ReplaceAll(text, `\"`, `"`) }
 
-// text returns what the model should read in the end.
+// text returns the text that the model should read at the end.
 func (s scenario) text() string {
 	switch {
 	case s.action == "deny":
@@ -107,8 +107,8 @@ func (s scenario) text() string {
 	}
 }
 
-// known lists the faults that are understood: by host, scenario and kind, where *
-// stands for any. A line goes when its fault is repaired.
+// known lists the known faults by host, scenario and kind, where * matches any. Remove a line
+// when its fault is repaired.
 var known = []struct{ host, scenario, kind, why string }{
 	{"ai-sdk-modern", "back", faultAsked, dropped},
 	{"openai-agents-modern", "back", faultAsked, dropped},
@@ -130,13 +130,13 @@ var known = []struct{ host, scenario, kind, why string }{
 	{"continue", "esc", faultLeft, "the host does not tell the server"},
 }
 
-// Reasons of several faults.
+// The reasons of several faults.
 const (
 	dropped   = "a modern host that is killed drops its stream, and that withdraws the call"
 	turnEnded = "after three answers the model ends its turn, as the gate asks; the call runs when the user asks again (later)"
 )
 
-// explanation returns why a fault is there, or nothing if that is not known.
+// explanation returns the reason of a known fault, or nothing for an unknown one.
 func (r record) explanation(f fault) string {
 	matches := func(pattern, value string) bool { return pattern == "*" || pattern == value }
 	for _, k := range known {

@@ -16,11 +16,11 @@ import (
 
 const (
 	startLimit = time.Minute                           // for the gate to listen
-	stopLimit  = 10 * time.Second                      // for a program to end before it is killed
-	token      = "hosts-rig-operator-token-0123456789" //nolint:gosec // of a gate that lives for one run
+	stopLimit  = 10 * time.Second                      // for a program to end, before it is killed
+	token      = "hosts-rig-operator-token-0123456789" // of the gate of one run
 )
 
-// A gateProcess is a gate that runs.
+// A gateProcess is a running gate.
 type gateProcess struct {
 	agents, operators string // URLs
 
@@ -29,10 +29,10 @@ type gateProcess struct {
 	log    *lineLog
 }
 
-// buildGate builds the gate from the source around this program.
+// buildGate builds the gate from this repository.
 func buildGate(ctx context.Context, dir string) (string, error) {
 	file := filepath.Join(dir, "thoughtgate")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", file, "github.com/thoughtgate/thoughtgate-go/cmd/thoughtgate") //nolint:gosec // the caller names the directory
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", file, "github.com/thoughtgate/thoughtgate-go/cmd/thoughtgate")
 	cmd.WaitDelay = stopLimit
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
@@ -40,8 +40,8 @@ func buildGate(ctx context.Context, dir string) (string, error) {
 	return file, nil
 }
 
-// gateConfig returns the gate's configuration: as a user would have it, with
-// the defaults for everything that is about waiting.
+// gateConfig returns a user's typical configuration of the gate, with the default settings of
+// waiting.
 func gateConfig(upstream string, s scenario) string {
 	return fmt.Sprintf(`version: 1
 listen: 127.0.0.1:0
@@ -67,7 +67,7 @@ func startGate(ctx context.Context, program, dir, config string) (*gateProcess, 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	g := &gateProcess{cancel: cancel, done: make(chan struct{}), log: &lineLog{file: log, listening: make(chan addresses, 1)}}
-	cmd := exec.CommandContext(ctx, program, "serve", "--config", file) //nolint:gosec // a program that this one has built
+	cmd := exec.CommandContext(ctx, program, "serve", "--config", file)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopLimit
 	cmd.Stdout, cmd.Stderr = g.log, g.log
@@ -77,7 +77,7 @@ func startGate(ctx context.Context, program, dir, config string) (*gateProcess, 
 	}
 	go func() {
 		defer close(g.done)
-		_ = cmd.Wait() // it ends because it is told to, or its log says why
+		_ = cmd.Wait() // the log explains an unexpected end
 	}()
 	if err := g.await(ctx); err != nil {
 		g.stop()
@@ -106,23 +106,23 @@ func (g *gateProcess) await(ctx context.Context) error {
 func (g *gateProcess) stop() {
 	g.cancel()
 	<-g.done
-	_ = g.log.file.Close() // all of it is written
+	_ = g.log.file.Close() // all output was written
 }
 
-// addresses is what a gate logs when it listens.
+// addresses are the addresses that a gate logs when it listens.
 type addresses struct {
 	Message   string `json:"msg"`
 	Agents    string `json:"agents"`
 	Operators string `json:"operators"`
 }
 
-// A lineLog keeps what a gate logs and looks for its addresses there.
+// A lineLog writes the gate's log to a file, and finds its addresses there.
 type lineLog struct {
 	file      *os.File
 	listening chan addresses
 
 	mu   sync.Mutex
-	rest []byte // the line that has no end yet
+	rest []byte // an incomplete line
 }
 
 // Write implements [io.Writer].

@@ -6,5 +6,5 @@ import "os/exec"
 
 func group(*exec.Cmd) {}
 
-// killGroup ends a program. Its children are expected to notice.
+// killGroup ends a program. Its children are expected to end by themselves.
 func killGroup(cmd *exec.Cmd) error { return cmd.Process.Kill() }

@@ -7,63 +7,61 @@ import (
 	"time"
 )
 
-// A host is a program that runs agents, set up as its users do it, with the
-// gate's URL in place of the server's.
+// A host is a program that runs agents, configured as its users do, with the gate's URL
+// instead of the server's.
 type host struct {
 	name    string
 	title   string
 	pins    string // the directory of its package.json, below npm
 	small   bool   // installed quickly, so that make test can run it
 	modern  bool   // the server behind the gate speaks 2026-07-28
-	prints  output // it has no model, and prints what a model would see
-	files   []file // the first is what docs/hosts.md shows
+	prints  output // how it prints the results, without a model
+	files   []file // docs/hosts.md shows the first one
 	before  [][]string
 	env     []string
 	command []string
-	screen  []string      // how people start it at a terminal
-	typed   bool          // there its user types the prompt
-	escapes int           // how often a user presses Esc to stop it; once if 0
-	limit   time.Duration // how long it lets one call run, if it gives up before the gate answers
-	variant bool          // it is described with another host
-	least   time.Duration // it makes a difference only if the decision takes longer than this
-	talks   bool          // its script takes what its user says later from stdin
+	screen  []string      // the command at a terminal
+	typed   bool          // at a terminal, the user types the prompt
+	escapes int           // how often Esc must be pressed to stop it; 0 means once
+	limit   time.Duration // its time limit of a call, if it is shorter than the gate's
+	variant bool          // docs/hosts.md describes it with another host
+	least   time.Duration // the variant differs only if the decision takes longer
+	talks   bool          // its script reads later messages from stdin
 	person  bool          // it runs at a terminal in every scenario
 	wrap    bool          // it starts the gate as a local server
-	local   local         // how it does that
+	local   local         // how it starts the gate
 	doc     hostDoc
 
-	// patience changes its settings so that it lets a call run for an hour.
+	// patience changes the settings of a host so that a call may run for an hour.
 	patience struct{ line, with string }
 }
 
-// A local is how a host is told of a server that it starts itself: by a file in
-// the place of its first, or by a command in the place of its last.
+// A local describes how a host starts a local server: with a file instead of its first, or
+// with a command instead of its last.
 type local struct {
 	text    string
 	command []string
 }
 
-// An output says what is printed by a host that has no model.
+// An output is the form in which a host without a model prints results.
 type output int
 
 // The outputs of hosts.
 const (
 	noResult      output = iota // the host has a model
 	resultPerLine               // each line is the result of a call
-	oneResult                   // everything is one result
+	oneResult                   // the whole output is one result
 )
 
-// A hostDoc is what docs/hosts.md says of a host.
+// A hostDoc has the texts about a host in docs/hosts.md.
 type hostDoc struct {
-	save   string // where the shown file goes
-	script string // instead: the script that contains the setup
-	waits  string
-	limits string
-	user   string
-	model  string
+	save   string // the path of the shown file
+	script string // instead of save: the script that contains the setup
+	waits  string // how it waits, and for how long
+	know   string // other useful information
 }
 
-// allHosts returns every host, and after it its variants.
+// allHosts returns every host and its variants.
 func allHosts() []host {
 	var all []host
 	for _, h := range slices.Concat(libraries(), tools(), programs()) {
@@ -72,9 +70,9 @@ func allHosts() []host {
 	return all
 }
 
-// variants returns the same host in other circumstances: with a server of
-// 2026-07-28, if it speaks that, and with a limit of its own that a user has
-// raised. Claude Code with a person makes other calls than without.
+// variants returns the same host in other circumstances: with a server of 2026-07-28 if it
+// supports that, and with a raised time limit. Claude Code makes different calls when a user
+// is at the terminal.
 func (h host) variants() []host {
 	var all []host
 	if bothEras[h.name] {
@@ -100,8 +98,7 @@ func (h host) variants() []host {
 	return all
 }
 
-// wrapped returns the host with a server that it starts itself, behind
-// thoughtgate wrap.
+// wrapped returns the host with a local server behind thoughtgate wrap.
 func (h host) wrapped() host {
 	h.name, h.title, h.wrap, h.variant = h.name+"-wrap", h.title+" (wrap)", true, true
 	if h.local.text != "" {
@@ -114,14 +111,14 @@ func (h host) wrapped() host {
 	return h
 }
 
-// bothEras are the hosts that ask a server for 2026-07-28 first.
+// bothEras are the hosts that try 2026-07-28 first.
 var bothEras = map[string]bool{
 	"ai-sdk": true, "openai-agents": true, "mastra": true, "inspector": true,
 	"claude-code": true, "copilot-cli": true,
 }
 
-// hostsNamed returns the hosts whose names are given, separated by spaces or
-// commas, or all if there are none.
+// hostsNamed returns the hosts with the given names, separated by spaces or commas, or all
+// without names.
 func hostsNamed(names string) ([]host, error) {
 	wanted := split(names)
 	if len(wanted) == 0 {
@@ -150,8 +147,7 @@ func split(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == ',' })
 }
 
-// libraries are frameworks with which agents are written. Each is run by a script
-// of a few lines.
+// libraries are frameworks for agents. Each is run by a script of a few lines.
 func libraries() []host {
 	library := func(name, title string, doc hostDoc) host {
 		doc.script = name + ".mjs"
@@ -163,28 +159,20 @@ func libraries() []host {
 	}
 	return []host{
 		library("langchain", "LangChain MCP adapters 1.1.4", hostDoc{
-			waits:  "It keeps the request open and sends no progress token.",
-			limits: "60 s for one call; a LangGraph agent stops after 25 steps, which are 12 calls.",
-			user:   "What the program shows: the framework shows nothing while it waits.",
-			model:  "The text of the result. A result with `isError` is wrapped into a sentence that asks the model to fix its mistakes.",
+			waits: "Keeps the request open, without progress; 60 s for one call, and 12 calls (25 steps) in one turn.",
+			know:  "The model reads errors with a request to fix its mistakes.",
 		}),
 		library("ai-sdk", "AI SDK MCP client 2.0.93", hostDoc{
-			waits:  "It keeps the request open; with a server of 2026-07-28 it comes back by itself for up to 10 rounds.",
-			limits: "None seen in 150 s for one request.",
-			user:   "What the program shows.",
-			model:  "The content of the result as JSON.",
+			waits: "Keeps the request open; no limit seen in 150 s. With a server of 2026-07-28 it comes back by itself, up to 10 times.",
+			know:  "The model reads the content as JSON.",
 		}),
 		library("openai-agents", "OpenAI Agents SDK 0.20.0", hostDoc{
-			waits:  "It keeps the request open; with a server of 2026-07-28 it comes back by itself for up to 10 rounds.",
-			limits: "60 s for one request, 10 turns of the model.",
-			user:   "What the program shows.",
-			model:  "The text of the result. A JSON-RPC error becomes a general sentence that says to try again; its text is lost.",
+			waits: "Keeps the request open for 60 s, 10 turns. With a server of 2026-07-28 it comes back by itself, up to 10 times.",
+			know:  "The text of a JSON-RPC error is lost.",
 		}),
 		library("mastra", "Mastra MCP client 2.0.0", hostDoc{
-			waits:  "It keeps the request open; with a server of 2026-07-28 it comes back by itself for up to 10 rounds.",
-			limits: "60 s for one request, 5 steps of the model.",
-			user:   "What the program shows.",
-			model:  "The whole result as JSON.",
+			waits: "Keeps the request open for 60 s, 5 steps. With a server of 2026-07-28 it comes back by itself, up to 10 times.",
+			know:  "The model reads the whole result as JSON.",
 		}),
 	}
 }
@@ -205,11 +193,9 @@ func tools() []host {
 `}},
 			command: []string{"{{.Node}}", "{{.App}}/mcp-remote.mjs"},
 			doc: hostDoc{
-				save:   "the settings of a host that knows stdio only, after `npm install -g mcp-remote`. `--allow-http` is for a gate without TLS",
-				waits:  "As the host behind it does: it passes on requests, progress and cancellations.",
-				limits: "Those of the host behind it. Here that is a client of the TypeScript SDK: 60 s.",
-				user:   "What the host behind it shows.",
-				model:  "What the host behind it shows its model. To the gate, the client's name ends with `(via mcp-remote 0.15.1)`.",
+				save:  "the settings of a host that knows stdio only, after `npm install -g mcp-remote`. `--allow-http` is for a gate without TLS",
+				waits: "As the host behind it; a client of the TypeScript SDK allows 60 s.",
+				know:  "It passes on requests, progress and cancellations. The client's name ends with `(via mcp-remote 0.15.1)`.",
 			},
 		},
 		{
@@ -219,11 +205,9 @@ func tools() []host {
 				"--method", "tools/call", "--tool-name", "{{.Tool}}", "--tool-arg", "path=/payroll/bonuses.csv", "{{if .Modern}}--protocol-era=modern{{end}}",
 			},
 			doc: hostDoc{
-				save:   "no file: the URL is an argument",
-				waits:  "It keeps the request open. With `--protocol-era modern` it uses tasks and polls.",
-				limits: "60 s for one request.",
-				user:   "Nothing until the result is there.",
-				model:  "It has no model: it prints the result as JSON, or the error.",
+				save:  "no file: the URL is an argument",
+				waits: "Keeps the request open for 60 s. With `--protocol-era modern` it uses tasks and polls.",
+				know:  "Makes one call and ends; for tests.",
 			},
 		},
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,23 +11,25 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
-// atOnce is how many hosts the test runs at the same time. They wait most of the
-// time, but not while they start.
+// atOnce is how many hosts run at the same time. They mostly wait, but starting them is
+// expensive.
 const atOnce = 4
 
-// connects is how often a host may try to connect. Some hosts give up after few
-// seconds, which can be too few for the host itself if the machine is busy.
+// connects is how often a host may try to connect. Some hosts give up after a few seconds,
+// which can be too short on a busy machine.
 const connects = 3
 
-// TestSmallHosts runs the hosts that are installed quickly, in the scenarios that
-// take seconds. They are not isolated, so that the test runs everywhere.
+// TestSmallHosts runs the hosts that are installed quickly, in the scenarios that take
+// seconds. They are not isolated, so that the test runs on every system.
 //
-// The real gate holds a call of a real host: approvers are asked once, the tool
-// runs at most once and never without approval, and the model is told.
+// The gate holds a call of a real host: it asks approvers once, the tool runs at most once and
+// never without approval, and the model gets the outcome.
 func TestSmallHosts(t *testing.T) {
-	needNode(t)
+	testenv.NeedNode(t)
 	cache, err := cacheDir()
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +61,8 @@ func TestSmallHosts(t *testing.T) {
 	}
 }
 
-// smallScenarios returns the scenarios in which make test runs a host. On the way
-// of a call that is not held, a modern host brings nothing new.
+// smallScenarios returns the scenarios for a host in make test. Calls that are not held are
+// tested only with legacy servers, because a modern host handles them in the same way.
 func smallScenarios(h host) []string {
 	if h.modern {
 		return []string{"a5", "reject"}
@@ -69,13 +70,13 @@ func smallScenarios(h host) []string {
 	return []string{"forward", "deny", "a5", "reject"}
 }
 
-// A result is the record of a cell, or why there is none.
+// A result is the record of a cell, or the error.
 type result struct {
 	record record
 	err    error
 }
 
-// runCells runs cells, some at once, and returns when all have ended.
+// runCells runs cells, several at a time, and returns when all have ended.
 func runCells(t *testing.T, cells []*cell) []result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
@@ -109,8 +110,7 @@ func runCell(ctx context.Context, c *cell) (r result) {
 	return r
 }
 
-// assess demands of a record what every user relies on, and what is not known to
-// be otherwise.
+// assess checks a record for faults that are not known.
 func assess(t *testing.T, c *cell, r result) {
 	t.Helper()
 	if r.err != nil {
@@ -124,7 +124,7 @@ func assess(t *testing.T, c *cell, r result) {
 		case why != "":
 			t.Logf("%s; known: %s", f.text, why)
 		default:
-			t.Errorf("%s\nthe host said:\n%s\non the wire:\n%s", f.text, tail(filepath.Join(c.dir, "host.err")), tail(filepath.Join(c.dir, "wire.log")))
+			t.Errorf("%s\noutput of the host:\n%s\nmessages:\n%s", f.text, tail(filepath.Join(c.dir, "host.err")), tail(filepath.Join(c.dir, "wire.log")))
 		}
 	}
 }
@@ -138,22 +138,7 @@ func tail(file string) string {
 	return string(text[max(0, len(text)-4000):])
 }
 
-// needNode ends the test where there is no Node.js: a machine may have nothing but
-// Go, but one that is to judge a change may not pass over anything.
-func needNode(t *testing.T) {
-	t.Helper()
-	for _, program := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(program); err == nil {
-			continue
-		}
-		if os.Getenv("CI") != "" {
-			t.Fatalf("%s is missing: this test needs node (20 or newer) and npm", program)
-		}
-		t.Skipf("%s is missing: this test needs node (20 or newer) and npm", program)
-	}
-}
-
-// TestFaults demands that records which are not as they should be are noticed.
+// Records with faults are recognized.
 func TestFaults(t *testing.T) {
 	slow := 7.5
 	const deleted, denied = "deleted /payroll/bonuses.csv", "denied: deleting is final"
@@ -190,27 +175,33 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestDocs demands that docs/hosts.md says what was measured.
+// docs/hosts.md and docs/hosts.csv match the measurements.
 func TestDocs(t *testing.T) {
 	m, err := readMeasured("measured.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := m.docs()
+	page, err := docs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile("../../docs/hosts.md")
+	table, err := m.table()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("docs/hosts.md is out of date; run go run ./e2e/hosts -docs (-want +got):\n%s", diff)
+	for file, want := range map[string]string{docsFile: page, tableFile: string(table)} {
+		got, err := os.ReadFile("../../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, string(got)); diff != "" {
+			t.Errorf("%s is out of date; run go run ./e2e/hosts -docs (-want +got):\n%s", file, diff)
+		}
 	}
 }
 
-// TestLocks demands that the pins name no server: npm takes packages from the
-// registry that it is configured with, and verifies their digests.
+// The package-lock.json files name no registry, so that npm uses the configured one and
+// verifies the digests.
 func TestLocks(t *testing.T) {
 	for _, h := range allHosts() {
 		lock, err := pins.ReadFile("npm/" + h.pins + "/package-lock.json")

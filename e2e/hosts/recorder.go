@@ -19,8 +19,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A recorder is a proxy between a host and the gate. It relays everything at
-// once, and records what each of them said and when.
+// A recorder is a proxy between a host and the gate. It forwards everything immediately, and
+// records all messages with their times.
 type recorder struct {
 	proxy *httputil.ReverseProxy
 	now   func() time.Time
@@ -32,7 +32,7 @@ type recorder struct {
 	traffic traffic
 }
 
-// traffic is what a recorder has counted.
+// traffic is the summary of a recorder.
 type traffic struct {
 	Calls     int      `json:"calls"`              // requests of tools/call
 	Polls     int      `json:"polls,omitzero"`     // requests of tasks/get
@@ -41,14 +41,14 @@ type traffic struct {
 	Versions  []string `json:"versions,omitempty"` // of the protocol, as the headers say
 	Client    string   `json:"client,omitzero"`    // its name and version
 	Progress  bool     `json:"progress,omitzero"`  // calls carry a progress token
-	Abandoned int      `json:"abandoned,omitzero"` // requests that the host gave up
+	Abandoned int      `json:"abandoned,omitzero"` // requests that the host aborted
 	Deletes   int      `json:"deletes,omitzero"`   // sessions that the host ended
 }
 
 // numberKey is the key of a request's number in its context.
 type numberKey struct{}
 
-// shownHeaders are the headers worth recording.
+// shownHeaders are the recorded headers.
 var shownHeaders = []string{"Accept", "Last-Event-Id", "Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version", "Mcp-Session-Id", "User-Agent"}
 
 func newRecorder(target string, file *os.File, now func() time.Time) (*recorder, error) {
@@ -75,7 +75,7 @@ func newRecorder(target string, file *os.File, now func() time.Time) (*recorder,
 func (r *recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	body, err := io.ReadAll(q.Body)
 	if err != nil {
-		return // the host is gone
+		return // the host has disconnected
 	}
 	n := r.count(q, body)
 	var shown []string
@@ -86,11 +86,11 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 	r.write(n, "> %s %s [%s] %s", q.Method, q.URL.Path, strings.Join(shown, "; "), body)
 	q.Body = io.NopCloser(bytes.NewReader(body))
-	defer r.abandoned(q.Context(), n) // the proxy may panic in order to break a connection off
+	defer r.abandoned(q.Context(), n) // the proxy may panic to abort a connection
 	r.proxy.ServeHTTP(w, q.WithContext(context.WithValue(q.Context(), numberKey{}, n)))
 }
 
-// abandoned takes note of a request that the host did not wait for.
+// abandoned records a request that the host aborted.
 func (r *recorder) abandoned(ctx context.Context, number int) {
 	if ctx.Err() == nil {
 		return
@@ -101,7 +101,7 @@ func (r *recorder) abandoned(ctx context.Context, number int) {
 	r.traffic.Abandoned++
 }
 
-// message is what the recorder reads of a message.
+// A message has the fields that the recorder reads.
 type message struct {
 	Method string `json:"method"`
 	Params struct {
@@ -119,10 +119,10 @@ type clientInfo struct {
 	Version string `json:"version"`
 }
 
-// count takes note of a request and returns its number.
+// count records a request and returns its number.
 func (r *recorder) count(q *http.Request, body []byte) int {
 	var m message
-	_ = json.Unmarshal(body, &m) // what is no message is counted as a request only
+	_ = json.Unmarshal(body, &m) // a body that is not a message counts only as a request
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.number++
@@ -132,7 +132,7 @@ func (r *recorder) count(q *http.Request, body []byte) int {
 	return r.number
 }
 
-// note counts a request of HTTP.
+// note counts an HTTP request.
 func (t *traffic) note(q *http.Request) {
 	if v := q.Header.Get("Mcp-Protocol-Version"); v != "" && !slices.Contains(t.Versions, v) {
 		t.Versions = append(t.Versions, v)
@@ -169,8 +169,8 @@ func (r *recorder) counted() traffic {
 	return r.traffic
 }
 
-// write adds a line to the file. A file that cannot be written loses a line of a
-// log, not a result.
+// write adds a line to the file. Errors are ignored, because they affect only the log, not the
+// result.
 func (r *recorder) write(number int, format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

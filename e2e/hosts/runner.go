@@ -16,7 +16,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/npm"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
 //go:embed npm/*/package.json npm/*/package-lock.json
@@ -30,14 +30,14 @@ func install(ctx context.Context, cache string, h host) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir, err := npm.Install(ctx, cache, "host-"+h.pins, own)
+	dir, err := testenv.InstallNPM(ctx, cache, "host-"+h.pins, own)
 	if err != nil {
 		return "", fmt.Errorf("installing %s: %w", h.title, err)
 	}
 	return filepath.Join(dir, "node_modules"), nil
 }
 
-// A runner runs many cells, each in a process of its own.
+// A runner runs many cells, each in its own process.
 type runner struct {
 	dir      string // for the files of runs
 	cache    string
@@ -48,7 +48,7 @@ type runner struct {
 	measured *measured
 }
 
-// A job is what a process that runs one cell is told.
+// A job describes the cell of a process.
 type job struct {
 	Host     string `json:"host"`
 	Scenario string `json:"scenario"`
@@ -56,8 +56,8 @@ type job struct {
 	Modules  string `json:"modules"`
 }
 
-// run runs hosts in scenarios. Scenario by scenario, so that hosts which take
-// long to start do not do so at the same time as themselves.
+// run runs hosts in scenarios. It goes through the scenarios one by one, so that the same slow
+// host is not started several times at once.
 func (r *runner) run(ctx context.Context, hosts []host, scenarios []scenario) error {
 	modules := map[string]string{}
 	for _, h := range hosts {
@@ -87,7 +87,7 @@ func (r *runner) run(ctx context.Context, hosts []host, scenarios []scenario) er
 	return errors.Join(group.Wait(), errors.Join(failures...))
 }
 
-// one runs a job in namespaces of its own and keeps its record.
+// one runs a job in new namespaces and stores its record.
 func (r *runner) one(ctx context.Context, j job) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -117,21 +117,20 @@ func (r *runner) spawn(ctx context.Context, dir string, j job) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
-	cmd := exec.CommandContext(ctx, self, "-job", dir) //nolint:gosec // this program itself
+	cmd := exec.CommandContext(ctx, self, "-job", dir)
 	isolate(cmd)
 	cmd.WaitDelay = stopLimit
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return record{}, fmt.Errorf("%w: %s; files: %s", err, strings.TrimSpace(string(out)), dir)
 	}
-	if err := os.RemoveAll(filepath.Join(dir, "home")); err != nil { // nobody writes there any more
+	if err := os.RemoveAll(filepath.Join(dir, "home")); err != nil { // its processes have ended
 		return record{}, err
 	}
 	var rec record
 	return rec, readJSON(filepath.Join(dir, "record.json"), &rec)
 }
 
-// runJob runs the cell that a directory describes, in the namespaces that the
-// caller has made.
+// runJob runs the cell described in a directory. The caller has created the namespaces.
 func runJob(ctx context.Context, dir string, now func() time.Time) error {
 	if err := settle(); err != nil {
 		return err

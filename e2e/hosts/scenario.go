@@ -8,39 +8,39 @@ import (
 	"time"
 )
 
-// A scenario says what policy and people do with the one call that a host makes.
-// Times count from the moment at which the approver first sees the call.
+// A scenario defines the verdict on the one call of a host, and the actions of people. Times
+// count from the moment when the approver first sees the call.
 type scenario struct {
 	name    string
 	action  string        // of the rule for the tool
 	expiry  time.Duration // the workflow's timeout
-	verdict string        // approve, reject or nothing
+	verdict string        // approve, reject or empty
 	after   time.Duration // when the approver decides
 	leave   time.Duration // when the user ends the host or presses Esc, if not 0
 	escape  bool          // the user presses Esc instead of ending the host
 	back    time.Duration // when the user starts the host again, if not 0
-	later   time.Duration // when the user asks again in the same conversation, if not 0
-	retry   bool          // the model calls again when a call took too long for its host
+	later   time.Duration // when the user repeats the request in the same conversation, if not 0
+	retry   bool          // the model repeats a call that its host timed out
 	strikes string        // the file with the id of the process that is killed, if any
 	limit   time.Duration // how long the host may run
 	about   string        // for docs/hosts.md
 }
 
-// names of all scenarios, in the order of the table.
+// The names of all scenarios, in the order of the table.
 const allScenarios = "forward deny a5 a40 a90 a150 a400 a660 reject r70 expire expire70 never t400 t660 esc kill back later"
 
-// wrapScenarios are the names of those in which hosts run with a local server.
+// wrapScenarios are the scenarios for hosts with a local server.
 const wrapScenarios = "forward deny a40 a150 reject kill back killserver killgate"
 
 const (
-	strikeAfter = 20 * time.Second // after the approver was asked
-	startup     = 4 * time.Minute  // for a host to start, to ask its model and to end
+	strikeAfter = 20 * time.Second // after the approver saw the call
+	startup     = 4 * time.Minute  // for a host to start, use its model and end
 	rejected    = "not during the release freeze, ask Ops"
 	reason      = "deleting is final"
 )
 
-// scenarioOf returns the scenario with a name. Names of the form aN and tN say
-// after how many seconds the call is approved, rN when it is rejected.
+// scenarioOf returns the named scenario. In names of the form aN and tN, N is the number of
+// seconds until the call is approved, and in rN until it is rejected.
 func scenarioOf(name string) (scenario, error) {
 	s := scenario{name: name, action: "approve", expiry: 30 * time.Minute, limit: startup}
 	switch name {
@@ -107,7 +107,7 @@ func (s scenario) expiring(after time.Duration) scenario {
 	return s
 }
 
-// struck is a scenario in which the server or the gate is killed.
+// struck returns a scenario in which the server or the gate is killed.
 func (s scenario) struck(victim string) scenario {
 	s = s.decided("approve", 2*strikeAfter)
 	s.strikes = victim + ".pid"
@@ -115,7 +115,7 @@ func (s scenario) struck(victim string) scenario {
 	return s
 }
 
-// left is a scenario in which the user does not wait for the decision.
+// left returns a scenario in which the user does not wait for the decision.
 func (s scenario) left(name string) scenario {
 	s.leave, s.verdict, s.after = 20*time.Second, "approve", 40*time.Second
 	s.limit = s.after + startup
@@ -152,7 +152,7 @@ func (s scenario) suits(h host) bool {
 	}
 }
 
-// laterText returns what tells a script that its user will come back.
+// laterText returns the text that tells a script to wait for a later message of the user.
 func (s scenario) laterText() string {
 	if s.later > 0 {
 		return "yes"
@@ -168,8 +168,8 @@ func (s scenario) maxCalls() int {
 	return 20
 }
 
-// scenariosNamed returns the scenarios whose names are given, separated by spaces
-// or commas, or all if there are none.
+// scenariosNamed returns the scenarios with the given names, separated by spaces or commas, or
+// all without names.
 func scenariosNamed(names string) ([]scenario, error) {
 	wanted := split(names)
 	if len(wanted) == 0 {

@@ -11,14 +11,13 @@ import (
 	"time"
 )
 
-// watch runs the host on a terminal and records what the screen shows. The
-// terminal is tmux.
+// watch runs the host in tmux and records the screen.
 func (c *cell) watch(ctx context.Context, s *site, p place, leave time.Duration) (string, error) {
 	dir, err := os.MkdirTemp("", "tg") // the path of a socket must be short
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // nothing of value is left
+	defer os.RemoveAll(dir) // its socket is no longer needed
 	t := &terminal{socket: filepath.Join(dir, "s"), file: filepath.Join(c.dir, "screen.txt"), now: c.now, start: c.now()}
 	if t.env, err = c.environment(p); err != nil {
 		return "", err
@@ -30,7 +29,7 @@ func (c *cell) watch(ctx context.Context, s *site, p place, leave time.Duration)
 	if err := t.open(ctx, p.Work, args); err != nil {
 		return "", err
 	}
-	defer t.tmux(context.WithoutCancel(ctx), "kill-server") //nolint:errcheck // it may have ended
+	defer t.tmux(context.WithoutCancel(ctx), "kill-server") // it may have ended
 	if c.host.typed {
 		if err := t.enter(ctx, p.Prompt); err != nil {
 			return "", err
@@ -45,8 +44,8 @@ func (c *cell) watch(ctx context.Context, s *site, p place, leave time.Duration)
 	return c.await(ctx, s, leave, told), ctx.Err()
 }
 
-// escape presses Esc and waits until the call, if it is still pending, was
-// approved and would have run.
+// escape presses Esc, and waits until a call that is still pending has been approved and would
+// have run.
 func (c *cell) escape(ctx context.Context, s *site, t *terminal, leave time.Duration) error {
 	if err := s.approver.wait(ctx, leave); err != nil {
 		return fmt.Errorf("%w, see %s", err, t.file)
@@ -57,8 +56,8 @@ func (c *cell) escape(ctx context.Context, s *site, t *terminal, leave time.Dura
 	return s.approver.wait(ctx, c.scenario.after+5*time.Second)
 }
 
-// press presses Esc as often as the host wants it. A host that wants it twice in a
-// short time may miss that on a busy machine, so its user tries again.
+// press presses Esc as often as the host requires. A host that requires it twice within a
+// short time may miss this on a busy machine, so press tries again.
 func (c *cell) press(ctx context.Context, s *site, t *terminal) error {
 	keys := max(1, c.host.escapes)
 	for range 1 + 3*(keys-1) {
@@ -66,7 +65,7 @@ func (c *cell) press(ctx context.Context, s *site, t *terminal) error {
 			if _, err := t.tmux(ctx, "send-keys", "Escape"); err != nil {
 				return err
 			}
-			pause(ctx, 300*time.Millisecond) // not one key for the host, and soon enough to be the second
+			pause(ctx, 300*time.Millisecond) // long enough for two separate keys, and short enough for a double press
 		}
 		pause(ctx, 2*time.Second)
 		if states, _, _ := s.approver.outcome(); !slices.Contains(states, "input_required") {
@@ -76,11 +75,12 @@ func (c *cell) press(ctx context.Context, s *site, t *terminal) error {
 	return nil
 }
 
-// background is in what Claude Code tells its model of a call that goes on.
+// background is part of the text that Claude Code shows its model for a call that continues in
+// the background.
 const background = "moved to the background"
 
-// untilTold closes told when the model has seen how the call ended. At a terminal
-// no host ends by itself.
+// untilTold closes told when the model has seen the call's outcome. At a terminal, hosts do
+// not end by themselves.
 func (c *cell) untilTold(ctx context.Context, s *site, told chan<- error) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -90,7 +90,7 @@ func (c *cell) untilTold(ctx context.Context, s *site, told chan<- error) {
 			return
 		case <-tick.C:
 		}
-		_, decided, _ := s.approver.outcome() // a call that nobody saw is not decided
+		_, decided, _ := s.approver.outcome() // a call that the approver did not see counts as undecided
 		turns := s.model.Turns()
 		if len(turns) == 0 {
 			continue
@@ -107,7 +107,7 @@ func (c *cell) untilTold(ctx context.Context, s *site, told chan<- error) {
 // A terminal is a tmux server with one window.
 type terminal struct {
 	socket string
-	file   string // what the screen showed
+	file   string // the recorded screens
 	env    []string
 	now    func() time.Time
 	start  time.Time
@@ -116,7 +116,7 @@ type terminal struct {
 func (t *terminal) tmux(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "tmux", append([]string{"-S", t.socket, "-f", "/dev/null"}, args...)...) //nolint:gosec // no shell is involved
+	cmd := exec.CommandContext(ctx, "tmux", append([]string{"-S", t.socket, "-f", "/dev/null"}, args...)...)
 	cmd.Env, cmd.WaitDelay = t.env, stopLimit
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -131,24 +131,24 @@ func (t *terminal) open(ctx context.Context, dir string, args []string) error {
 	return err
 }
 
-// enter types a text when the host is ready for it, and presses Enter.
+// enter types a text when the host is ready for input, and presses Enter.
 func (t *terminal) enter(ctx context.Context, text string) error {
-	pause(ctx, 10*time.Second) // hosts draw their screen before they read keys
+	pause(ctx, 10*time.Second) // hosts show their screen before they read keys
 	if _, err := t.tmux(ctx, "send-keys", "-l", text); err != nil {
 		return err
 	}
-	pause(ctx, time.Second) // a host may take what comes at once for pasted text
+	pause(ctx, time.Second) // a host may treat fast input as pasted text
 	_, err := t.tmux(ctx, "send-keys", "Enter")
 	return err
 }
 
-// record writes down the screen every five seconds.
+// record writes the screen to a file every five seconds.
 func (t *terminal) record(ctx context.Context) {
 	f, err := os.Create(t.file)
 	if err != nil {
 		return
 	}
-	defer f.Close() //nolint:errcheck // for people who want to see the screen
+	defer f.Close() // for debugging
 	for ctx.Err() == nil {
 		screen, err := t.tmux(ctx, "capture-pane", "-p")
 		if err != nil {

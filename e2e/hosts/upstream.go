@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// serve has a handler answer on a loopback address until stop is called.
+// serve runs an HTTP server on a loopback address until stop is called.
 func serve(ctx context.Context, h http.Handler) (address string, stop func(), err error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -17,12 +17,12 @@ func serve(ctx context.Context, h http.Handler) (address string, stop func(), er
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
 	return "http://" + l.Addr().String(), func() {
-		_ = server.Close() // whoever is still connected is not needed
+		_ = server.Close() // open connections are no longer needed
 		<-done
 	}, nil
 }
 
-// A legacyServer is an upstream that has not heard of 2026-07-28.
+// A legacyServer is an upstream that does not support 2026-07-28.
 type legacyServer struct{ http.Handler }
 
 // ServeHTTP implements [http.Handler]. A server of 2025-11-25 answers an unknown

@@ -21,9 +21,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// A host that starts its servers itself finds this program in place of the gate:
-// it starts the gate (thoughtgate wrap), relays standard input and output, and
-// records what both say. The gate starts this program too, as the server.
+// For a host that starts its servers itself, this program takes the part of the gate: it
+// starts the gate (thoughtgate wrap), forwards standard input and output, and records both.
+// The gate also starts this program as the server.
 
 // Files of a run with a local server, in the run's directory.
 const (
@@ -46,7 +46,7 @@ workflows: {default: {timeout: %s}}
 `, toolName, s.action, reason, s.expiry)
 }
 
-// wrapCommand returns what the host starts.
+// wrapCommand returns the command that the host starts.
 func (c *cell) wrapCommand() ([]string, error) {
 	self, err := os.Executable()
 	return []string{
@@ -55,8 +55,7 @@ func (c *cell) wrapCommand() ([]string, error) {
 	}, err
 }
 
-// openWrap starts the inbox that the gates of a user share, as a user does who
-// wants to decide when no gate runs.
+// openWrap starts the shared inbox, as a user does who decides while no gate runs.
 func (c *cell) openWrap(ctx context.Context, s *site) (operators, secret string, err error) {
 	if err := os.WriteFile(filepath.Join(c.dir, "gate.yaml"), []byte(wrapConfig(c.scenario)), 0o600); err != nil {
 		return "", "", err
@@ -64,7 +63,7 @@ func (c *cell) openWrap(ctx context.Context, s *site) (operators, secret string,
 	if err := os.MkdirAll(c.home(), 0o750); err != nil {
 		return "", "", err
 	}
-	cmd := exec.CommandContext(ctx, c.gate, "desk") //nolint:gosec // a program that this one has built
+	cmd := exec.CommandContext(ctx, c.gate, "desk")
 	cmd.Env = []string{"HOME=" + c.home(), "PATH=/usr/bin:/bin"}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopLimit
@@ -73,7 +72,7 @@ func (c *cell) openWrap(ctx context.Context, s *site) (operators, secret string,
 	}
 	s.closers = append(s.closers, func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-		_ = cmd.Wait()                          // it ends because it is told to
+		_ = cmd.Wait()                          // after SIGTERM
 	})
 	s.traffic = func() (traffic, error) { return readTraffic(filepath.Join(c.dir, wireFile)) }
 	s.runs = func() (int, error) { return countLines(filepath.Join(c.dir, runsFile)) }
@@ -98,7 +97,7 @@ func (c *cell) awaitDesk(ctx context.Context) (operators, secret string, err err
 	}
 }
 
-// strike kills the process that the scenario names, when it is time.
+// strike kills the process that the scenario names, at the scenario's time.
 func (c *cell) strike(ctx context.Context, s *site) {
 	if s.approver.wait(ctx, strikeAfter) != nil {
 		return
@@ -125,15 +124,14 @@ func kill(file string) error {
 	return p.Kill()
 }
 
-// relay runs the command, passes on what it and the host say, line by line, and
-// writes both to a file.
+// relay runs the command, forwards its lines and those of the host, and writes both to a file.
 func relay(dir string, command []string, now func() time.Time) error {
 	file, err := os.OpenFile(filepath.Join(dir, wireFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	defer file.Close()                              //nolint:errcheck // what is lost is seen as missing
-	cmd := exec.Command(command[0], command[1:]...) //nolint:gosec,noctx // the rig names it, and passSignals ends it
+	defer file.Close()                              // lost output shows in the record
+	cmd := exec.Command(command[0], command[1:]...) //nolint:noctx // the rig supplies the command, and passSignals ends it
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -151,7 +149,7 @@ func relay(dir string, command []string, now func() time.Time) error {
 	}
 	passSignals(cmd.Process)
 	w := &wire{file: file, now: now}
-	go func() { // ends with this process at the latest: nothing interrupts reading standard input
+	go func() { // ends with the process: reading standard input cannot be interrupted
 		w.copy(in, os.Stdin, fromHost)
 		_ = in.Close() // it may have ended
 	}()
@@ -159,8 +157,8 @@ func relay(dir string, command []string, now func() time.Time) error {
 	return cmd.Wait()
 }
 
-// passSignals passes on the signals with which a host ends its servers, for as
-// long as this program runs.
+// passSignals forwards the signals with which a host ends its servers, until this program
+// ends.
 func passSignals(to *os.Process) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
@@ -171,14 +169,14 @@ func passSignals(to *os.Process) {
 	}()
 }
 
-// A wire is the record of what a host and a gate say on a pipe.
+// A wire records the lines between a host and a gate on a pipe.
 type wire struct {
 	now  func() time.Time
 	mu   sync.Mutex
 	file *os.File
 }
 
-// copy passes on lines and records them.
+// copy forwards lines and records them.
 func (w *wire) copy(to io.Writer, from io.Reader, who string) {
 	lines := bufio.NewReader(from)
 	for {
@@ -197,7 +195,7 @@ func (w *wire) copy(to io.Writer, from io.Reader, who string) {
 	}
 }
 
-// readTraffic counts what a host has sent over a pipe.
+// readTraffic counts the messages of a host on a pipe.
 func readTraffic(file string) (traffic, error) {
 	var t traffic
 	text, err := os.ReadFile(file)
@@ -207,7 +205,7 @@ func readTraffic(file string) (traffic, error) {
 			continue
 		}
 		var m message
-		_ = json.Unmarshal([]byte(parts[2]), &m) // what is no message counts for nothing
+		_ = json.Unmarshal([]byte(parts[2]), &m) // lines that are not messages are ignored
 		t.message(m)
 	}
 	return t, err
@@ -230,7 +228,7 @@ func serveTool(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer runs.Close() //nolint:errcheck // each line is written at once
+	defer runs.Close() // each line is written immediately
 	type input struct {
 		Path string `json:"path"`
 	}

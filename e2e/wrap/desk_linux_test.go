@@ -10,10 +10,10 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Two servers with one name, in two projects, give their user one inbox. The wrap
-// that serves it is killed, and the other one goes on at the same address. The same
-// call to both servers is two calls: none runs on the server of the other.
-func TestTwoWraps(t *testing.T) {
+// Two servers with the same name, in two projects, share the inbox of their user. The wrap
+// that serves it is killed, and the other one serves it at the same address. The same call to
+// both servers is two calls: each runs only on its own server.
+func TestTwoWrapsShareAnInbox(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	first, second := t.TempDir(), t.TempDir()
@@ -44,7 +44,7 @@ func TestTwoWraps(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the second wrap serves the inbox", func() bool { return s.pending(at[1], secret) == 2 })
-	s.tryDecide(at[1], secret, "approve") // whichever it is
+	s.tryDecide(at[1], secret, "approve") // either of the two calls
 	s.tryDecide(at[1], secret, "approve")
 	if err := <-done; err != nil {
 		t.Error(err)

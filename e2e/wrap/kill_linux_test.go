@@ -16,7 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// children returns the processes that a process has started.
+// children returns the child processes of a process.
 func children(t *testing.T, pid int) (all []int) {
 	t.Helper()
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
@@ -45,9 +45,9 @@ func alive(pid int) bool {
 	return err == nil && !strings.Contains(string(text), ") Z ")
 }
 
-// A server that is killed is started again; a call that it was killed in is
-// reported, and no process is left when the agent goes.
-func TestKillServer(t *testing.T) {
+// A killed server is restarted. The client gets an error for the interrupted call, and all
+// processes end with the agent.
+func TestKilledServerIsRestarted(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	dir := t.TempDir()
@@ -59,7 +59,7 @@ func TestKillServer(t *testing.T) {
 	if err := syscall.Kill(first[0], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the dead server is gone", func() bool { return !slices.Contains(children(t, cmd.Process.Pid), first[0]) })
+	eventually(t, "the killed server has ended", func() bool { return !slices.Contains(children(t, cmd.Process.Pid), first[0]) })
 	if text, failed := call(t, session, "list_directory", map[string]any{"path": dir}); failed {
 		t.Errorf("after the restart: %s", text)
 	}
@@ -70,9 +70,8 @@ func TestKillServer(t *testing.T) {
 	}
 }
 
-// A gate that is killed leaves no server behind, and the call that it held is found
-// again by the next one.
-func TestKillGate(t *testing.T) {
+// When a gate is killed, its server ends, and the next gate finds the held call again.
+func TestHeldCallSurvivesKilledGate(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	dir := t.TempDir()
@@ -104,18 +103,18 @@ func TestKillGate(t *testing.T) {
 	}
 }
 
-// announced waits until a gate has printed where its inbox is, and returns the line with
-// the address and the file of the token.
+// announced waits until a gate has printed the address of its inbox, and returns the line with
+// the address and the token file.
 func (s *site) announced() (at []string) {
 	s.t.Helper()
-	eventually(s.t, "the gate prints where its inbox is", func() bool {
+	eventually(s.t, "the gate prints the address of its inbox", func() bool {
 		at = inboxLine.FindStringSubmatch(s.printed())
 		return at != nil
 	})
 	return at
 }
 
-// pending returns how many calls wait.
+// pending returns the number of pending calls.
 func (s *site) pending(url, token string) int {
 	var list struct{ Approvals []struct{ ID string } }
 	s.api(http.MethodGet, url+"/api/approvals?state=pending", token, nil, &list)
@@ -127,7 +126,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	deadline := time.Now().Add(patience)
 	for !condition() {
 		if time.Now().After(deadline) {
-			t.Fatalf("it never happened that %s", what)
+			t.Fatalf("timed out waiting until %s", what)
 		}
 		time.Sleep(25 * time.Millisecond) // the gate limits requests
 	}

@@ -18,8 +18,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
-// serve starts the gate with a program as its upstream, and returns where agents
-// reach it.
+// serve starts the gate with a program as its upstream, and returns the gate's URL for agents.
 func (s *site) serve(command []string) (url string) {
 	s.t.Helper()
 	file, err := program()
@@ -58,7 +57,7 @@ func (s *site) serve(command []string) (url string) {
 			}
 		}
 	}
-	s.t.Fatal("the gate does not become ready")
+	s.t.Fatal("the gate did not become ready")
 	return ""
 }
 
@@ -71,8 +70,8 @@ func freeAddress(t *testing.T) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
-// The Go SDK uses a program from npm over HTTP: what it reads is forwarded, and what it
-// writes waits for approval.
+// The Go SDK uses a program from npm over HTTP: reads are forwarded, and writes wait for
+// approval.
 func TestServeFilesystem(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -100,7 +99,7 @@ func TestServeFilesystem(t *testing.T) {
 	}
 }
 
-// The server of everything speaks unasked, asks its client, and tells of progress.
+// server-everything sends notifications, requests to its client, and progress.
 func TestServeEverything(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -120,7 +119,7 @@ func TestServeEverything(t *testing.T) {
 	}
 	defer session.Close()
 	if text, failed := call(t, session, "trigger-elicitation-request", map[string]any{}); failed || !strings.Contains(text, "declined") {
-		t.Errorf("a tool that asks the client: %q", text)
+		t.Errorf("a tool that sends a request to the client: %q", text)
 	}
 	params := &mcp.CallToolParams{Name: "trigger-long-running-operation", Arguments: map[string]any{"duration": 1, "steps": 3}}
 	params.SetProgressToken("p")

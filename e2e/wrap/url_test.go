@@ -12,7 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// overHTTP starts the server of everything over HTTP, and returns where it is.
+// overHTTP starts server-everything over HTTP, and returns its URL.
 func (s *site) overHTTP() (url string) {
 	s.t.Helper()
 	address := freeAddress(s.t)
@@ -33,12 +33,11 @@ func (s *site) overHTTP() (url string) {
 			return url
 		}
 	}
-	s.t.Fatal("the server does not start")
+	s.t.Fatal("the server did not start")
 	return ""
 }
 
-// wrappedURL returns the command with which an agent reaches a server over HTTP
-// through the gate.
+// wrappedURL returns the command of an agent for a server over HTTP behind the gate.
 func (s *site) wrappedURL(url string) []string {
 	s.t.Helper()
 	file, err := program()
@@ -56,8 +55,8 @@ func (s *site) wrappedURL(url string) []string {
 	return []string{file, "wrap", "--config", config, "--name", "remote", "--token-file", token, "--header", "X-Team: tools", "--url", url}
 }
 
-// The Go SDK starts the gate and reaches a server from npm over HTTP: what the server
-// asks and tells of progress reaches it, and a call waits for approval.
+// The Go SDK starts the gate and reaches a server from npm over HTTP: it gets the server's
+// requests and progress, and a call waits for approval.
 func TestWrapURL(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -80,7 +79,7 @@ func TestWrapURL(t *testing.T) {
 		t.Errorf("a call that is forwarded: %q", text)
 	}
 	if text, failed := call(t, session, "trigger-elicitation-request", map[string]any{}); failed || !strings.Contains(text, "declined") {
-		t.Errorf("a tool that asks the client: %q", text)
+		t.Errorf("a tool that sends a request to the client: %q", text)
 	}
 	params := &mcp.CallToolParams{Name: "trigger-long-running-operation", Arguments: map[string]any{"duration": 1, "steps": 3}}
 	params.SetProgressToken("p")
@@ -105,7 +104,7 @@ func TestWrapURL(t *testing.T) {
 	}
 }
 
-// The TypeScript SDK does the same.
+// The TypeScript SDK works in the same way.
 func TestWrapURLTypeScript(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

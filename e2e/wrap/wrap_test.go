@@ -1,10 +1,10 @@
-// Package wrap_test lets real clients use real servers through the program that
-// users run: thoughtgate wrap. The servers come from npm, and the clients are the
-// official Go and TypeScript SDKs. Approvers act through the operators' HTTP API.
+// Package wrap_test connects real clients to real servers with the user's command: thoughtgate
+// wrap. The servers come from npm, and the clients are the official Go and TypeScript SDKs.
+// Approvers use the operators' HTTP API.
 //
-// The tests need node (20 or newer) and npm, and install what package-lock.json
-// names into the user's cache directory. Where node or npm is missing they say so
-// and are passed over, except where CI is set in the environment: there they fail.
+// The tests need node (20 or newer) and npm, and install the packages of package-lock.json in
+// the user's cache directory. Without node or npm they are skipped, or fail if CI is set in
+// the environment.
 package wrap_test
 
 import (
@@ -27,16 +27,16 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/npm"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
 //go:embed package.json package-lock.json
 var pins embed.FS
 
-// patience is how long a test waits for what must happen.
+// patience limits every wait in a test.
 const patience = 2 * time.Minute
 
-// installed returns where the servers are installed, once for all tests.
+// installed returns the directory in which the servers are installed, once for all tests.
 var installed = sync.OnceValues(func() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -44,7 +44,7 @@ var installed = sync.OnceValues(func() (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	return npm.Install(ctx, filepath.Join(cache, "thoughtgate"), "wrap", pins)
+	return testenv.InstallNPM(ctx, filepath.Join(cache, "thoughtgate"), "wrap", pins)
 })
 
 // program builds the gate, once for all tests.
@@ -69,27 +69,19 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// A site is where a test keeps the state of its gate, and what its gate prints.
+// A site has the state directory of a gate, and the output of the gate.
 type site struct {
 	t      *testing.T
 	state  string
 	stderr bytes.Buffer
 	mu     sync.Mutex
 
-	inbox, tokenFile string // of a gate that is not a wrap; a wrap says where they are
+	inbox, tokenFile string // of a gate without wrap; a wrap prints them
 }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	for _, needed := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(needed); err == nil {
-			continue
-		}
-		if os.Getenv("CI") != "" {
-			t.Fatalf("%s is missing", needed)
-		}
-		t.Skipf("%s is missing: this test needs node (20 or newer) and npm", needed)
-	}
+	testenv.NeedNode(t)
 	s := &site{t: t, state: t.TempDir()}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -99,7 +91,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// Write takes what the gate prints to standard error.
+// Write records the gate's standard error.
 func (s *site) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +124,7 @@ func (s *site) wrapped(command []string) []string {
 	return append([]string{file, "wrap", "--name", "files", "--"}, command...)
 }
 
-// command returns a command that can be run.
+// command returns a runnable command.
 func (s *site) command(command []string) *exec.Cmd {
 	cmd := exec.CommandContext(context.WithoutCancel(s.t.Context()), command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+s.state, "MEMORY_FILE_PATH="+filepath.Join(s.state, "memory.jsonl"))
@@ -141,7 +133,7 @@ func (s *site) command(command []string) *exec.Cmd {
 	return cmd
 }
 
-// connect starts a server, wrapped, and connects the Go SDK to it.
+// connect starts a wrapped server, and connects the Go SDK to it.
 func (s *site) connect(command []string) (*mcp.ClientSession, *exec.Cmd) {
 	s.t.Helper()
 	cmd := s.command(s.wrapped(command))
@@ -175,7 +167,7 @@ func call(t *testing.T, session *mcp.ClientSession, name string, args map[string
 
 var inboxLine = regexp.MustCompile(`calls that need approval wait at (\S+), operator token in (\S+)`)
 
-// approveNext waits for a call to be held and decides it over the operators' API.
+// approveNext waits for a held call, and decides it with the operators' API.
 func (s *site) approveNext(decision string) {
 	s.t.Helper()
 	deadline := time.Now().Add(patience)
@@ -202,7 +194,7 @@ func (s *site) approveNext(decision string) {
 	s.t.Error("no call was held")
 }
 
-// tryDecide decides a call that is pending, if there is one.
+// tryDecide decides a pending call, if there is one.
 func (s *site) tryDecide(url, token, decision string) bool {
 	var list struct {
 		Approvals []struct{ ID, ShownDigest string }
@@ -233,7 +225,7 @@ func (s *site) api(method, url, token string, body, into any) {
 	r.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return // the gate is not there yet
+		return // the gate is not serving yet
 	}
 	defer resp.Body.Close()
 	answer, _ := io.ReadAll(resp.Body)
@@ -248,8 +240,8 @@ func (s *site) api(method, url, token string, body, into any) {
 	}
 }
 
-// Reading a file is forwarded; writing one waits for approval, and a rejected one is
-// not written.
+// Reading a file is forwarded. Writing one waits for approval, and a rejected write does not
+// happen.
 func TestFilesystem(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -277,15 +269,15 @@ func TestFilesystem(t *testing.T) {
 	}
 }
 
-// The same with the TypeScript SDK, for a server without hints: its reads are known
-// by name.
+// The TypeScript SDK uses a server without hints, whose read-only tools the policy recognizes
+// by their names.
 func TestMemoryTypeScript(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.typeScript(map[string]any{"command": s.wrapped(s.server("memory")), "calls": memories})
 }
 
-// memories are calls to the server of memories. The second one waits for approval.
+// memories are calls to server-memory. The second one waits for approval.
 var memories = []any{
 	map[string]any{"name": "read_graph", "args": map[string]any{}},
 	map[string]any{"name": "create_entities", "args": map[string]any{"entities": []any{
@@ -294,8 +286,8 @@ var memories = []any{
 	map[string]any{"name": "search_nodes", "args": map[string]any{"query": "gate"}},
 }
 
-// typeScript has the TypeScript SDK make three calls, as an order says. One of them
-// waits for approval, and the answer to the last says "holds".
+// typeScript makes three calls with the TypeScript SDK, as described by an order. One of them
+// waits for approval, and the answer to the last contains holds.
 func (s *site) typeScript(order map[string]any) {
 	s.t.Helper()
 	t := s.t
@@ -329,7 +321,7 @@ func (s *site) typeScript(order map[string]any) {
 	}
 }
 
-// A server that thinks, one call after the other.
+// server-sequential-thinking makes several calls in succession.
 func TestSequentialThinking(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -348,9 +340,9 @@ func TestSequentialThinking(t *testing.T) {
 	}
 }
 
-// Forwarded messages are the same, byte for byte, as without the gate, except for
-// the capabilities that the gate adds.
-func TestTransparent(t *testing.T) {
+// Forwarded messages are unchanged byte for byte, except for the capabilities that the gate
+// adds.
+func TestForwardedBytesAreUnchanged(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	messages := []string{
@@ -374,8 +366,7 @@ func TestTransparent(t *testing.T) {
 	}
 }
 
-// converse says messages to a command, one after the other, and returns the answers
-// by id.
+// converse sends messages to a command one after the other, and returns the answers by id.
 func (s *site) converse(command, messages []string) map[string]string {
 	s.t.Helper()
 	cmd := s.command(command)
@@ -405,7 +396,7 @@ func (s *site) converse(command, messages []string) map[string]string {
 				Method string
 			}
 			if err := json.Unmarshal(lines.Bytes(), &said); err != nil {
-				s.t.Fatalf("standard output has something that is no message: %s", lines.Bytes())
+				s.t.Fatalf("standard output has a line that is not a message: %s", lines.Bytes())
 			}
 			if said.Method == "" && bytes.Equal(said.ID, asked.ID) {
 				answers[strings.Trim(string(asked.ID), `"`)] = lines.Text()

@@ -1,8 +1,17 @@
-// Package admission bounds what each client, and all clients together, may use
+// Package admission limits what each client, and all clients together, may use
 // at the same time: connections, requests, streams, bytes.
+//
+//	p := admission.NewPool(admission.Limits{Total: 100, Client: 10})
+//	if err := p.TryAcquire(admission.Address(remote), 1); err != nil {
+//		return err // ErrClient or ErrFull
+//	}
+//	defer p.Release(admission.Address(remote), 1)
+//
+// A [Slot] is one unit of a pool that can be taken back while its client does not use it.
 package admission
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"net/netip"
@@ -12,23 +21,22 @@ import (
 	"unique"
 )
 
-// A Client uses what a [Pool] has: an identified principal, or everybody without
-// an identity at one address. It is a pointer, because each request looks for it in
+// A Client is a user of a [Pool]: an authenticated principal, or all clients without
+// an identity at one address. It is a pointer, because each request looks it up in
 // several maps.
 type Client struct{ name unique.Handle[clientName] }
 
-// A clientName is what tells clients apart.
 type clientName struct {
 	principal string
 	network   netip.Prefix
 }
 
-// Principal returns the client that was identified as id.
+// Principal returns the client that was authenticated as id.
 func Principal(id string) Client { return Client{unique.Make(clientName{principal: "id " + id})} }
 
-// Address returns the client that is known by nothing but its address, which is
-// given as host:port. The addresses of one IPv6 network of 64 bits count as one,
-// because one subscriber usually has all of them.
+// Address returns the anonymous client at a network address, given as host:port. All
+// addresses of one IPv6 network of 64 bits count as one client, because one subscriber
+// usually has all of them.
 func Address(remote string) Client {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -45,8 +53,7 @@ func Address(remote string) Client {
 // Identified reports whether the client is a principal.
 func (c Client) Identified() bool { return c != Client{} && c.name.Value().principal != "" }
 
-// Network returns the address of an anonymous client as text, and nothing for a
-// principal.
+// Network returns the address of an anonymous client as text, and "" for a principal.
 func (c Client) Network() string {
 	if c == (Client{}) {
 		return "unknown"
@@ -61,7 +68,20 @@ func (c Client) Network() string {
 	}
 }
 
-// Limits bound the use of a pool. A zero field limits nothing.
+type clientKey struct{}
+
+// WithClient returns a context for work on behalf of c.
+func WithClient(ctx context.Context, c Client) context.Context {
+	return context.WithValue(ctx, clientKey{}, c)
+}
+
+// ClientOf returns the client of [WithClient]. It returns the zero Client for work of the gate itself.
+func ClientOf(ctx context.Context) Client {
+	c, _ := ctx.Value(clientKey{}).(Client)
+	return c
+}
+
+// Limits bound the use of a pool. A zero field means no limit.
 type Limits struct {
 	Total     int64 // of all clients
 	Anonymous int64 // of all clients that are not identified
@@ -80,12 +100,12 @@ type Pool struct {
 
 	mu        sync.Mutex
 	used      int64
-	peak      int64 // of used, since it was last asked for
-	anonymous int64
+	peak      int64 // the maximum of used since the last call of Peak
+	anonymous int64 // the part of used that anonymous clients have
 	byClient  map[Client]int64
 	queue     []*request
-	idle      map[Client]idleQueue // see Place
-	idleCount uint64               // how often a place became idle
+	idle      map[Client]*list.List // of *Slot, the longest idle first
+	idleCount uint64                // how often a slot became idle
 }
 
 // A request waits in the queue of a pool.
@@ -96,7 +116,9 @@ type request struct {
 }
 
 // NewPool returns a pool with the given limits.
-func NewPool(l Limits) *Pool { return &Pool{limits: l, byClient: make(map[Client]int64)} }
+func NewPool(l Limits) *Pool {
+	return &Pool{limits: l, byClient: make(map[Client]int64), idle: make(map[Client]*list.List)}
+}
 
 // Used returns how much is in use.
 func (p *Pool) Used() int64 {
@@ -105,7 +127,7 @@ func (p *Pool) Used() int64 {
 	return p.used
 }
 
-// Peak returns how much was in use at most since Peak was last called.
+// Peak returns the maximum that was in use since the last call of Peak.
 func (p *Pool) Peak() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,25 +136,25 @@ func (p *Pool) Peak() int64 {
 	return peak
 }
 
-// Try takes n for c, or returns [ErrClient] or [ErrFull] at once.
-func (p *Pool) Try(c Client, n int64) error {
+// TryAcquire takes n for c, or returns [ErrClient] or [ErrFull] at once.
+func (p *Pool) TryAcquire(c Client, n int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.room(c, n); err != nil {
+	if err := p.check(c, n); err != nil {
 		return err
 	}
 	if len(p.queue) > 0 {
-		return ErrFull // what is free belongs to those who wait
+		return ErrFull // the requests in the queue come first
 	}
 	p.take(c, n)
 	return nil
 }
 
-// Wait takes n for c. While there is no room it waits, at most as long as
-// patience allows, behind those who came before.
-func (p *Pool) Wait(ctx context.Context, c Client, n int64, patience time.Duration) error {
-	err := p.Try(c, n)
-	if err == nil || patience <= 0 {
+// Acquire takes n for c. If the pool is full, it waits for its turn, at most for the
+// given time.
+func (p *Pool) Acquire(ctx context.Context, c Client, n int64, timeout time.Duration) error {
+	err := p.TryAcquire(c, n)
+	if err == nil || timeout <= 0 {
 		return err
 	}
 	r := &request{client: c, n: n, granted: make(chan struct{})}
@@ -140,7 +162,7 @@ func (p *Pool) Wait(ctx context.Context, c Client, n int64, patience time.Durati
 	p.queue = append(p.queue, r)
 	p.grant()
 	p.mu.Unlock()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-r.granted:
@@ -152,21 +174,21 @@ func (p *Pool) Wait(ctx context.Context, c Client, n int64, patience time.Durati
 	return p.abandon(r, err)
 }
 
-// abandon takes a request that has waited long enough out of the queue. It
-// returns nil if the request was granted meanwhile, and otherwise err.
+// abandon removes a request from the queue and returns err. It returns nil if the
+// request was granted in the meantime.
 func (p *Pool) abandon(r *request, err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := slices.Index(p.queue, r)
-	if at < 0 {
+	i := slices.Index(p.queue, r)
+	if i < 0 {
 		return nil
 	}
-	p.queue = slices.Delete(p.queue, at, at+1)
-	p.grant() // it may have been what others waited behind
+	p.queue = slices.Delete(p.queue, i, i+1)
+	p.grant() // the request may have blocked others
 	return err
 }
 
-// Release gives back n that c has taken.
+// Release returns n that c has taken.
 func (p *Pool) Release(c Client, n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,23 +196,31 @@ func (p *Pool) Release(c Client, n int64) {
 }
 
 func (p *Pool) release(c Client, n int64) {
-	p.used -= n
-	if !c.Identified() {
-		p.anonymous -= n
-	}
-	if left := p.byClient[c] - n; left == 0 {
+	p.add(c, -n)
+	if p.byClient[c] == 0 {
 		delete(p.byClient, c)
-	} else {
-		p.byClient[c] = left
 	}
 	if len(p.queue) > 0 {
 		p.grant()
 	}
 }
 
-// room returns nil if there is room for n more of c.
-func (p *Pool) room(c Client, n int64) error {
-	if err := p.share(c, n); err != nil {
+func (p *Pool) take(c Client, n int64) {
+	p.add(c, n)
+	p.peak = max(p.peak, p.used)
+}
+
+func (p *Pool) add(c Client, n int64) {
+	p.used += n
+	p.byClient[c] += n
+	if !c.Identified() {
+		p.anonymous += n
+	}
+}
+
+// check returns nil if c may take n more now.
+func (p *Pool) check(c Client, n int64) error {
+	if err := p.checkShare(c, n); err != nil {
 		return err
 	}
 	if p.limits.Total > 0 && p.used+n > p.limits.Total {
@@ -199,12 +229,13 @@ func (p *Pool) room(c Client, n int64) error {
 	return nil
 }
 
-// share returns nil if c would not have more than its share with n more, nor
-// anonymous clients more than theirs.
-func (p *Pool) share(c Client, n int64) error {
+// checkShare returns nil unless n more exceed the limit of c, or that of all anonymous clients.
+func (p *Pool) checkShare(c Client, n int64) error {
 	switch l := p.limits; {
+	//mutate:false TestTryAcquire one client may use everything
 	case l.Client > 0 && p.byClient[c]+n > l.Client:
 		return ErrClient
+	//mutate:false TestTryAcquire anonymous clients may use everything
 	case l.Anonymous > 0 && !c.Identified() && p.anonymous+n > l.Anonymous:
 		return ErrFull
 	default:
@@ -212,25 +243,15 @@ func (p *Pool) share(c Client, n int64) error {
 	}
 }
 
-func (p *Pool) take(c Client, n int64) {
-	p.used += n
-	p.peak = max(p.peak, p.used)
-	if !c.Identified() {
-		p.anonymous += n
-	}
-	p.byClient[c] += n
-}
-
-// grant serves the queue in its order. A request whose client has its share, or
-// is anonymous while those have theirs, holds up nobody else; one for which there
-// is too little in all holds up those behind it, or a large one would never get
-// its turn.
+// grant serves the queue in its order. A request that exceeds the share of its client
+// does not block the requests behind it. A request that exceeds only the total does,
+// because otherwise a large request would never get its turn.
 func (p *Pool) grant() {
 	waiting := p.queue[:0]
 	blocked := false
 	for _, r := range p.queue {
-		if blocked || p.room(r.client, r.n) != nil {
-			blocked = blocked || p.share(r.client, r.n) == nil
+		if blocked || p.check(r.client, r.n) != nil {
+			blocked = blocked || p.checkShare(r.client, r.n) == nil
 			waiting = append(waiting, r)
 			continue
 		}

@@ -24,38 +24,38 @@ func want(t *testing.T, what string, got, want error) {
 	}
 }
 
-func TestTry(t *testing.T) {
+func TestTryAcquire(t *testing.T) {
 	p := admission.NewPool(admission.Limits{Total: 10, Anonymous: 6, Client: 4})
-	want(t, "too much for one client", p.Try(here, 5), admission.ErrClient)
-	want(t, "a whole share", p.Try(here, 4), nil)
-	want(t, "more than a share", p.Try(here, 1), admission.ErrClient)
-	want(t, "another client", p.Try(near, 2), nil)
-	want(t, "more than anonymous clients may have", p.Try(near, 1), admission.ErrFull)
-	want(t, "a principal", p.Try(ann, 4), nil)
-	want(t, "more than there is", p.Try(admission.Principal("bob"), 1), admission.ErrFull)
+	want(t, "more than the share", p.TryAcquire(here, 5), admission.ErrClient)
+	want(t, "the whole share", p.TryAcquire(here, 4), nil)
+	want(t, "beyond the share", p.TryAcquire(here, 1), admission.ErrClient)
+	want(t, "another client", p.TryAcquire(near, 2), nil)
+	want(t, "beyond the share of anonymous clients", p.TryAcquire(near, 1), admission.ErrFull)
+	want(t, "a principal", p.TryAcquire(ann, 4), nil)
+	want(t, "beyond the total", p.TryAcquire(admission.Principal("bob"), 1), admission.ErrFull)
 	p.Release(here, 4)
-	want(t, "after a release", p.Try(near, 2), nil)
+	want(t, "after a release", p.TryAcquire(near, 2), nil)
 	if used, peak, after := p.Used(), p.Peak(), p.Peak(); used != 8 || peak != 10 || after != 8 {
 		t.Errorf("used %d, at most %d, and then %d; want 8, 10 and 8", used, peak, after)
 	}
 }
 
-func TestNoLimits(t *testing.T) {
+func TestZeroMeansNoLimit(t *testing.T) {
 	p := admission.NewPool(admission.Limits{})
-	want(t, "no limits", p.Try(here, 1<<40), nil)
+	want(t, "no limits", p.TryAcquire(here, 1<<40), nil)
 }
 
-// The queue is served in order. A client that has its share holds up nobody.
-func TestWait(t *testing.T) {
+// A request that fits is served before an earlier one whose client has reached its limit.
+func TestQueueIsServedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := admission.NewPool(admission.Limits{Total: 10, Client: 6})
-		want(t, "first", p.Wait(t.Context(), here, 6, time.Second), nil)
+		want(t, "first", p.Acquire(t.Context(), here, 6, time.Second), nil)
 		var waiting sync.WaitGroup
 		var order []string
 		var mu sync.Mutex
 		queue := func(name string, c admission.Client, n int64) {
 			waiting.Go(func() {
-				want(t, name, p.Wait(t.Context(), c, n, time.Minute), nil)
+				want(t, name, p.Acquire(t.Context(), c, n, time.Minute), nil)
 				mu.Lock()
 				order = append(order, name)
 				mu.Unlock()
@@ -77,39 +77,39 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// A request that its client's share keeps waiting holds up nobody, also while it
-// would not fit into what is left of all.
-func TestWaitBehindShare(t *testing.T) {
+// A request that exceeds the share of its client does not block others, also when it
+// exceeds the total at the same time.
+func TestClientAtLimitDoesNotBlockOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, l := range []admission.Limits{{Total: 10, Client: 6}, {Total: 10, Anonymous: 6}} {
 			p := admission.NewPool(l)
-			want(t, "a share", p.Try(here, 6), nil)
-			want(t, "a principal", p.Try(ann, 3), nil)
-			go p.Wait(t.Context(), here, 5, time.Minute)
+			want(t, "a share", p.TryAcquire(here, 6), nil)
+			want(t, "a principal", p.TryAcquire(ann, 3), nil)
+			go p.Acquire(t.Context(), here, 5, time.Minute)
 			synctest.Wait()
-			want(t, "behind it", p.Wait(t.Context(), admission.Principal("bob"), 1, time.Second), nil)
+			want(t, "another client", p.Acquire(t.Context(), admission.Principal("bob"), 1, time.Second), nil)
 			p.Release(here, 6)
 			p.Release(ann, 3)
 		}
 	})
 }
 
-// A wait is bounded by patience and by the context, and leaves nothing behind.
-func TestWaitEnds(t *testing.T) {
+// Acquire ends after its timeout or with its context, and leaves nothing in the queue.
+func TestAcquireEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := admission.NewPool(admission.Limits{Total: 2, Client: 2})
-		want(t, "first", p.Try(here, 2), nil)
+		want(t, "first", p.TryAcquire(here, 2), nil)
 		start := time.Now()
-		want(t, "no room", p.Wait(t.Context(), near, 1, time.Second), admission.ErrFull)
-		want(t, "own share", p.Wait(t.Context(), here, 1, time.Second), admission.ErrClient)
+		want(t, "a full pool", p.Acquire(t.Context(), near, 1, time.Second), admission.ErrFull)
+		want(t, "own share", p.Acquire(t.Context(), here, 1, time.Second), admission.ErrClient)
 		if took := time.Since(start); took != 2*time.Second {
 			t.Errorf("waited %v; want 2s", took)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		want(t, "context", p.Wait(ctx, near, 1, time.Minute), context.DeadlineExceeded)
+		want(t, "context", p.Acquire(ctx, near, 1, time.Minute), context.DeadlineExceeded)
 		p.Release(here, 2)
-		want(t, "afterwards", p.Try(near, 2), nil)
+		want(t, "afterwards", p.TryAcquire(near, 2), nil)
 	})
 }
 
@@ -133,14 +133,14 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-func TestConcurrent(t *testing.T) {
+func TestConcurrentUseIsCounted(t *testing.T) {
 	p := admission.NewPool(admission.Limits{Total: 8, Client: 6})
 	var running sync.WaitGroup
 	for i := range 50 {
 		running.Go(func() {
 			c := []admission.Client{ann, here, near}[i%3]
 			for range 50 {
-				if p.Wait(t.Context(), c, 3, time.Minute) == nil {
+				if p.Acquire(t.Context(), c, 3, time.Minute) == nil {
 					p.Release(c, 3)
 				}
 			}
@@ -152,12 +152,12 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-func BenchmarkTry(b *testing.B) {
+func BenchmarkTryAcquire(b *testing.B) {
 	p := admission.NewPool(admission.Limits{Total: 1000, Client: 1000})
 	b.ReportAllocs()
 	for b.Loop() {
 		c := admission.Address("192.0.2.1:1234")
-		if p.Try(c, 1) == nil {
+		if p.TryAcquire(c, 1) == nil {
 			p.Release(c, 1)
 		}
 	}

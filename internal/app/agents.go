@@ -11,104 +11,101 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
+	"github.com/thoughtgate/thoughtgate-go/internal/httpserver"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
-	"github.com/thoughtgate/thoughtgate-go/internal/listener"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
-	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// agents are what serves the programs that call tools.
+// agents serves the programs that call tools.
 type agents struct {
-	*base
+	base *base
 
 	approvals *approvals
-	page      func(task.ID) string // returns where people decide about a held call
-	bodies    *admission.Pool      // the memory for the bodies of requests
-	hub       *conversation.Hub
-	identity  *identity.Recogniser
+	page      func(task.ID) string // returns the URL of a held call's approval page
+	bodies    *admission.Pool      // memory for request bodies
+	gateway   *conversation.Gateway
+	identity  *identity.Authenticator
 
-	authorities *x509.CertPool // sign the certificates of agents; nil if certificates do not count
+	authorities *x509.CertPool // sign the certificates of agents; nil if certificates are not used
 
-	// These are nil if the one agent is at the other end of a pipe.
-	listener *listener.Listener
+	// These are nil for a wrap, whose one agent uses a pipe.
+	listener *httpserver.Listener
 	handler  *mcphttp.Handler
 	paths    []string // of the upstreams
 }
 
-// bind takes the address of agents.
+// bind binds the agents' address.
 func (ag *agents) bind(secure *tls.Config) (err error) {
-	l := ag.listenerConfig("agents", ag.cfg.Listen, secure)
-	l.Trusted, l.State = ag.cfg.Identity.Proxy.From, ag.countConnections
-	l.Room = admission.Limits{
-		Total: int64(ag.room.agents), Client: quarter(ag.cfg.Limits.MaxConnectionsPerClient, ag.room.agents),
-	}
-	ag.listener, err = listener.Listen(l)
+	l := ag.base.listenerConfig("agents", ag.base.cfg.Listen, secure)
+	l.TrustedProxies, l.State = ag.base.cfg.Identity.Proxy.From, ag.countConnections
+	l.Connections = admission.Limits{Total: int64(ag.base.connections.agents), Client: quarter(ag.base.connections.agents)}
+	ag.listener, err = httpserver.Listen(l)
 	return err
 }
 
-// serve makes the handler for agents, who reach the upstreams at the paths of routes.
+// serve sets the handler for agents. The keys of routes are the paths of the upstreams.
 func (ag *agents) serve(routes map[string]*httpclient.Client) error {
-	ag.hub = conversation.NewHub(ag.hubConfig())
+	ag.gateway = conversation.NewGateway(ag.gatewayConfig())
 	ag.handler = mcphttp.NewHandler(ag.handlerConfig(routes))
 	ag.paths = slices.Collect(maps.Keys(routes))
-	return ag.configure(ag.cfg, ag.authorities, nil)
+	return ag.configure(ag.base.cfg, ag.authorities, nil)
 }
 
-// configure puts in force what cfg says of agents and of how they wait. The
-// authorities sign the certificates of agents. The recogniser is kept if it is
-// given: it knows the keys of issuers.
-func (ag *agents) configure(cfg config.Config, authorities *x509.CertPool, recogniser *identity.Recogniser) (err error) {
-	if recogniser == nil {
-		if recogniser, err = newRecogniser(cfg.Identity, authorities, ag.log); err != nil {
+// configure applies the agents' settings of cfg. It keeps the authenticator if that is not
+// nil, because the authenticator has cached the keys of issuers.
+func (ag *agents) configure(cfg config.Config, authorities *x509.CertPool, authenticator *identity.Authenticator) (err error) {
+	if authenticator == nil {
+		if authenticator, err = newAuthenticator(cfg.Identity, authorities, ag.base.log); err != nil {
 			return err
 		}
 	}
-	ag.identity, ag.authorities = recogniser, authorities
-	ag.hub.Configure(ag.waiting(cfg))
+	ag.identity, ag.authorities = authenticator, authorities
+	ag.gateway.Configure(ag.waiting(cfg))
 	if ag.listener == nil {
 		return nil
 	}
-	ag.handler.Configure(mcphttp.Settings{Guard: ag.guard(cfg), Identity: recogniser})
-	ag.listener.Handle(operator.WithoutCookies(recogniser.Metadata(ag.paths, ag.handler)))
+	ag.handler.Configure(mcphttp.Settings{Guard: ag.guard(cfg), Identity: authenticator})
+	ag.listener.SetHandler(operator.WithoutCookies(authenticator.Metadata(ag.paths, ag.handler)))
 	return nil
 }
 
 func (ag *agents) handlerConfig(routes map[string]*httpclient.Client) mcphttp.Config {
-	limits := ag.cfg.Limits
+	limits := ag.base.cfg.Limits
 	return mcphttp.Config{
-		Routes: routes,
-		Gate:   ag.approvals.gate,
-		Hub:    ag.hub,
-		Bodies: ag.bodies,
+		Routes:  routes,
+		Catalog: ag.approvals.catalog,
+		Gateway: ag.gateway,
+		Bodies:  ag.bodies,
 		Limits: mcphttp.Limits{
-			Requests:     ag.shares(limits.MaxConcurrentRequests, limits.MaxRequestsPerClient),
-			Streams:      ag.shares(limits.MaxStreams, limits.MaxStreamsPerClient),
-			Anonymous:    ag.anonymous(int64(ag.room.agents)),
+			Requests:     ag.base.shares(limits.MaxConcurrentRequests),
+			Streams:      ag.base.shares(limits.MaxStreams),
+			Anonymous:    ag.base.anonymous(int64(ag.base.connections.agents)),
 			Body:         limits.MaxRequestBody,
 			Parse:        parseLimits(limits),
-			ReadTimeout:  limits.ReadTimeout,
-			WriteTimeout: limits.WriteTimeout,
+			ReadTimeout:  limits.RequestTimeout,
+			WriteTimeout: limits.RequestTimeout,
 		},
-		Left:    listener.Left,
-		Log:     ag.log,
-		Metrics: ag.metrics,
-		Tracing: ag.tracing,
+		ClientGone: httpserver.ClientLeft,
+		Log:        ag.base.log,
+		Metrics:    ag.base.metrics,
+		Tracing:    ag.base.tracing,
 	}
 }
 
-// hubConfig says what the requests of all clients share.
-func (ag *agents) hubConfig() conversation.Config {
+// gatewayConfig returns the configuration for the requests of all clients.
+func (ag *agents) gatewayConfig() conversation.Config {
 	return conversation.Config{
-		Gate: ag.approvals.gate, Desk: ag.approvals.desk, Records: ag.approvals.keep.GateStore, Waiting: ag.waiting(ag.cfg), Texts: ag.approvals.keep.ring, Parse: parseLimits(ag.cfg.Limits),
-		Log: ag.log, Metrics: ag.metrics, Tracing: ag.tracing,
+		Catalog: ag.approvals.catalog, Approvals: ag.approvals.service, Records: ag.approvals.store.Store, Waiting: ag.waiting(ag.base.cfg), Texts: ag.approvals.store.ring, Parse: parseLimits(ag.base.cfg.Limits),
+		Log: ag.base.log, Metrics: ag.base.metrics, Tracing: ag.base.tracing,
 	}
 }
 
-// parseLimits bounds the messages that the gate reads.
+// parseLimits returns the limits of messages that the gate parses.
 func parseLimits(l config.Limits) jsonrpc.Limits {
 	return jsonrpc.Limits{Depth: l.MaxDepth, Batch: l.MaxBatch}
 }
@@ -122,8 +119,7 @@ func (ag *agents) guard(cfg config.Config) mcphttp.Guard {
 	return g
 }
 
-// newGuard returns what the guards of both listeners have in common. It depends on where
-// the listener is bound.
+// newGuard returns the part of the guard that both listeners share.
 func newGuard(l net.Listener, cfg config.Config) mcphttp.Guard {
 	addr, ok := l.Addr().(*net.TCPAddr)
 	return mcphttp.Guard{Loopback: ok && addr.IP.IsLoopback(), Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins}
@@ -132,14 +128,14 @@ func newGuard(l net.Listener, cfg config.Config) mcphttp.Guard {
 func (ag *agents) countConnections(_ net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
-		ag.metrics.ConnOpened()
+		ag.base.metrics.ConnOpened()
 	case http.StateClosed, http.StateHijacked:
-		ag.metrics.ConnClosed()
+		ag.base.metrics.ConnClosed()
 	case http.StateActive, http.StateIdle:
 	}
 }
 
-// waiting says how clients wait in their requests.
+// waiting returns how clients wait in their requests.
 func (ag *agents) waiting(cfg config.Config) conversation.Waiting {
 	w := waiting(cfg)
 	w.Page, w.AskHost = ag.page, ag.approvals.workflows.asksHost
@@ -149,28 +145,26 @@ func (ag *agents) waiting(cfg config.Config) conversation.Waiting {
 // waiting is [agents.waiting] without the approval page.
 func waiting(cfg config.Config) conversation.Waiting {
 	return conversation.Waiting{
-		Hold:     cfg.Waiting.Hold,
-		Longest:  cfg.Waiting.Longest,
-		Forever:  cfg.Tasks.MaxTTL,
-		Hosts:    hostsOf(cfg.Waiting.Hosts),
-		Beat:     cfg.Waiting.Keepalive,
-		MinPoll:  cfg.Tasks.MinPollInterval,
-		PerOwner: cfg.Tasks.MaxPendingPerOwner,
-		Pending:  mcptask.Status(cfg.Tasks.PendingStatus),
-		Drafts:   cfg.Drafts,
-		Errors:   cfg.Waiting.Errors,
-		NoError:  cfg.Waiting.PendingOK,
+		Hold:             cfg.Waiting.Hold,
+		HoldWithProgress: cfg.Waiting.Longest,
+		HoldUnlimited:    cfg.Tasks.MaxTTL,
+		Hosts:            hostsOf(cfg.Waiting.Hosts),
+		Heartbeat:        cfg.Waiting.Keepalive,
+		MinPoll:          cfg.Tasks.MinPollInterval,
+		PerOwner:         cfg.Tasks.MaxPendingPerOwner,
+		Pending:          schema.Status(cfg.Tasks.PendingStatus),
+		Drafts:           true,
+		Errors:           cfg.Waiting.Errors,
 
-		WholeBatches: cfg.WholeBatches,
 		Events: conversation.Events{
-			Idle: cfg.Notifications.IdleTimeout, PerOwner: cfg.Notifications.MaxPerOwner,
+			Idle: cfg.Notifications.IdleTimeout, PerOwner: 2 * cfg.Tasks.MaxPendingPerOwner,
 			SkipUpstreams:  !cfg.Notifications.Forward,
 			ReconnectDelay: cfg.Notifications.ReconnectDelay, ReconnectAttempts: cfg.Notifications.ReconnectAttempts,
 		},
 	}
 }
 
-// hostsOf returns how long hosts wait, as the configuration says.
+// hostsOf returns how long each configured host waits.
 func hostsOf(list []config.Host) []conversation.Host {
 	var hosts []conversation.Host
 	for _, h := range list {

@@ -1,9 +1,15 @@
-// Package app puts the gateway together from its parts and runs it. It is the
-// only package that knows all of them.
+// Package app builds a gate from its parts and runs it:
+//
+//	a, err := app.New(cfg, log) // binds the addresses
+//	err = a.Run(ctx)            // serves until ctx ends, then drains
+//
+// [NewWrap] builds a gate for one agent at a pipe, and [NewDesk] one that serves only the
+// shared inbox.
 package app
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -11,19 +17,19 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
-	"github.com/thoughtgate/thoughtgate-go/internal/listener"
+	"github.com/thoughtgate/thoughtgate-go/internal/httpserver"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
-	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// flushTimeout is how long the last spans may take to be sent at the end.
+// flushTimeout bounds the sending of the last spans.
 const flushTimeout = 3 * time.Second
 
-// An App is a gateway that can be run once. Each of its parts uses only the ones before
-// it.
+// An App is a gate that can be run once. Each part uses only the parts before it.
 type App struct {
-	*base
+	base *base
 
 	servers   *servers
 	approvals *approvals
@@ -31,62 +37,61 @@ type App struct {
 	operators *operators
 	agents    *agents
 
-	reloader *reloader // nil if the configuration is not read again
+	reloader *reloader // nil if the configuration is not reloaded
 	shutdown atomic.Pointer[config.Shutdown]
+
+	// serve serves agents until the context "until" ends, and then stops. ctx is the context of Run.
+	serve func(ctx, until context.Context, serving *errgroup.Group) error
 }
 
-// New builds the gateway that cfg describes and binds its addresses, so that
-// from then on clients can connect. [App.Run] serves them.
-func New(cfg config.Config, log *slog.Logger) (_ *App, err error) {
-	a, err := newApp(cfg, log)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
+// New builds the gate that cfg describes and binds its addresses. Clients can connect from
+// then on; [App.Run] serves them.
+func New(cfg config.Config, log *slog.Logger) (*App, error) {
+	return build(cfg, log, func(a *App) error {
+		a.base.divideDescriptors()
+		routes, err := a.servers.connect()
 		if err != nil {
-			_ = a.Close()
+			return err
 		}
-	}()
-	a.fit()
-	routes, err := a.servers.connect()
-	if err != nil {
-		return nil, err
-	}
-	if err := a.bind(); err != nil {
-		return nil, err
-	}
-	if err := a.govern(); err != nil {
-		return nil, err
-	}
-	if err := a.agents.serve(routes); err != nil {
-		return nil, err
-	}
-	if err := a.operators.configure(cfg); err != nil {
-		return nil, err
-	}
-	return a, nil
+		if err := a.bind(); err != nil {
+			return err
+		}
+		if err := a.openApprovals(); err != nil {
+			return err
+		}
+		if err := a.agents.serve(routes); err != nil {
+			return err
+		}
+		return a.operators.configure(cfg)
+	})
 }
 
-// newApp returns a gate without anybody at either side.
-func newApp(cfg config.Config, log *slog.Logger) (*App, error) {
+// build returns a gate. The function complete adds its upstreams and listeners.
+func build(cfg config.Config, log *slog.Logger, complete func(*App) error) (*App, error) {
 	b, err := newBase(cfg, log)
 	if err != nil {
 		return nil, err
 	}
 	a := &App{base: b, servers: &servers{base: b}}
+	a.serve = a.serveAgents
 	a.approvals = &approvals{base: b, servers: a.servers}
-	a.servers.records = func() task.Records { return a.approvals.keep.GateStore }
+	a.servers.records = func() gatestore.Records { return a.approvals.store.Store }
 	a.channels = &channels{base: b, approvals: a.approvals, replaced: make(chan struct{}, 1)}
+	a.channels.current.Store(&channelSet{outbox: channel.New(channel.Config{})})
 	a.operators = &operators{base: b, approvals: a.approvals, channels: a.channels}
 	a.channels.page, a.channels.recall = a.operators.page, a.operators.recall
 	a.agents = &agents{base: b, approvals: a.approvals, page: a.operators.page, bodies: b.newBodies(cfg.Limits)}
 	a.shutdown.Store(&b.cfg.Shutdown)
+	if err := complete(a); err != nil {
+		_ = a.Close()
+		return nil, err
+	}
 	return a, nil
 }
 
-// bind takes the addresses.
+// bind binds the addresses of agents and operators.
 func (a *App) bind() error {
-	secure, err := readCertificates(a.cfg)
+	secure, err := readCertificates(a.base.cfg)
 	if err != nil {
 		return err
 	}
@@ -97,117 +102,130 @@ func (a *App) bind() error {
 	return a.operators.bind(secure.operators)
 }
 
-// govern builds what judges and holds calls, and what asks people about them.
-func (a *App) govern() error {
+// openApprovals opens the policy, the store and the channels.
+func (a *App) openApprovals() error {
 	if err := a.approvals.open(); err != nil {
 		return err
 	}
-	by, err := a.channels.newAsker(a.cfg)
+	set, err := a.channels.open(a.base.cfg)
 	if err != nil {
 		return err
 	}
-	a.channels.use(by)
+	a.channels.current.Store(set)
 	return nil
 }
 
-// AgentAddr returns the address at which agents are served.
+// AgentAddr returns the agents' address.
 func (a *App) AgentAddr() string { return a.agents.listener.Addr().String() }
 
-// OperatorAddr returns the address at which operators are served.
+// OperatorAddr returns the operators' address.
 func (a *App) OperatorAddr() string { return a.operators.listener.Addr().String() }
 
-// Run serves until ctx is done, lets calls under way finish, and returns. It
-// returns an error only if serving failed.
+// Run serves until ctx ends, and then lets running calls finish. A wrap also ends when its agent closes the pipe, or
+// its server ends. Run returns an error only if serving failed, or the server of a wrap ended by itself.
 func (a *App) Run(ctx context.Context) error {
-	after := context.WithoutCancel(ctx) // stopping has time of its own
+	after := context.WithoutCancel(ctx) // for stopping
 	defer func() { _ = a.close(after) }()
-	serving, ctx := errgroup.WithContext(ctx)
-	a.operators.status.ready.Store(true) // before anybody can ask
-	serving.Go(a.agents.listener.Serve)
+	serving, alive := errgroup.WithContext(after)
+	until, end := context.WithCancel(ctx)
+	defer end()
+	defer context.AfterFunc(alive, end)()
+	a.operators.status.ready.Store(true) // before /readyz is served
 	serving.Go(a.operators.listener.Serve)
-	// The desk outlives ctx: it is closed in the course of stopping.
+	// Approvals outlive ctx: stopping closes them.
 	keeping, endKeeping := context.WithCancel(after)
 	defer endKeeping()
-	serving.Go(func() error { return a.runDesk(keeping) })
-	serving.Go(func() error { a.agents.reclaim(ctx); return nil })
-	serving.Go(func() error { a.servers.reachAll(ctx); return nil })
+	serving.Go(func() error { return a.runApprovals(keeping) })
 	if a.reloader != nil {
-		serving.Go(func() error { a.reloader.run(ctx); return nil })
+		serving.Go(func() error { a.reloader.run(until); return nil })
 	}
-	a.announce()
-	serving.Go(func() error {
-		<-ctx.Done()
-		a.stop(after)
-		endKeeping()
-		return nil
-	})
-	return serving.Wait()
+	failed := a.serve(ctx, until, serving)
+	end()
+	endKeeping()
+	return errors.Join(failed, serving.Wait())
 }
 
-// runDesk does the housekeeping of held calls, and asks people, until ctx ends.
-func (a *App) runDesk(ctx context.Context) error {
-	var asking sync.WaitGroup
-	defer asking.Wait()
-	asking.Go(func() { a.channels.run(ctx) })
-	return a.approvals.desk.Run(ctx)
+// serveAgents serves until the context "until" ends, and then lets running calls finish.
+func (a *App) serveAgents(ctx, until context.Context, serving *errgroup.Group) error {
+	serving.Go(a.agents.listener.Serve)
+	serving.Go(func() error { a.agents.reclaim(until); return nil })
+	serving.Go(func() error { a.servers.reachAll(until); return nil })
+	a.logStart()
+	<-until.Done()
+	a.stop(context.WithoutCancel(ctx))
+	return nil
 }
 
-func (a *App) announce() {
-	a.log.Info("listening", "agents", a.AgentAddr(), "operators", a.OperatorAddr())
-	for _, u := range a.cfg.Upstreams {
+// runApprovals runs the housekeeping of held calls and the channels until ctx ends.
+func (a *App) runApprovals(ctx context.Context) error {
+	var channels sync.WaitGroup
+	defer channels.Wait()
+	channels.Go(func() { a.channels.run(ctx) })
+	return a.approvals.service.Run(ctx)
+}
+
+// logStart logs the addresses and the upstreams.
+func (a *App) logStart() {
+	a.base.log.Info("listening", "agents", a.AgentAddr(), "operators", a.OperatorAddr())
+	for _, u := range a.base.cfg.Upstreams {
 		if u.Command != nil {
-			a.log.Info("upstream", "name", u.Name, "program", u.Command[0], "paths", u.Paths)
+			a.base.log.Info("upstream", "name", u.Name, "program", u.Command[0], "paths", u.Paths)
 			continue
 		}
-		a.log.Info("upstream", "name", u.Name, "host", u.URL.Host, "paths", u.Paths)
+		a.base.log.Info("upstream", "name", u.Name, "host", u.URL.Host, "paths", u.Paths)
 	}
-	if !hasPolicy(a.cfg) {
-		a.log.Warn("no rules: every call is forwarded")
+	if !hasPolicy(a.base.cfg) {
+		a.base.log.Warn("no rules: every call is forwarded")
 	}
-	if a.approvals.gate.Governs() && !a.approvals.keep.durable {
-		a.log.Warn("held calls are kept in memory and are lost on restart")
+	if a.approvals.catalog.Governs() && !a.approvals.store.durable {
+		a.base.log.Warn("held calls are kept in memory and are lost on restart")
 	}
 }
 
-// stop ends serving in the order that loses nothing: first /readyz says that no more
-// calls should be sent here, then idle streams end, then calls under way finish.
+// stop stops serving without losing calls: first /readyz fails, so that load balancers send
+// no more calls, then idle streams end, then running calls finish.
 func (a *App) stop(ctx context.Context) {
 	a.operators.status.ready.Store(false)
-	how := *a.shutdown.Load()
-	a.log.InfoContext(ctx, "stopping", "delay", how.Delay, "drain", how.Drain)
-	time.Sleep(how.Delay)
+	timeouts := *a.shutdown.Load()
+	a.base.log.InfoContext(ctx, "stopping", "delay", timeouts.Delay.String(), "drain", timeouts.Drain.String())
+	time.Sleep(timeouts.Delay)
 	a.agents.handler.EndStreams()
-	ctx, cancel := context.WithTimeout(ctx, how.Drain)
+	ctx, cancel := context.WithTimeout(ctx, timeouts.Drain)
 	defer cancel()
-	if err := a.approvals.desk.Close(ctx); err != nil {
-		a.log.WarnContext(ctx, "some held calls could not be ended", "err", err)
-	}
+	a.closeApprovals(ctx)
 	if err := a.agents.listener.Shutdown(ctx); err != nil {
-		a.log.WarnContext(ctx, "calls were still running when shutdown.drain ended", "err", err)
+		a.base.log.WarnContext(ctx, "calls were still running when shutdown.drain ended", "err", err)
 	}
-	a.operators.listener.Cut()
-	a.log.InfoContext(ctx, "stopped")
+	a.operators.listener.CloseConnections()
+	a.base.log.InfoContext(ctx, "stopped")
 }
 
-// Close releases what New acquired. Run does so itself.
+// closeApprovals stops holding calls. Running calls have until ctx ends. It is safe to repeat.
+func (a *App) closeApprovals(ctx context.Context) {
+	if err := a.approvals.service.Close(ctx); err != nil {
+		a.base.log.WarnContext(ctx, "some held calls could not be ended", "err", err)
+	}
+}
+
+// Close releases the resources of an App that was not run.
 func (a *App) Close() error { return a.close(context.Background()) }
 
 func (a *App) close(ctx context.Context) error {
-	for _, l := range []*listener.Listener{a.agents.listener, a.operators.listener} {
+	for _, l := range []*httpserver.Listener{a.agents.listener, a.operators.listener} {
 		if l != nil {
-			l.End(ctx)
+			l.Stop(ctx)
 		}
 	}
-	a.operators.leaveTokenFile()
+	a.operators.unlockTokenFile()
 	a.servers.close()
 	if a.reloader != nil {
 		_ = a.reloader.watcher.Close()
 	}
-	if store := a.approvals.keep.GateStore; store != nil {
+	if store := a.approvals.store.Store; store != nil {
 		_ = store.Close()
 	}
-	defer logging.Close(ctx, a.log)
+	defer logging.Close(ctx, a.base.log)
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	return a.tracing.Close(ctx)
+	return a.base.tracing.Close(ctx)
 }

@@ -19,12 +19,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The client of Redis leaves a timer of a second behind when it is closed.
+	// The Redis client leaves a timer of one second behind when it is closed.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
 
-// start runs the gateway that the YAML text describes until the returned
-// function stops it, which waits and returns what Run returned.
+// start runs the gate that the YAML text configures. The returned function stops the gate,
+// waits, and returns the error of Run.
 func start(t *testing.T, text string) (*app.App, func() error) {
 	t.Helper()
 	a, err := newApp(t, text)
@@ -34,7 +34,7 @@ func start(t *testing.T, text string) (*app.App, func() error) {
 	return a, run(t, a)
 }
 
-// run runs a until the function that it returns is called.
+// run runs a until the returned function is called.
 func run(t *testing.T, a *app.App) func() error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -54,7 +54,7 @@ func load(t *testing.T, text string) config.Config {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, _, err := config.Load(config.Sources{File: file})
+	cfg, _, err := config.Load(config.Sources{Channels: app.ChannelKinds(), File: file})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,8 +104,7 @@ func TestOperatorsListener(t *testing.T) {
 	}
 }
 
-// A gate that is told to stop is not ready, finishes what is under way, and
-// takes no more.
+// A stopping gate is not ready, finishes running calls, and accepts no new ones.
 func TestDrain(t *testing.T) {
 	arrived, release := make(chan struct{}), make(chan struct{})
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -133,7 +132,7 @@ func TestDrain(t *testing.T) {
 	<-arrived
 	stopped := make(chan error, 1)
 	go func() { stopped <- stop() }()
-	for { // the operators' listener tells until the end that there is an end
+	for { // the operators' listener answers /readyz until the gate has stopped
 		status, _ := get(t, "http://"+a.OperatorAddr()+"/readyz")
 		if status == http.StatusServiceUnavailable {
 			break
@@ -141,14 +140,14 @@ func TestDrain(t *testing.T) {
 	}
 	select {
 	case err := <-stopped:
-		t.Fatalf("stopped with a call under way: %v", err)
+		t.Fatalf("the gate stopped during a call: %v", err)
 	default:
 	}
 
 	close(release)
 
 	if body := <-answer; !strings.Contains(body, `"result"`) {
-		t.Errorf("the call under way got %s", body)
+		t.Errorf("the running call got %s", body)
 	}
 	if err := <-stopped; err != nil {
 		t.Errorf("Run = %v", err)
@@ -156,7 +155,7 @@ func TestDrain(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// Several upstreams are several paths, each reaching its own.
+// Each upstream has its own path.
 func TestSeveralUpstreams(t *testing.T) {
 	named := func(name string) *httptest.Server {
 		return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -187,7 +186,7 @@ func TestSeveralUpstreams(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// An address that is taken is told at once, and nothing is left behind.
+// New fails at once if an address is in use, and releases everything that it opened.
 func TestAddressTaken(t *testing.T) {
 	a, stop := start(t, gatewayFor("http://127.0.0.1:1/mcp"))
 	cfg := load(t, gatewayFor("http://127.0.0.1:1/mcp"))

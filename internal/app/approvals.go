@@ -5,80 +5,83 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/toolhistory"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// approvals are what judges calls and holds them for people.
+// approvals judges calls and holds those that need approval.
 type approvals struct {
-	*base
+	base *base
 
-	servers   *servers
-	workflows workflows
-	gate      *gate.Gate
-	keep      keep
-	desk      *approval.Desk
-	mixed     bool   // gates with other upstreams may use the store too
-	owner     string // of all tasks that this gate holds in a mixed store; empty if there may be several
-	outdated  func() // is called when the store is too new for this gate; may be nil
+	servers     *servers
+	workflows   workflows
+	catalog     *catalog.Catalog
+	store       openStore
+	service     *approval.Service
+	sharedStore bool   // gates with other upstreams may use the store too
+	owner       string // the one owner of this gate's tasks in a shared store; empty if there may be several
+	outdated    func() // is called when the store is too new for this gate; may be nil
 }
 
-// open puts the policy and the workflows of the configuration in force, and opens the
-// store and the desk.
+// open applies the policy and the workflows of the configuration, and opens the store.
 func (ap *approvals) open() error {
-	settings, warnings, err := Settings(ap.cfg)
+	settings, warnings, err := Settings(ap.base.cfg)
 	if err != nil {
 		return err
 	}
 	for _, w := range warnings {
-		ap.log.Warn("policy", "warning", w.String())
+		ap.base.log.Warn("policy", "warning", w.String())
 	}
-	ap.setWorkflows(ap.cfg.Workflows)
-	ap.gate = gate.New(settings, time.Now, ap.log, ap.metrics)
-	if ap.keep, err = ap.openStore(); err != nil {
+	ap.setWorkflows(ap.base.cfg.Workflows)
+	ap.catalog = catalog.New(settings, time.Now, ap.base.log, ap.base.metrics)
+	if ap.store, err = ap.openStore(); err != nil {
 		return err
 	}
-	ap.desk, err = ap.newDesk()
+	ap.catalog.UseHistory(toolhistory.Store{Records: ap.store.Store, Journal: ap.store.Store})
+	ap.service, err = ap.newService()
 	return err
 }
 
-// setWorkflows puts workflows in force.
-func (ap *approvals) setWorkflows(list []config.Workflow) {
+// setWorkflows replaces the workflows.
+func (ap *approvals) setWorkflows(list []policy.Workflow) {
 	for _, w := range list {
-		ap.metrics.CanAsk(w.Name)
+		ap.base.metrics.AddWorkflow(w.Name)
 	}
 	ap.workflows.current.Store(&list)
 }
 
-// newDesk returns the desk at which calls wait for approval.
-func (ap *approvals) newDesk() (*approval.Desk, error) {
+// newService returns the service that holds calls.
+func (ap *approvals) newService() (*approval.Service, error) {
 	return approval.New(approval.Config{
-		Store:    ap.keep.GateStore,
-		Durable:  ap.keep.durable,
-		Mixed:    ap.mixed,
-		Judge:    ap.gate.Recheck,
-		Workflow: ap.workflows.workflow,
+		Store:    ap.store.Store,
+		Durable:  ap.store.durable,
+		Mixed:    ap.sharedStore,
+		Judge:    ap.catalog.Recheck,
+		Workflow: ap.workflows.find,
 		Send:     ap.sendAsGate,
-		Lease:    ap.cfg.Execution.Lease,
-		Log:      ap.log,
-		Observe:  ap.observe,
-		Recorded: ap.recorded,
-		Settings: deskSettings(ap.cfg),
+		Lease:    ap.base.cfg.Execution.Lease,
+		Log:      ap.base.log,
+		Observe:  ap.base.observe,
+		Recorded: ap.base.recorded,
+		Settings: approvalSettings(ap.base.cfg),
 	})
 }
 
-// deskSettings returns what cfg says of the desk and can change while it runs.
-func deskSettings(cfg config.Config) approval.Settings {
+// approvalSettings returns the settings of held calls that can change while the gate runs.
+func approvalSettings(cfg config.Config) approval.Settings {
 	return approval.Settings{
 		Start: approval.Start(cfg.Execution.Start),
 		Limits: task.Limits{
 			PerOwner: cfg.Tasks.MaxPendingPerOwner, Total: cfg.Tasks.MaxPending, RetryAfter: cfg.Tasks.MaxPollInterval,
+			OwnerBytes: ownerBytes(cfg),
 		},
 		Shares:    pendingShares(cfg),
 		Retrieval: cfg.Tasks.DefaultTTL,
 		MaxTTL:    cfg.Tasks.MaxTTL,
-		Execution: cfg.Execution.Timeout,
+		Execution: cfg.Limits.CallTimeout,
 		Poll:      cfg.Execution.PollTimeout,
 		Cancel:    cfg.Execution.CancelTimeout,
 		MaxResult: cfg.Limits.MaxResult,
@@ -86,52 +89,65 @@ func deskSettings(cfg config.Config) approval.Settings {
 		Sweep:     cfg.Tasks.CleanupInterval,
 		Keep:      cfg.Storage.Retention,
 		Retention: cfg.Audit.Retention,
-		Variables: variableLimits(cfg.Tasks.Variables),
-
-		RequestMeta: cfg.Waiting.RequestMeta,
+		Variables: variableLimits(int(cfg.Tasks.MaxVariables)),
 	}
 }
 
-func variableLimits(v config.VariableLimits) task.VariableLimits {
-	return task.VariableLimits{Count: v.MaxCount, Name: int(v.MaxName), Value: int(v.MaxValue), Total: int(v.MaxTotal)}
+// ownerBytes returns how many bytes the calls and results of one agent may use in the
+// store. That is twice the size of its pending calls, since a stored call is larger than its
+// message, and one result. In a store with a size limit, it is at most a quarter.
+func ownerBytes(cfg config.Config) int64 {
+	bytes := 2*int64(cfg.Tasks.MaxPendingPerOwner)*cfg.Limits.MaxRequestBody + cfg.Limits.MaxResult
+	if most, bounded := Storage(cfg).SizeLimit(); bounded {
+		bytes = min(bytes, most/4)
+	}
+	return max(bytes, 1)
 }
 
-// pendingShares returns what agents without an identity may have of the held
-// calls. If agents can be identified, a quarter is left to those that are. The
-// agents at one address may have what one of them may.
+// variableLimits returns the limits of a task's variables, given their total size in bytes.
+func variableLimits(total int) task.VariableLimits {
+	return task.VariableLimits{Count: 64, Name: 128, Value: max(1, total/4), Total: total}
+}
+
+// pendingShares returns how many held calls agents without an identity may have. If the
+// configuration identifies agents, a quarter stays reserved for identified ones. All agents
+// at one address share the limit of one.
 func pendingShares(cfg config.Config) approval.Shares {
 	all, one := cfg.Tasks.MaxPending, cfg.Tasks.MaxPendingPerOwner
 	s := approval.Shares{
-		PerRoom: max(one, int(quarter(cfg.Tasks.MaxPendingPerAddress, all))),
-		Unknown: max(one, cfg.Tasks.MaxPendingUnknown),
-		All:     all,
-		Strange: max(1, all/2),
+		PerNetwork:        max(one, int(quarter(all))),
+		UnknownPerNetwork: max(one, all/50),
+		Total:             all,
+		UnprovenTotal:     max(1, all/2),
 	}
-	s.Unknown = min(s.Unknown, s.PerRoom)
+	s.UnknownPerNetwork = min(s.UnknownPerNetwork, s.PerNetwork)
 	if cfg.Identity.Recognises() {
-		s.All = max(1, all*3/4)
+		s.Total = max(1, all*3/4)
 	}
 	return s
 }
 
-// sendAsGate makes a call with the gate's own credentials alone.
+// sendAsGate returns a sender for t that uses only the configured credentials, or nil if
+// another gate has the upstream.
 func (ap *approvals) sendAsGate(t task.Task) approval.Sender {
 	if ap.owner != "" && t.Owner != ap.owner {
-		return nil // it is of another server with this name
+		return nil // for another server with this name
 	}
-	if u := ap.servers.named(t.Call.Upstream); u != nil {
-		return u.Sender(t, ap.gate)
+	if u := ap.servers.find(t.Call.Upstream); u != nil {
+		return u.Sender(t, ap.catalog)
 	}
-	if ap.mixed {
+	if ap.sharedStore {
 		return nil // another gate has that upstream
 	}
 	return approval.Unreachable{Err: fmt.Errorf("upstream %q is no longer configured", t.Call.Upstream)}
 }
 
-// asksAbout reports whether this gate is the one to ask people about t.
-func (ap *approvals) asksAbout(t task.Task) bool {
+// notifiesAbout reports whether this gate notifies approvers about t.
+func (ap *approvals) notifiesAbout(t task.Task) bool {
 	if ap.owner != "" {
+		//mutate:swap "== ap.owner" `!= ""` TestWrapsNotifyAboutTheirOwnCalls a wrap notifies about the calls of other servers
 		return t.Owner == ap.owner
 	}
-	return ap.servers.named(t.Call.Upstream) != nil && ap.desk.Holds(t)
+	//mutate:swap " && ap.service.HeldHere(t)" "" TestGatesNotifyAboutTheirOwnCalls a gate notifies about the calls of other gates
+	return ap.servers.find(t.Call.Upstream) != nil && ap.service.HeldHere(t)
 }

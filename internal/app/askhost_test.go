@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// holdAndAsk makes a call that is held, as a modern client that can open URLs, and
-// returns the first answer.
+// holdAndAsk makes a call that is held, as a modern client that can open URLs, and returns the
+// first answer.
 func (r *reloadable) holdAndAsk(call int) string {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, "http://"+r.AgentAddr()+"/mcp", strings.NewReader(fmt.Sprintf(
@@ -39,13 +39,13 @@ func (r *reloadable) holdAndAsk(call int) string {
 	return string(body)
 }
 
-// Whether users are invited to the approval page is a setting of the workflow, off
-// by default, that can change while the gate runs.
+// Workflows can ask agent hosts to open the approval page. The setting is off by default and
+// can change while the gate runs.
 func TestReloadAskHost(t *testing.T) {
-	r := startReloadable(t, "default: approve\nwaiting: {hold: 0s}\ntasks: {max_pending: 1000000, max_pending_per_owner: 10000, max_pending_per_address: 10000, max_pending_unknown: 10000}\n"+
+	r := startReloadable(t, "default: approve\nwaiting: {hold: 0s}\ntasks: {max_pending: 1000000, max_pending_per_owner: 10000}\n"+
 		"workflows: {default: {}}\n")
 	if answer := r.holdAndAsk(0); !strings.Contains(answer, `"inputRequests":{}`) {
-		t.Fatalf("asked though that is off: %s", answer)
+		t.Fatalf("the host was asked although the setting is off: %s", answer)
 	}
 	off, calls := r.text(), 0
 	asked := func() bool {

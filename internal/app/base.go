@@ -5,21 +5,21 @@ import (
 	"log/slog"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
-	"github.com/thoughtgate/thoughtgate-go/internal/listener"
+	"github.com/thoughtgate/thoughtgate-go/internal/httpserver"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/version"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 )
 
-// A base is what all parts of a gate share.
+// A base holds what all parts of a gate share.
 type base struct {
-	cfg     config.Config // that the gate was started with
-	log     *slog.Logger
-	metrics *metrics.Metrics
-	tracing *tracing.Tracing
-	room    descriptors
+	cfg         config.Config // at start
+	log         *slog.Logger
+	metrics     *metrics.Metrics
+	tracing     *tracing.Tracing
+	connections connectionLimits
 }
 
 func newBase(cfg config.Config, log *slog.Logger) (_ *base, err error) {
@@ -30,7 +30,7 @@ func newBase(cfg config.Config, log *slog.Logger) (_ *base, err error) {
 
 func newTracing(cfg config.Traces, log *slog.Logger) (*tracing.Tracing, error) {
 	if cfg.Endpoint == nil {
-		return nil, nil //nolint:nilnil // a nil Tracing is one that is off
+		return nil, nil // a nil Tracing does nothing
 	}
 	return tracing.New(tracing.Config{
 		Endpoint: cfg.Endpoint.String(),
@@ -48,10 +48,10 @@ func reveal(secrets map[string]config.Secret) map[string]string {
 	return plain
 }
 
-// listenerConfig says how a listener is bound that has no room for connections yet.
-func (b *base) listenerConfig(who, address string, secure *tls.Config) listener.Config {
-	return listener.Config{
-		For: who, Address: address, TLS: secure, Keepalive: b.cfg.Limits.Keepalive, MaxHeader: int(b.cfg.Limits.MaxHeader),
-		Context: mcphttp.WithLocalUser, Refused: func(t wire.Type) { b.metrics.Refused(string(t)) }, Log: b.log,
+// listenerConfig returns the settings that both listeners share.
+func (b *base) listenerConfig(name, address string, secure *tls.Config) httpserver.Config {
+	return httpserver.Config{
+		Name: name, Address: address, TLS: secure, Keepalive: b.cfg.Limits.Keepalive, MaxHeader: int(b.cfg.Limits.MaxHeader),
+		Context: mcphttp.WithLocalUser, Refused: func(t mcp.Type) { b.metrics.Refused(string(t)) }, Log: b.log,
 	}
 }

@@ -3,14 +3,12 @@ package app
 import (
 	"context"
 	"errors"
-	"net/mail"
+	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/email"
@@ -19,132 +17,96 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// channels ask people elsewhere about held calls.
+// ChannelKinds returns all kinds of channels, in the order of the documentation.
+func ChannelKinds() []config.ChannelKind {
+	return []config.ChannelKind{webhook.Kind(), slack.Kind(), email.Kind(), push.Kind()}
+}
+
+// channels notifies approvers about held calls.
 type channels struct {
-	*base
+	base *base
 
 	approvals *approvals
-	page      func(task.ID) string // returns where people decide about a held call
+	page      func(task.ID) string // returns the URL of a held call's approval page
 	recall    func(ctx context.Context, login string) (operator.Operator, error)
-	outbox    atomic.Pointer[channel.Outbox] // nil if there are no channels
-	pusher    atomic.Pointer[push.Push]      // nil if no channel is one
-	replaced  chan struct{}                  // receives when there is another outbox
+	current   atomic.Pointer[channelSet] // never nil
+	replaced  chan struct{}              // receives when current was replaced
 }
 
-// An asker is what asks people on channels.
-type asker struct {
-	outbox *channel.Outbox // nil if there are no channels
-	pusher *push.Push      // nil if no channel is one
+// A channelSet has the configured channels and the outbox that sends on them.
+type channelSet struct {
+	channels map[string]channel.Channel // by name
+	outbox   *channel.Outbox
 }
 
-// newAsker returns what asks people on the channels of cfg. [channels.use] puts it in force.
-func (cs *channels) newAsker(cfg config.Config) (asker, error) {
-	if len(cfg.Channels) == 0 || cs.approvals.desk == nil {
-		return asker{}, nil
-	}
-	var made asker
-	all, apps := map[string]channel.Channel{}, &slack.Apps{}
-	for _, settings := range cfg.Channels {
-		cs.metrics.CanSend(settings.Name)
-		one, err := cs.newChannel(settings, apps)
+// open opens the channels of cfg.
+func (cs *channels) open(cfg config.Config) (*channelSet, error) {
+	made := &channelSet{channels: map[string]channel.Channel{}}
+	var open []channel.Channel
+	for _, c := range cfg.Channels {
+		cs.base.metrics.AddChannel(c.Name)
+		settings, ok := c.Settings.(channel.Settings)
+		if !ok {
+			return nil, fmt.Errorf("channels.%s: the kind %s cannot be opened", c.Name, c.Kind)
+		}
+		one, err := settings.Open(cs.gate(c.Name), open)
 		if err != nil {
-			return asker{}, err
+			return nil, err
 		}
-		if p, ok := one.(*push.Push); ok {
-			made.pusher = p
-		}
-		all[settings.Name] = one
+		open = append(open, one)
+		made.channels[c.Name] = one
 	}
 	made.outbox = channel.New(channel.Config{
-		Store: cs.approvals.keep.GateStore, Cases: cs.approvals.desk.Cases(), Channels: all, Plan: cs.plan, Page: cs.page,
-		Name: string(task.NewID(time.Now())), Metrics: cs.metrics, Now: time.Now, Log: cs.log,
+		Store: cs.approvals.store.Store, Cases: cs.approvals.service.Viewer(), Channels: made.channels, Workflow: cs.workflow, Page: cs.page,
+		Name: string(task.NewID(time.Now())), Metrics: cs.base.metrics, Now: time.Now, Log: cs.base.log,
 	})
 	return made, nil
 }
 
-// newChannel returns the channel that c describes. Those of Slack are made by apps.
-func (cs *channels) newChannel(c config.Channel, apps *slack.Apps) (channel.Channel, error) {
-	if token := c.Slack.BotToken.Reveal(); token != "" {
-		chat := slack.Config{
-			BotToken: token, AppToken: c.Slack.AppToken.Reveal(), Channel: c.Slack.Channel, People: c.Slack.People, Groups: c.Slack.Groups,
-			Decide: cs.approvals.desk.Decide, Explain: api.Message, Now: time.Now, Log: cs.log,
-		}
-		if u := c.Slack.URL; u != nil {
-			chat.URL = strings.TrimSuffix(u.String(), "/") + "/"
-		}
-		return apps.Channel(chat), nil
-	}
-	if c.Email.Server != "" {
-		return cs.newMailer(c.Email)
-	}
-	if c.Push.Contact != "" {
-		return cs.newPush(c.Push), nil
-	}
-	key, err := webhook.ParseKey(c.Webhook.Secret.Reveal())
-	if err != nil {
-		return nil, err
-	}
-	return webhook.New(webhook.Config{
-		URL: c.Webhook.URL, Key: key, Private: c.Webhook.AllowPrivate, Timeout: c.Webhook.Timeout, Now: time.Now,
-	}), nil
-}
-
-// pushTimeout is how long a push service may take.
-const pushTimeout = 10 * time.Second
-
-// newPush returns the channel that c describes. Browsers subscribe to it in the inbox.
-func (cs *channels) newPush(c config.Push) channel.Channel {
-	return push.New(push.Config{
-		Records: cs.approvals.keep.GateStore, Client: webhook.NewClient(webhook.Reach{Timeout: pushTimeout, Private: c.AllowPrivate}), Contact: c.Contact,
-		Recall: cs.recall,
+// gate returns the part of the gate that the named channel may use.
+func (cs *channels) gate(name string) channel.Gate {
+	return channel.Gate{
+		Channel: name, Records: cs.approvals.store.Store, Now: time.Now, Log: cs.base.log,
+		Decide: cs.approvals.service.Decide, Explain: api.Message, FindOperator: cs.recall,
 		MayDecide: func(ctx context.Context, id task.ID, who operator.Operator) (bool, error) {
-			t, err := cs.approvals.keep.Get(ctx, task.AnyOwner().Ref(id))
+			t, err := cs.approvals.store.Get(ctx, task.AnyOwner().Ref(id))
 			if errors.Is(err, task.ErrNotFound) {
 				return false, nil
 			}
-			objection := cs.approvals.desk.Objection(api.Approver(who))(t)
-			return err == nil && (objection == nil || errors.Is(objection, task.ErrAlreadyDecided)), err
+			objection := cs.approvals.service.Objection(api.Approver(who))(t)
+			return err == nil && (objection == nil || errors.Is(objection, lifecycle.ErrAlreadyDecided)), err
 		},
-		Now: time.Now, Log: cs.log,
-	})
+	}
 }
 
-// newMailer returns the channel that c describes.
-func (cs *channels) newMailer(c config.Email) (channel.Channel, error) {
-	secure, err := clientTLS(config.TLS{CAFile: c.CAFile})
-	if err != nil {
-		return nil, err
-	}
-	from, err := mail.ParseAddress(c.From)
-	if err != nil {
-		return nil, err
-	}
-	m := email.Config{
-		Server: c.Server, Security: c.Security, TLS: secure, Username: c.Username, Password: c.Password.Reveal(), From: *from,
-		Arguments: c.Arguments, Timeout: c.Timeout, Now: time.Now, Log: cs.log,
-	}
-	for _, text := range c.To {
-		to, err := mail.ParseAddress(text)
-		if err != nil {
-			return nil, err
+// receiver returns the named channel if it receives requests at the gate, or nil.
+func (cs *channels) receiver(name string) channel.Receiver {
+	r, _ := cs.current.Load().channels[name].(channel.Receiver)
+	return r
+}
+
+// pusher returns the push channel to browsers, or nil.
+func (cs *channels) pusher() *push.Push {
+	for _, one := range cs.current.Load().channels {
+		if p, ok := one.(*push.Push); ok {
+			return p
 		}
-		m.To = append(m.To, *to)
 	}
-	return email.New(m), nil
+	return nil
 }
 
-// run asks people until ctx ends, on the channels that are configured at the time.
+// run sends on the current channels until ctx ends.
 func (cs *channels) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		running, stop := context.WithCancel(ctx)
 		var outbox sync.WaitGroup
-		o := cs.outbox.Load()
-		if o != nil {
-			outbox.Go(func() { o.Run(running) })
-		}
+		o := cs.current.Load().outbox
+		outbox.Go(func() { o.Run(running) })
 		select {
 		case <-ctx.Done():
 		case <-cs.replaced:
@@ -155,86 +117,36 @@ func (cs *channels) run(ctx context.Context) {
 	}
 }
 
-// forgetChannels removes what the metrics say of those channels of o that are not
-// configured any more. It is called when o has ended, and says nothing more of them.
+// forgetChannels removes the metrics of those channels of o that are no longer configured.
+// Call it when o has ended.
 func (cs *channels) forgetChannels(o *channel.Outbox) {
-	configured := cs.outbox.Load().Names()
+	configured := cs.current.Load().outbox.Names()
 	for _, name := range o.Names() {
 		if !slices.Contains(configured, name) {
-			cs.metrics.ChannelGone(name)
+			cs.base.metrics.RemoveChannel(name)
 		}
 	}
-}
-
-// use makes by what asks people, the next time that asking begins.
-func (cs *channels) use(by asker) {
-	cs.pusher.Store(by.pusher)
-	cs.outbox.Store(by.outbox)
 }
 
 // replace replaces the channels while the gate runs.
-func (cs *channels) replace(by asker) {
-	cs.use(by)
+func (cs *channels) replace(set *channelSet) {
+	cs.current.Store(set)
 	select {
 	case cs.replaced <- struct{}{}:
-	default: // it will be seen together with the change before
+	default: // run has not handled the previous change yet
 	}
 }
 
-// plan returns how people are asked about t, of which an outline is enough. Gates with
-// other configurations may use the same store: each asks about the calls that it holds,
-// so that nobody is asked who has nothing to do with a call.
-func (cs *channels) plan(t task.Task) channel.Plan {
-	w, ok := cs.approvals.workflows.named(t.Workflow)
-	if !ok || !cs.approvals.asksAbout(t) {
-		return channel.Plan{}
+// workflow returns the workflow for notifications about t, of which an outline is enough.
+// Gates with other configurations may share the store. Each notifies only about its own
+// calls, so that only the approvers of a call are notified.
+func (cs *channels) workflow(t task.Task) policy.Workflow {
+	w, ok := cs.approvals.workflows.find(t.Workflow)
+	if !ok || !cs.approvals.notifiesAbout(t) {
+		return policy.Workflow{}
 	}
-	p := channel.Plan{Channels: w.Channels, Remind: w.Remind}
-	if others, ok := cs.approvals.workflows.named(w.Escalate.Workflow); ok {
-		p.Escalate = channel.Escalation{After: w.Escalate.After, Workflow: others.Name, Channels: others.Channels}
-	}
-	if zone, err := time.LoadLocation(w.QuietHours.Timezone); err == nil { // it was checked
-		p.Quiet = channel.Quiet{From: w.QuietHours.From, To: w.QuietHours.To, Zone: zone}
-	}
-	return p
-}
-
-// systems returns the systems that decide by signed messages.
-func systems(cfg config.Config) (map[string]api.System, error) {
-	all := map[string]api.System{}
-	for _, c := range cfg.Channels {
-		answers := c.Webhook.Answers
-		if answers.Approver == "" {
-			continue
-		}
-		key, err := webhook.ParseKey(answers.Secret.Reveal())
-		if err != nil {
-			return nil, err
-		}
-		all[c.Name] = api.System{Key: key, Approver: approval.Approver{
-			Name: answers.Approver, Groups: answers.Groups, Roles: []string{"approver"},
-		}}
-	}
-	return all, nil
+	return w
 }
 
 // statuses returns the status of each channel.
-func (cs *channels) statuses() []channel.Status {
-	o := cs.outbox.Load()
-	if o == nil {
-		return nil
-	}
-	return o.Statuses()
-}
-
-// channelSettings returns what cfg says of channels, in a form that can be compared.
-func channelSettings(cfg config.Config) (all []any) {
-	for _, c := range cfg.Channels {
-		for _, secret := range []*config.Secret{&c.Webhook.Secret, &c.Webhook.Answers.Secret, &c.Slack.BotToken, &c.Slack.AppToken, &c.Email.Password} {
-			all = append(all, secret.Reveal())
-			*secret = config.Secret{}
-		}
-		all = append(all, c)
-	}
-	return all
-}
+func (cs *channels) statuses() []channel.Status { return cs.current.Load().outbox.Statuses() }

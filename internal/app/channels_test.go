@@ -26,32 +26,32 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
 )
 
-// The keys of the questions and of the answers.
+// The keys that sign the gate's messages and the receiver's decisions.
 var (
 	questionKey = []byte("questions-are-signed-with-this-1")
 	answerKey   = []byte("answers-are-signed-with-this-one")
 )
 
-// signature is what Standard Webhooks says, written down once more.
+// signature is a second implementation of the Standard Webhooks signature.
 func signature(key []byte, id, at, body string) string {
 	mac := hmac.New(sha256.New, key)
 	io.WriteString(mac, id+"."+at+"."+body)
 	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// A receiver is another system, to which the gate posts.
+// A receiver is an external system to which the gate posts messages.
 type receiver struct {
 	t   *testing.T
 	url string
 
 	answer atomic.Pointer[http.HandlerFunc]      // nil means 204
-	relay  atomic.Pointer[httputil.ReverseProxy] // answers instead, if there is one
+	relay  atomic.Pointer[httputil.ReverseProxy] // answers instead if it is not nil
 
 	mu  sync.Mutex
 	got []received
 }
 
-// A received is a message that arrived, whatever the receiver answered.
+// A received is a message that arrived, with any answer.
 type received struct {
 	id, kind, stage string
 	approval        struct {
@@ -106,7 +106,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// answers sets what the receiver answers from now on.
+// answers sets the handler of later messages.
 func (r *receiver) answers(h http.HandlerFunc) { r.answer.Store(&h) }
 
 func (r *receiver) all() []received {
@@ -115,7 +115,7 @@ func (r *receiver) all() []received {
 	return append([]received(nil), r.got...)
 }
 
-// await returns the first message for which a condition holds.
+// await returns the first message that satisfies a condition.
 func (r *receiver) await(what string, holds func(received) bool) received {
 	r.t.Helper()
 	var found received
@@ -136,7 +136,7 @@ func (r *receiver) stage(stage string) received {
 	return r.await("a message about "+stage, func(m received) bool { return m.stage == stage })
 }
 
-// A hooked gate asks a receiver.
+// A hooked gate sends messages to a receiver.
 type hooked struct {
 	*receiver
 
@@ -146,13 +146,14 @@ type hooked struct {
 	ran  atomic.Int64
 }
 
-// startHooked starts a gate with a webhook. The receiver may decide as risk-engine.
+// startHooked starts a gate with a webhook. The receiver may decide with the login
+// risk-engine.
 func startHooked(t *testing.T, store, webhook string) *hooked {
 	t.Helper()
 	return startAsking(t, newReceiver(t), store, webhook)
 }
 
-// startAsking starts a gate that asks a given receiver, and a channel named chat.
+// startAsking starts a gate with the given receiver, and a channel named chat.
 func startAsking(t *testing.T, r *receiver, store, webhook string, chats ...string) *hooked {
 	t.Helper()
 	h := &hooked{receiver: r}
@@ -182,7 +183,7 @@ func startAsking(t *testing.T, r *receiver, store, webhook string, chats ...stri
 
 func secretOf(key []byte) string { return "whsec_" + base64.StdEncoding.EncodeToString(key) }
 
-// hold makes a call that is held, and waits in the background for its answer.
+// hold makes a call that is held, and waits for its answer in the background.
 func (h *hooked) hold(tool string) <-chan string {
 	answer := make(chan string, 1)
 	go func() {
@@ -203,7 +204,7 @@ func (h *hooked) hold(tool string) <-chan string {
 	return answer
 }
 
-// decide posts a decision that is signed with a key at a time.
+// decide posts a decision with a signature by key, made at the given time.
 func (h *hooked) decide(key []byte, at time.Time, channel, body string) (int, string) {
 	h.t.Helper()
 	r, err := http.NewRequestWithContext(h.t.Context(), http.MethodPost, "http://"+h.gate.OperatorAddr()+"/api/channels/"+channel+"/decisions", strings.NewReader(body))
@@ -229,7 +230,7 @@ func (m received) decision(what string) string {
 	return fmt.Sprintf(`{"type":"approval.decision","data":{"id":%q,"decision":%q,"reason":"low risk","shownDigest":%q}}`, m.approval.ID, what, m.approval.ShownDigest)
 }
 
-// channels returns how the gate says its channels do.
+// channels returns the status of the gate's channels.
 func (h *hooked) channels() string {
 	h.t.Helper()
 	r, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, "http://"+h.gate.OperatorAddr()+"/api/channels", http.NoBody)
@@ -240,16 +241,16 @@ func (h *hooked) channels() string {
 	return do(h.t, r)
 }
 
-// A system that is asked by a webhook decides by a signed answer, and is told how
-// the call ends. It sees no redacted argument.
+// The receiver of a webhook decides with a signed message, and is notified of the call's
+// result. The messages contain no redacted argument.
 func TestWebhook(t *testing.T) {
 	h := startHooked(t, "memory:", "allow_private: true,")
 	answer := h.hold("hold_x")
 	asked := h.stage("pending")
 	if asked.kind != "approval.requested" || asked.approval.Tool != "hold_x" || strings.Contains(asked.body, "hunter2") {
-		t.Errorf("asked: %+v", asked)
+		t.Errorf("the message is %+v", asked)
 	}
-	if status, body := h.decide(answerKey, time.Now(), "risk", asked.decision("approve")); status != http.StatusOK || !strings.Contains(body, `"by":"risk-engine"`) {
+	if status, body := h.decide(answerKey, time.Now(), "risk", asked.decision("approve")); status != http.StatusOK || !strings.Contains(body, `"by":"risk-engine"`) || !strings.Contains(body, `"via":{"kind":"channel","channel":"risk"}`) {
 		t.Fatalf("decision: %d %s", status, body)
 	}
 	if text := <-answer; !strings.Contains(text, "done") {
@@ -271,9 +272,9 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// An answer counts only if the system signed it with its own key a moment ago, saw
-// the call, and is an approver of the workflow.
-func TestWebhookAnswersRefused(t *testing.T) {
+// A decision counts only if the receiver signed it recently with its own key, has seen the
+// call, and is an approver of the workflow.
+func TestWebhookRefusesInvalidDecisions(t *testing.T) {
 	h := startHooked(t, "memory:", "allow_private: true,")
 	h.hold("hold_x")
 	asked := h.stage("pending")
@@ -338,8 +339,8 @@ func idBefore(text, mark string) string {
 	return id
 }
 
-// A receiver that is down holds up nobody and loses nothing: the gate sends the
-// same message again, operators see that it waits, and people decide in the inbox.
+// An unavailable receiver delays no other channel, and messages to it are not lost. The gate
+// sends the same message again, operators see that it waits, and people decide in the inbox.
 func TestWebhookDown(t *testing.T) {
 	h := startHooked(t, "memory:", "allow_private: true,")
 	h.answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
@@ -356,9 +357,9 @@ func TestWebhookDown(t *testing.T) {
 	h.stage("rejected")
 }
 
-// The gate follows no redirect, and posts to no private address unless it is
-// configured to.
-func TestWebhookStaysOutside(t *testing.T) {
+// The gate follows no redirects, and posts to private addresses only if the configuration
+// allows it.
+func TestWebhookPostsToPublicAddressesOnly(t *testing.T) {
 	inside := newReceiver(t)
 	h := startHooked(t, "memory:", "allow_private: true,")
 	h.answers(func(w http.ResponseWriter, r *http.Request) {
@@ -374,9 +375,8 @@ func TestWebhookStaysOutside(t *testing.T) {
 	}
 }
 
-// A call that is decided while its question is being sent, or while the gate is
-// down, still comes to its final state on the channel, and each message is taken
-// once.
+// If a call is decided while its first message is being sent, or while the gate is stopped,
+// the channel still gets the final state. Each message is received once.
 func TestWebhookRestart(t *testing.T) {
 	h := startHooked(t, "sqlite:"+filepath.Join(t.TempDir(), "gate.db"), "allow_private: true,")
 	h.hold("hold_x")
@@ -398,21 +398,21 @@ func TestWebhookRestart(t *testing.T) {
 	})
 	h.gate, h.stop = start(t, h.text)
 	if id := <-taken; id != asked.approval.ID+".rejected" {
-		t.Errorf("taken: %s", id)
+		t.Errorf("received: %s", id)
 	}
-	eventually(t, "nothing waits", func() bool { return strings.Contains(h.channels(), `"waiting":0`) })
+	eventually(t, "no message waits", func() bool { return strings.Contains(h.channels(), `"waiting":0`) })
 	if len(taken) > 0 {
-		t.Errorf("taken twice: %s", <-taken)
+		t.Errorf("received twice: %s", <-taken)
 	}
 }
 
-// The example of a receiver approves what only reads, and leaves the rest to people.
+// The example receiver approves read-only calls, and leaves all others to people.
 func TestWebhookExample(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "webhook")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../examples/webhook").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	proxy := newReceiver(t) // knows where the example is before that knows where the gate is
+	proxy := newReceiver(t) // forwards to the example, which starts only after the gate
 	h := startAsking(t, proxy, "memory:", "allow_private: true,")
 	cmd := exec.CommandContext(t.Context(), program, "-listen", "127.0.0.1:0", "-gate", "http://"+h.gate.OperatorAddr())
 	cmd.Env = []string{"QUESTIONS_SECRET=" + secretOf(questionKey), "ANSWERS_SECRET=" + secretOf(answerKey)}
@@ -429,7 +429,7 @@ func TestWebhookExample(t *testing.T) {
 	_, address, _ := strings.Cut(lines.Text(), "listening at ")
 	target, err := url.Parse(address)
 	if err != nil || address == "" {
-		t.Fatalf("the example said %q", lines.Text())
+		t.Fatalf("the example printed %q", lines.Text())
 	}
 	forward := httputil.NewSingleHostReverseProxy(target)
 	forward.Transport = &http.Transport{DisableKeepAlives: true}

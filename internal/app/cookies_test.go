@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// Browsers do not tell the ports of a host apart: somebody who is logged in as an
-// operator and follows a link to the agents' listener sends the login along. It
-// must not reach the upstream, which could use it. Other cookies do.
-func TestOperatorsCookiesStay(t *testing.T) {
+// Browsers send cookies to all ports of a host: if an operator who is logged in follows a
+// link to the agents' listener, the browser sends the login cookie there. The gate must not
+// forward it to the upstream, which could use it. It forwards other cookies.
+func TestOperatorsCookiesAreNotForwarded(t *testing.T) {
 	var mu sync.Mutex
 	var seen []string
 	answer := listsNoTools(func(w http.ResponseWriter, r *http.Request) {

@@ -9,71 +9,61 @@ import (
 )
 
 const (
-	// spareFiles is how many descriptors are kept for everything that is neither
-	// a client nor an upstream nor the store: listeners, logs, files, identity
-	// providers, traces.
-	spareFiles = 64
-	// storeFiles is how many the store needs besides storage.connections.
-	storeFiles = 24
-	// fewest is how many connections agents may have, however few descriptors
-	// there are.
-	fewest = 8
+	spareFiles          = 64  // for listeners, logs, files, identity providers and traces
+	storeFiles          = 24  // for the store, besides storage.connections
+	operatorConnections = 256 // of all operators
+	minConnections      = 8   // of agents, even with very few descriptors
 )
 
-// A descriptors says how the descriptors that the process may have are divided,
-// so that no group of clients can use up those of another.
-type descriptors struct {
+// connectionLimits divides the process's file descriptors, so that no group of clients can
+// use up those of another.
+type connectionLimits struct {
 	agents    int // connections of agents
 	upstreams int // connections to upstreams: every request of an agent may need one
 	operators int // connections of operators
 }
 
-// divide returns how many connections there may be, if the process may have the
-// given number of files. Zero means any number.
-func divide(files uint64, cfg config.Config) descriptors {
-	d := descriptors{agents: cfg.Limits.MaxConnections, operators: cfg.Operators.MaxConnections}
+// divide returns the connection limits for a process with this limit of open files. Zero
+// means no limit.
+func divide(files uint64, cfg config.Config) connectionLimits {
+	d := connectionLimits{agents: cfg.Limits.MaxConnections, operators: operatorConnections}
 	if files == 0 || files > 1<<30 {
 		return d
 	}
 	store := storeFiles + cfg.Storage.Connections
-	d.operators = min(d.operators, max(fewest, int(files)/4))
-	rest := max(2*fewest, int(files)-spareFiles-store-d.operators)
+	d.operators = min(d.operators, max(minConnections, int(files)/4))
+	rest := max(2*minConnections, int(files)-spareFiles-store-d.operators)
 	d.agents = min(d.agents, rest/2)
 	d.upstreams = rest - d.agents
 	return d
 }
 
-// fit divides the descriptors that the process may have. The Go runtime has
-// raised the soft limit to the hard one by now.
-func (b *base) fit() {
+// divideDescriptors sets the connection limits from the process's limit of open files. The
+// Go runtime has already raised the soft limit to the hard one.
+func (b *base) divideDescriptors() {
 	files := openFiles()
-	b.room = divide(files, b.cfg)
+	b.connections = divide(files, b.cfg)
 	level := slog.LevelInfo
-	if b.room.agents < b.cfg.Limits.MaxConnections {
+	if b.connections.agents < b.cfg.Limits.MaxConnections {
 		level = slog.LevelWarn
 	}
 	b.log.Log(context.Background(), level, "connection limits from the open-file limit", "open_files", files,
-		"agent_connections", b.room.agents, "configured", b.cfg.Limits.MaxConnections,
-		"upstream_connections", b.room.upstreams, "operator_connections", b.room.operators)
+		"agent_connections", b.connections.agents, "configured", b.cfg.Limits.MaxConnections,
+		"upstream_connections", b.connections.upstreams, "operator_connections", b.connections.operators)
 }
 
-// quarter returns what one client may have of all.
-func quarter(configured, all int) int64 {
-	if configured > 0 {
-		return int64(min(configured, all))
-	}
-	return int64(max(1, all/4))
+// quarter returns one client's share.
+func quarter(all int) int64 { return int64(max(1, all/4)) }
+
+// shares returns limits of requests or streams.
+func (b *base) shares(all int) admission.Limits {
+	all = min(all, b.connections.agents)
+	return admission.Limits{Total: int64(all), Client: quarter(all), Anonymous: b.anonymous(int64(all))}
 }
 
-// shares returns the limits of requests and streams.
-func (b *base) shares(all, perClient int) admission.Limits {
-	all = min(all, b.room.agents)
-	return admission.Limits{Total: int64(all), Client: quarter(perClient, all), Anonymous: b.anonymous(int64(all))}
-}
-
-// anonymous returns how much of all the agents without an identity may have: if
-// agents can be identified, a quarter stays for those that are. Otherwise it
-// returns zero, which means everything.
+// anonymous returns the share of agents without an identity. If the configuration
+// identifies agents, a quarter stays reserved for identified ones. Otherwise it returns
+// zero, which means no limit.
 func (b *base) anonymous(all int64) int64 {
 	if !b.cfg.Identity.Recognises() {
 		return 0

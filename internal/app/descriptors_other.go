@@ -2,6 +2,5 @@
 
 package app
 
-// openFiles returns how many files the process may have open, or zero if nobody
-// knows.
+// openFiles returns the process's limit of open files, or zero if it is not known.
 func openFiles() uint64 { return 0 }

@@ -4,8 +4,7 @@ package app
 
 import "syscall"
 
-// openFiles returns how many files the process may have open, or zero if nobody
-// knows.
+// openFiles returns the process's limit of open files, or zero if it is not known.
 func openFiles() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

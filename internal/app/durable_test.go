@@ -65,8 +65,8 @@ func decide(t *testing.T, address, id, decision string) string {
 	return do(t, r)
 }
 
-// A pending call survives a restart: the task, the decision on it, and the state
-// that the client sends back.
+// A pending call survives a restart: its task, its decision, and the state that the client
+// sends back.
 func TestRestart(t *testing.T) {
 	var ran atomic.Int64
 	up := httptest.NewServer(listsNoTools(func(w http.ResponseWriter, r *http.Request) {
@@ -107,7 +107,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := ran.Load(); n != 0 {
-		t.Fatalf("%d calls ran although their owner was not there", n)
+		t.Fatalf("%d calls ran although their client was not connected", n)
 	}
 
 	third, stop := start(t, text)
@@ -128,11 +128,11 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%s: %v, %v; want it readable by its owner alone", file, info, err)
+		t.Errorf("%s: %v, %v; want it readable only by its owner", file, info, err)
 	}
 }
 
-// A second gate on the same file is told why it cannot start.
+// A second gate on the same file fails to start, with an error that names the file.
 func TestStoreInUse(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gate.db")
 	text := strings.Replace(gatewayFor("http://127.0.0.1:1/"), "store: 'memory:'", "store: 'sqlite:"+file+"'", 1) + "default: deny\n"
@@ -145,7 +145,7 @@ func TestStoreInUse(t *testing.T) {
 	}
 }
 
-// idOf returns the id of the request in body, as an upstream must repeat it.
+// idOf returns the id of the request in body, which the upstream's answer must repeat.
 func idOf(body []byte) string {
 	p, err := jsonrpc.Parse(body, jsonrpc.Limits{})
 	if err != nil || !p.Messages[0].ID.Present() {

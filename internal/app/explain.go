@@ -11,53 +11,54 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/storage"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A clientKind is a way in which clients differ that decides how they wait.
+// A clientKind has the properties of a client that decide how it waits.
 type clientKind struct {
-	name     string // for people
-	era      wire.Era
-	tasks    bool // it asks for a task, or declares that it understands tasks
-	progress bool // it asks to be shown progress
+	name     string // for the output
+	era      mcp.Era
+	tasks    bool // asks for a task, or declares support for tasks
+	progress bool // asks for progress notifications
 }
 
-// clientKinds returns the kinds of clients that a request with the given method can
-// come from. Only tools can be called as a task.
+// clientKinds returns the kinds of clients that can send the method. Only tools can be
+// called as a task.
 func clientKinds(method string) []clientKind {
-	legacy, modern := clientKind{name: wire.Version20251125, era: wire.Legacy}, clientKind{name: wire.Version20260728, era: wire.Modern}
+	legacy, modern := clientKind{name: mcp.Version20251125, era: mcp.Legacy}, clientKind{name: mcp.Version20260728, era: mcp.Modern}
 	if kind, _ := policy.Governed(method); kind != policy.Tool {
 		return []clientKind{legacy, modern}
 	}
 	return []clientKind{
 		legacy,
-		{name: wire.Version20251125 + " with a task", era: wire.Legacy, tasks: true},
+		{name: mcp.Version20251125 + " with a task", era: mcp.Legacy, tasks: true},
 		modern,
-		{name: wire.Version20260728 + " with tasks", era: wire.Modern, tasks: true},
+		{name: mcp.Version20260728 + " with tasks", era: mcp.Modern, tasks: true},
 	}
 }
 
-// A ClientPlan is what becomes of a call that a client of some kind makes.
+// A ClientPlan describes how the gate handles a call of one kind of client.
 type ClientPlan struct {
 	Client string `json:"client"`
 	Plan   string `json:"plan"`
 }
 
-// Plans returns what a gate with the given configuration does with a call, for each
-// kind of client. The gate is a real one, without listeners and with an empty store:
-// it plans the call and goes no further. Progress says that the client asks to be
-// shown progress; the name of its host is in c.Session.
-func Plans(ctx context.Context, cfg config.Config, s *gate.Settings, c policy.Call, progress bool) (_ []ClientPlan, err error) {
+// Plans returns how a gate with this configuration handles a call, for each kind of
+// client. It uses the real planning code with an empty store, and sends nothing. Set
+// progress if the client asks for progress notifications, and c.Session.Client to the name
+// of its host.
+func Plans(ctx context.Context, cfg config.Config, s *catalog.Settings, c policy.Call, progress bool) (_ []ClientPlan, err error) {
 	log := slog.New(slog.DiscardHandler)
-	g := gate.New(s, func() time.Time { return c.Time }, log, nil)
+	g := catalog.New(s, func() time.Time { return c.Time }, log, nil)
 	store, err := (storage.Settings{DSN: storage.Memory}).Open(ctx)
 	if err != nil {
 		return nil, err
@@ -66,14 +67,14 @@ func Plans(ctx context.Context, cfg config.Config, s *gate.Settings, c policy.Ca
 	var known workflows
 	known.current.Store(&cfg.Workflows)
 	desk, err := approval.New(approval.Config{
-		Store: store, Judge: g.Recheck, Settings: deskSettings(cfg),
+		Store: store, Judge: g.Recheck, Settings: approvalSettings(cfg),
 		Send:     func(task.Task) approval.Sender { return approval.Unreachable{Err: errPlanOnly} },
-		Workflow: known.workflow,
+		Workflow: known.find,
 	})
 	if err != nil {
 		return nil, err
 	}
-	hub := conversation.NewHub(conversation.Config{Gate: g, Desk: desk, Waiting: waiting(cfg), Parse: parseLimits(cfg.Limits), Log: log})
+	hub := conversation.NewGateway(conversation.Config{Catalog: g, Approvals: desk, Waiting: waiting(cfg), Parse: parseLimits(cfg.Limits), Log: log})
 	defer hub.Close()
 	var plans []ClientPlan
 	for _, kind := range clientKinds(c.Method) {
@@ -104,14 +105,14 @@ func (k clientKind) message(c policy.Call, limits jsonrpc.Limits) (conversation.
 		params["name"] = c.Name
 	}
 	switch {
-	case k.era == wire.Modern:
+	case k.era == mcp.Modern:
 		capabilities := make(map[string]any)
 		if k.tasks {
-			capabilities["extensions"] = map[string]any{wire.ExtensionTasks: struct{}{}}
+			capabilities["extensions"] = map[string]any{mcpname.ExtensionTasks: struct{}{}}
 		}
-		meta[wire.MetaVersion], meta[wire.MetaCapabilities] = wire.Version20260728, capabilities
+		meta[mcpname.MetaProtocolVersion], meta[mcpname.MetaClientCapabilities] = mcp.Version20260728, capabilities
 		if c.Session.Client != "" {
-			meta[wire.MetaClientInfo] = map[string]any{"name": c.Session.Client, "version": c.Session.Version}
+			meta[mcpname.MetaClientInfo] = map[string]any{"name": c.Session.Client, "version": c.Session.Version}
 		}
 	case k.tasks:
 		params["task"] = struct{}{}
@@ -124,37 +125,37 @@ func (k clientKind) message(c policy.Call, limits jsonrpc.Limits) (conversation.
 	return conversation.Message{Packet: packet, Body: body, Era: k.era}, err
 }
 
-// A plannedClient is the sender of a call that is planned and not made.
+// A plannedClient is the sender of a call that is only planned.
 type plannedClient struct {
-	conversation.Client // planning needs no more than the methods below
+	conversation.Client // nil: planning uses only the methods below
 
-	from    gate.Client
+	from    catalog.Client
 	caller  *upstream.Caller
 	version string
 }
 
-// newPlannedClient returns the sender of c. The gate knows the client's program, and
-// what the upstream says of the tool, as a gate does after a client has listed tools.
-func newPlannedClient(ctx context.Context, g *gate.Gate, c policy.Call, kind clientKind) plannedClient {
-	from := gate.Client{Upstream: c.Upstream, Key: gate.ClientKey(c.Principal, "", kind.name), Principal: c.Principal}
+// newPlannedClient returns the sender of c. The catalog knows the client and the tool's
+// annotations, as after a real tools/list.
+func newPlannedClient(ctx context.Context, g *catalog.Catalog, c policy.Call, kind clientKind) plannedClient {
+	from := catalog.Client{Upstream: c.Upstream, Key: catalog.ClientKey(c.Principal, "", kind.name), Principal: c.Principal}
 	session := c.Session
-	version := wire.Version20251125
-	if kind.era == wire.Modern {
-		version = wire.Version20260728
+	version := mcp.Version20251125
+	if kind.era == mcp.Modern {
+		version = mcp.Version20260728
 	}
 	session.Protocol = version
-	g.Meet(ctx, from, gate.Facts{Session: session})
+	g.LearnHandshake(ctx, from, catalog.Handshake{Session: session})
 	if of, _ := policy.Governed(c.Method); of == policy.Tool {
 		tools, err := json.Marshal([]any{map[string]any{"name": c.Name, "annotations": hints(c.Annotations)}})
 		if err == nil {
-			g.Learn(ctx, from, gate.Page{Method: "tools/list"}, jsonrpc.Value{Bytes: tools})
+			g.LearnPage(ctx, from, catalog.Page{Method: mcpname.ToolsList}, jsonrpc.Value{Bytes: tools})
 		}
 	}
 	up := upstream.New(upstream.Config{Name: c.Upstream, Server: unreachable{}})
 	return plannedClient{from: from, caller: up.Caller(g, from, nil), version: version}
 }
 
-// hints returns annotations as an upstream gives them.
+// hints returns annotations in the form of a tools/list result.
 func hints(a policy.Annotations) map[string]bool {
 	given := make(map[string]bool)
 	for name, value := range map[string]*bool{
@@ -167,8 +168,8 @@ func hints(a policy.Annotations) map[string]bool {
 	return given
 }
 
-// From implements [conversation.Client].
-func (c plannedClient) From() gate.Client { return c.from }
+// Identity implements [conversation.Client].
+func (c plannedClient) Identity() catalog.Client { return c.from }
 
 // Caller implements [conversation.Client].
 func (c plannedClient) Caller() *upstream.Caller { return c.caller }
@@ -178,10 +179,9 @@ func (c plannedClient) Transport() conversation.Transport {
 	return conversation.Transport{Header: make(http.Header), Version: c.version}
 }
 
-// errPlanOnly is why an upstream cannot be reached for a call that is only planned.
-var errPlanOnly = errors.New("the call is planned and not made")
+var errPlanOnly = errors.New("the call is only planned")
 
-// unreachable is the upstream of calls that are planned and not made.
+// unreachable is the upstream of calls that are only planned.
 type unreachable struct{}
 
 // Send implements [upstream.Server].

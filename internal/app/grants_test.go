@@ -12,13 +12,13 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
-	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/identity"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
-// A grantRig is two gates on one store, and an upstream with a tool whose definition
-// can change.
+// A grantRig has two gates on one store, and an upstream with a tool whose definition can
+// change.
 type grantRig struct {
 	*testing.T
 	gates       []*app.App
@@ -36,7 +36,7 @@ func startGrantRig(t *testing.T, store string, replicas int) *grantRig {
 	t.Cleanup(up.Close)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	token := func(name string) string {
-		return "{name: " + name + ", hash: '" + bearer.HashOf("tga_token_of_the_agent_"+name).String() + "'}"
+		return "{name: " + name + ", hash: '" + identity.HashOf("tga_token_of_the_agent_"+name).String() + "'}"
 	}
 	text := strings.NewReplacer("store: 'memory:'", "store: '"+store+"'", "operators: {", "operators: {token: secret-of-the-operators, ").Replace(gatewayFor(up.URL)) +
 		"identity: {tokens: [" + token("ann") + ", " + token("bob") + "]}\nwaiting: {hold: 10ms}\n" +
@@ -73,12 +73,12 @@ func (r *grantRig) calls() []string {
 	return append([]string{}, r.seen...)
 }
 
-// call has an agent call the tool at a gate as a task, and returns the id of it.
+// call calls the tool at a gate as a task of an agent, and returns the id of the task.
 func (r *grantRig) call(gate int, agent, arguments, more string) string {
 	r.Helper()
 	_, answer, _ := request(r.T, http.DefaultClient, "POST", "http://"+r.gates[gate].AgentAddr()+"/mcp?evil=query",
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold_x","task":{},"arguments":`+arguments+more+`}}`,
-		"Authorization", "Bearer tga_token_of_the_agent_"+agent, "Accept", "application/json, text/event-stream", "Mcp-Session-Id", "s-1", "X-Evil", "header")
+		"Authorization", "Bearer tga_token_of_the_agent_"+agent, "Accept", "application/json, text/event-stream", "X-Evil", "header")
 	_, rest, found := strings.Cut(answer, `"taskId":"`)
 	if !found {
 		r.Fatalf("the call is answered with %s", answer)
@@ -87,12 +87,12 @@ func (r *grantRig) call(gate int, agent, arguments, more string) string {
 	return id
 }
 
-// result waits for the result of a task.
-func (r *grantRig) result(gate int, agent, id string) string {
+// result waits for the result of a task of agent ann.
+func (r *grantRig) result(gate int, id string) string {
 	r.Helper()
 	_, answer, _ := request(r.T, http.DefaultClient, "POST", "http://"+r.gates[gate].AgentAddr()+"/mcp",
 		`{"jsonrpc":"2.0","id":1,"method":"tasks/result","params":{"taskId":"`+id+`"}}`,
-		"Authorization", "Bearer tga_token_of_the_agent_"+agent, "Accept", "application/json, text/event-stream", "Mcp-Session-Id", "s-1")
+		"Authorization", "Bearer tga_token_of_the_agent_ann", "Accept", "application/json, text/event-stream")
 	return answer
 }
 
@@ -107,24 +107,24 @@ func (r *grantRig) api(gate int, method, path, body string) (int, string) {
 func (r *grantRig) approve(gate int, id, grant string) (int, string) {
 	r.Helper()
 	_, call := r.api(gate, "GET", "/api/approvals/"+id+"?arguments=all", "")
-	var shown casefile.Approval
+	var shown review.Approval
 	decode(r.T, call, &shown)
 	return r.api(gate, "POST", "/api/approvals/"+id+"/approve", `{"shownDigest":"`+shown.ShownDigest+`","grant":`+grant+`}`)
 }
 
-// waits reports whether a call waits for people.
+// waits reports whether a call waits for an approval.
 func (r *grantRig) waits(gate int, id string) bool {
 	r.Helper()
 	_, text := r.api(gate, "GET", "/api/approvals/"+id, "")
-	var a casefile.Approval
+	var a review.Approval
 	decode(r.T, text, &a)
 	return a.State == "input_required"
 }
 
-// TestGrantOverTheWire: a standing approval lets the calls run that it covers, on
-// every replica, and nothing else of what the agent sends reaches the upstream; it
-// is listed, and revoked on all replicas at once.
-func TestGrantOverTheWire(t *testing.T) {
+// A standing approval lets the calls run that it covers, on every replica. Other calls of the
+// agent do not reach the upstream. The standing approval is listed, and revoking it takes
+// effect on all replicas at once.
+func TestGrantLetsOnlyCoveredCallsRun(t *testing.T) {
 	t.Run("SQLite", func(t *testing.T) {
 		startGrantRig(t, "sqlite:"+filepath.Join(t.TempDir(), "gate.db"), 1).test()
 	})
@@ -146,11 +146,11 @@ func (r *grantRig) test() {
 	if status, text := r.approve(last, asked, `{"seconds":3600,"uses":3,"free":["path"]}`); status != http.StatusOK {
 		r.Fatalf("approve: %d %s", status, text)
 	}
-	if answer := r.result(0, "ann", asked); !strings.Contains(answer, "done") {
+	if answer := r.result(0, asked); !strings.Contains(answer, "done") {
 		r.Fatalf("the first call: %s", answer)
 	}
 	covered := r.call(last, "ann", `{ "n":1, "path":"/b" }`, `,"_meta":{"claudecode/toolUseId":"evil-meta"}`)
-	if answer := r.result(last, "ann", covered); !strings.Contains(answer, "done") {
+	if answer := r.result(last, covered); !strings.Contains(answer, "done") {
 		r.Fatalf("the covered call: %s", answer)
 	}
 	calls := r.calls()
@@ -165,17 +165,17 @@ func (r *grantRig) test() {
 		"another agent":    r.call(last, "bob", `{"path":"/c","n":1}`, ""),
 	} {
 		if !r.waits(0, id) {
-			r.Errorf("%s: the call was let in", name)
+			r.Errorf("%s: the call ran without approval", name)
 		}
 	}
 	r.listed(last, covered)
 }
 
-// listed checks what people see of the grant, and revokes it.
+// listed checks the pages and lists that show the grant, and revokes the grant.
 func (r *grantRig) listed(last int, covered string) {
 	d := describeGate(r.T, "http://"+r.gates[0].OperatorAddr())
 	var list struct {
-		Grants []casefile.Grant `json:"grants"`
+		Grants []review.Grant `json:"grants"`
 	}
 	decode(r.T, d.get(r.T, "/api/grants", "/api/grants"), &list)
 	if len(list.Grants) != 1 || list.Grants[0].Principal != "ann" || list.Grants[0].Used != 1 {
@@ -189,13 +189,13 @@ func (r *grantRig) listed(last int, covered string) {
 	}
 	for _, text := range []string{one, d.get(r.T, "/api/audit", "/api/audit?grant="+id), page("/grants/" + id)} {
 		if !strings.Contains(text, covered) {
-			r.Errorf("the call that was let in is not in %s", text)
+			r.Errorf("the covered call is not in %s", text)
 		}
 	}
 	if text := page("/grants"); !strings.Contains(text, "hold_x") || !strings.Contains(text, "Any value for") || !strings.Contains(text, "/grants/"+id+"/revoke") {
 		r.Errorf("the page is %s", text)
 	}
-	if text := page("/approvals/" + covered); !strings.Contains(text, "Nobody looked at this call") {
+	if text := page("/approvals/" + covered); !strings.Contains(text, "Nobody reviewed this call") {
 		r.Errorf("the page of the call is %s", text)
 	}
 	status, text := r.api(0, "POST", "/api/grants/"+id+"/revoke", `{"reason":"enough"}`)
@@ -204,7 +204,7 @@ func (r *grantRig) listed(last int, covered string) {
 	}
 	d.valid(r.T, "post", "/api/grants/{id}/revoke", "application/json", text)
 	if after := r.call(last, "ann", `{"path":"/d","n":1}`, ""); !r.waits(0, after) {
-		r.Error("a call was let in by a grant that was revoked")
+		r.Error("a revoked grant let a call run")
 	}
 	if status, text := r.api(last, "POST", "/api/grants/"+id+"/revoke", ""); status != http.StatusConflict || !strings.Contains(text, "already_revoked") {
 		r.Errorf("a second revocation: %d %s", status, text)
@@ -216,15 +216,15 @@ func (r *grantRig) listed(last int, covered string) {
 	awaitMetric(r.T, r.gates[0].OperatorAddr(), `thoughtgate_grants_total{event="revoked"} 1`)
 }
 
-// TestGrantToolChanged: an upstream that changes its tool without telling anybody gets
-// no call by a standing approval that was given for the tool as it was.
-func TestGrantToolChanged(t *testing.T) {
+// If an upstream changes its tool without a notification, a standing approval for the earlier
+// definition covers no call.
+func TestGrantEndsWhenToolChanges(t *testing.T) {
 	r := startGrantRig(t, "memory:", 1)
 	asked := r.call(0, "ann", `{"path":"/a"}`, "")
 	if status, text := r.approve(0, asked, `{"seconds":60,"uses":5,"free":["path"]}`); status != http.StatusOK {
 		t.Fatalf("approve: %d %s", status, text)
 	}
-	r.result(0, "ann", asked)
+	r.result(0, asked)
 	r.description.Store("deletes everything")
 	changed := r.call(0, "ann", `{"path":"/b"}`, "")
 	if !r.waits(0, changed) || len(r.calls()) != 1 {

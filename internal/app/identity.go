@@ -7,49 +7,48 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 )
 
-// askTimeout is how long an identity provider may take to answer.
-const askTimeout = 10 * time.Second
+// providerTimeout bounds each request to an identity provider.
+const providerTimeout = 10 * time.Second
 
-// askClient returns the client with which identity providers are asked. What
-// they say is taken from where it was looked for, and from nowhere else.
-func askClient() *http.Client {
+// providerClient returns the HTTP client for identity providers. It follows no redirects,
+// so that keys and tokens come only from the configured address.
+func providerClient() *http.Client {
 	return &http.Client{
-		Timeout:       askTimeout,
+		Timeout:       providerTimeout,
 		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-// configured reports whether cfg has a way to sign in.
-func configured(cfg config.Operators) bool {
+// signInConfigured reports whether cfg has a way to sign in.
+func signInConfigured(cfg config.Operators) bool {
 	return cfg.Token.Reveal() != "" || len(cfg.Tokens) > 0 || cfg.OIDC.Issuer != ""
 }
 
-// newAuth returns what knows operators. When the gate starts, a token is made if there is
-// no other way in. Later none is made: then nobody can sign in, so that the last token can
-// be revoked while the gate runs.
+// newAuth returns the authentication of operators. If no way to sign in is configured, it
+// generates a token, but only when the gate starts: removing the last token from the
+// configuration of a running gate must not open another way in.
 func (o *operators) newAuth(cfg config.Operators, login operator.Page) (*operator.Auth, error) {
-	c := operator.Config{Records: o.approvals.keep.GateStore, Ring: o.approvals.keep.ring, URL: cfg.URL, Session: cfg.Session, Page: login, Now: time.Now, Log: o.log}
+	c := operator.Config{Records: o.approvals.store.Store, Ring: o.approvals.store.ring, URL: cfg.URL, Session: cfg.Session, Page: login, Now: time.Now, Log: o.base.log}
 	only := operator.Token{Name: config.SingleOperator, Role: operator.Admin}
 	token := cfg.Token.Reveal()
-	if !configured(cfg) {
-		if o.madeToken == "" && o.auth.Load() == nil {
-			o.madeToken = operator.NewToken()
+	if !signInConfigured(cfg) {
+		if o.generatedToken == "" && o.auth.Load() == nil {
+			o.generatedToken = operator.NewToken()
 		}
-		token, only.Link, only.Temporary = o.madeToken, true, o.local == nil // that of a desk stays
+		token, only.Link, only.Temporary = o.generatedToken, true, o.desk == nil // the token of a desk is permanent
 	}
 	if token != "" {
 		only.Hash = operator.HashOf(token)
 		c.Tokens = append(c.Tokens, only)
 	}
 	for _, t := range cfg.Tokens {
-		hash, err := bearer.ParseHash(t.Hash)
+		hash, err := identity.ParseHash(t.Hash)
 		if err != nil {
 			return nil, err
 		}
@@ -61,33 +60,36 @@ func (o *operators) newAuth(cfg config.Operators, login operator.Page) (*operato
 	return operator.New(c)
 }
 
-// errNoToken reports a changed configuration with which nobody can sign in.
+// errNoToken reports a changed configuration without a way to sign in.
 var errNoToken = errors.New("operators: no token and no identity provider configured; a token is generated only at startup")
 
 func (o *operators) provider(cfg config.OIDC) *operator.OIDC {
 	p := &operator.OIDC{
-		Issuer: cfg.Issuer, ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret.Reveal(), Name: cfg.Name, Scopes: cfg.Scopes,
-		NameClaim: cfg.NameClaim, GroupsClaim: cfg.GroupsClaim, Recheck: cfg.Recheck, Domains: cfg.AllowedDomains, Groups: cfg.AllowedGroups,
-		Roles:   map[operator.Role][]string{},
-		Client:  askClient(),
-		Matters: o.approvals.workflows.haveGroup,
+		Issuer: cfg.Issuer, ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret.Reveal(), Scopes: cfg.Scopes,
+		NameClaim: cfg.NameClaim, GroupsClaim: cfg.GroupsClaim, Domains: cfg.AllowedDomains,
+		Roles:      map[operator.Role][]string{},
+		Client:     providerClient(),
+		IsRelevant: o.approvals.workflows.usesGroup,
 	}
-	for role, who := range map[operator.Role][]string{
+	for role, members := range map[operator.Role][]string{
 		operator.Viewer: cfg.Roles.Viewer, operator.Approver: cfg.Roles.Approver, operator.Admin: cfg.Roles.Admin,
 	} {
-		if len(who) > 0 {
-			p.Roles[role] = who
+		if len(members) > 0 {
+			p.Roles[role] = members
 		}
 	}
 	return p
 }
 
-// newRecogniser returns what knows agents. The authorities sign the certificates of
-// agents; they are nil if certificates do not count.
-func newRecogniser(cfg config.Identity, authorities *x509.CertPool, log *slog.Logger) (*identity.Recogniser, error) {
-	c := identity.Config{Anonymous: cfg.Anonymous, URL: cfg.URL, Client: askClient(), Now: time.Now, Log: log}
+// clockSkew is how much the clock of an issuer may differ.
+const clockSkew = time.Minute
+
+// newAuthenticator returns the authenticator of agents. The authorities sign the certificates of
+// agents, and are nil if certificates are not used.
+func newAuthenticator(cfg config.Identity, authorities *x509.CertPool, log *slog.Logger) (*identity.Authenticator, error) {
+	c := identity.Config{Anonymous: cfg.Anonymous, URL: cfg.URL, Client: providerClient(), Now: time.Now, Log: log}
 	for _, t := range cfg.Tokens {
-		hash, err := bearer.ParseHash(t.Hash)
+		hash, err := identity.ParseHash(t.Hash)
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +97,7 @@ func newRecogniser(cfg config.Identity, authorities *x509.CertPool, log *slog.Lo
 	}
 	for _, j := range cfg.JWT {
 		c.Issuers = append(c.Issuers, identity.Issuer{
-			URL: j.Issuer, KeysURL: j.JWKSURI, Audiences: j.Audiences, Algorithms: j.Algorithms, Skew: j.ClockSkew,
+			URL: j.Issuer, KeysURL: j.JWKSURI, Audiences: j.Audiences, Skew: clockSkew,
 			ID: j.IDClaim, Groups: j.GroupsClaim, Prefix: j.Prefix,
 		})
 	}

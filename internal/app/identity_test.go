@@ -22,7 +22,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
+	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
@@ -33,16 +33,22 @@ const (
 	agentToken    = "tga_agent_0123456789abcdefg"
 )
 
-// A mirror is an upstream that tells with which headers it was called.
+// A mirror is an upstream that returns the headers of its requests.
 func mirror(t *testing.T) (url string, last func() http.Header) {
 	t.Helper()
 	var mu sync.Mutex
 	var header http.Header
+	begun := 0
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		mu.Lock()
 		header = r.Header.Clone()
+		begun++
+		session := fmt.Sprint("s-", begun)
 		mu.Unlock()
+		if strings.Contains(string(body), `"initialize"`) {
+			w.Header().Set("Mcp-Session-Id", session)
+		}
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":{"content":[]}}`)
 	}))
@@ -54,13 +60,13 @@ func mirror(t *testing.T) (url string, last func() http.Header) {
 	}
 }
 
-// guarded describes a gate with named operators and, besides them, whatever
-// identity says of agents.
-func guarded(upstream, identity string) string {
-	hash := func(token string) string { return "hash: '" + bearer.HashOf(token).String() + "'" }
+// guarded returns the configuration of a gate with named operators, and with the given
+// settings of agents.
+func guarded(upstream, agents string) string {
+	hash := func(token string) string { return "hash: '" + identity.HashOf(token).String() + "'" }
 	return strings.Replace(gatewayFor(upstream), "operators: {listen: 127.0.0.1:0}", "operators: {listen: 127.0.0.1:0, tokens: ["+
 		"{name: vic, role: viewer, "+hash(viewerToken)+"}, {name: ann, role: approver, "+hash(approverToken)+"}, {name: root, role: admin, "+hash(adminToken)+"}]}", 1) +
-		"identity: " + strings.ReplaceAll(identity, "HASH", hash(agentToken)) + "\nwaiting: {hold: 10ms}\n" +
+		"identity: " + strings.ReplaceAll(agents, "HASH", hash(agentToken)) + "\nwaiting: {hold: 10ms}\n" +
 		"rules: [{match: 'hold_*', action: approve}, {match: 'mine_*', action: forward, principals: [ann-s-bot]}, {match: 'read_*', action: forward}]\ndefault: deny\n"
 }
 
@@ -96,8 +102,8 @@ func call(tool string) string {
 	return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `","arguments":{}}}`
 }
 
-// Every route of the operators' listener, and who may use it: nobody gets
-// anywhere without being known, or beyond their role.
+// Each route of the operators' listener requires an authenticated operator with a sufficient
+// role.
 func TestOperatorRoutes(t *testing.T) {
 	up, _ := mirror(t)
 	a, stop := start(t, guarded(up, "{tokens: [{name: ann-s-bot, owner: nobody, HASH}]}"))
@@ -125,14 +131,14 @@ func TestOperatorRoutes(t *testing.T) {
 
 	credentials := []struct {
 		name    string
-		level   int // 0 is nobody, 1 viewer, 2 approver, 3 admin
+		level   int // 0 is unauthenticated, 1 viewer, 2 approver, 3 admin
 		headers []string
 	}{
 		{"nothing", 0, nil},
 		{"a wrong token", 0, []string{"Authorization", "Bearer tgo_wrong_0123456789abcdef"}},
 		{"an agent's token", 0, []string{"Authorization", "Bearer " + agentToken}},
 		{"the task", 0, []string{"Authorization", "Bearer " + id}},
-		{"a hash", 0, []string{"Authorization", "Bearer " + bearer.HashOf(adminToken).String()}},
+		{"a hash", 0, []string{"Authorization", "Bearer " + identity.HashOf(adminToken).String()}},
 		{"a token elsewhere", 0, []string{"X-Api-Key", adminToken, "X-Forwarded-User", "root", "Cookie", "token=" + adminToken}},
 		{"a session that has ended", 0, []string{"Cookie", ended}},
 		{"an admin's session, from another site", -3, []string{"Cookie", session(adminToken), "Sec-Fetch-Site", "cross-site"}},
@@ -162,7 +168,7 @@ func TestOperatorRoutes(t *testing.T) {
 		{"POST /approvals/" + id + "/reject", 2},
 		{"POST /approvals/reject", 2},
 	}
-	// Their failures count at their address, and not at that of those who are known.
+	// Failed attempts count for the address of the stranger, not for that of the operators.
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	strangers := &http.Client{
 		CheckRedirect: client.CheckRedirect,
@@ -179,7 +185,7 @@ func TestOperatorRoutes(t *testing.T) {
 			level, refused := c.level, http.StatusForbidden
 			switch {
 			case level < 0 && method == http.MethodGet:
-				level = -level // looking is not changing
+				level = -level // a read-only request
 			case level == 0:
 				refused = http.StatusUnauthorized
 			}
@@ -191,11 +197,11 @@ func TestOperatorRoutes(t *testing.T) {
 				t.Errorf("%s with %s: %d %.200s; want %d", r.route, c.name, status, body, refused)
 			}
 			if level < r.level && strings.Contains(body, "hold_x") {
-				t.Errorf("%s with %s tells of a call: %s", r.route, c.name, body)
+				t.Errorf("%s with %s shows a call: %s", r.route, c.name, body)
 			}
 		}
 	}
-	// And nobody but an approver has decided: the first of them in the table.
+	// Only an approver has decided: the first one in the table.
 	_, shown, _ := request(t, client, "GET", gate+"/api/approvals/"+id, "", "Authorization", "Bearer "+viewerToken)
 	if !strings.Contains(shown, `"by":"ann"`) || strings.Contains(shown, `"by":"vic"`) {
 		t.Errorf("decided: %s", shown)
@@ -210,9 +216,9 @@ func TestOperatorRoutes(t *testing.T) {
 	}
 }
 
-// Agents are recognised at the wire; their credential stays with the gate, and
-// their tasks are theirs whatever session they make up.
-func TestAgentsAreKnown(t *testing.T) {
+// Agents are authenticated by their credentials, which are not forwarded. A task belongs to
+// its agent in all its sessions.
+func TestAgentsAreIdentified(t *testing.T) {
 	up, last := mirror(t)
 	issuer := testenv.NewIssuer(t)
 	a, stop := start(t, guarded(up, "{url: 'https://gate.example', tokens: [{name: ann-s-bot, owner: ann, HASH}], jwt: [{issuer: '"+issuer.URL+"', audiences: [gate], prefix: 'jwt:'}]}")+
@@ -225,15 +231,15 @@ func TestAgentsAreKnown(t *testing.T) {
 		status              int
 		want                string
 	}{
-		"nothing":         {"", call("read_x"), 401, `"error_type":"unauthenticated"`},
-		"wrong":           {"Bearer wrong", call("read_x"), 401, `"error_type":"unauthenticated"`},
-		"an operator's":   {"Bearer " + adminToken, call("read_x"), 401, `"error_type":"unauthenticated"`},
-		"other audience":  {"Bearer " + issuer.Sign(map[string]any{"sub": "joe", "aud": "other"}, nil), call("read_x"), 401, "issued for another audience"},
-		"a token":         {"Bearer " + agentToken, call("read_x"), 200, `"result"`},
-		"a JWT":           {"Bearer " + jwt, call("read_x"), 200, `"result"`},
-		"what is its own": {"Bearer " + agentToken, call("mine_x"), 200, `"result"`},
-		"what is another": {"Bearer " + jwt, call("mine_x"), 200, `"policy_denied"`},
-		"a list":          {"", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, 401, `"error_type":"unauthenticated"`},
+		"nothing":              {"", call("read_x"), 401, `"error_type":"unauthenticated"`},
+		"wrong":                {"Bearer wrong", call("read_x"), 401, `"error_type":"unauthenticated"`},
+		"an operator's":        {"Bearer " + adminToken, call("read_x"), 401, `"error_type":"unauthenticated"`},
+		"other audience":       {"Bearer " + issuer.Sign(map[string]any{"sub": "joe", "aud": "other"}, nil), call("read_x"), 401, "issued for another audience"},
+		"a token":              {"Bearer " + agentToken, call("read_x"), 200, `"result"`},
+		"a JWT":                {"Bearer " + jwt, call("read_x"), 200, `"result"`},
+		"an allowed call":      {"Bearer " + agentToken, call("mine_x"), 200, `"result"`},
+		"another agent's call": {"Bearer " + jwt, call("mine_x"), 200, `"policy_denied"`},
+		"a list":               {"", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, 401, `"error_type":"unauthenticated"`},
 	} {
 		headers := []string{"Authorization", tt.authorization, "X-Forwarded-User", "ann-s-bot"}
 		if tt.authorization == "" {
@@ -255,11 +261,11 @@ func TestAgentsAreKnown(t *testing.T) {
 		t.Errorf("metadata: %d %s", status, body)
 	}
 
-	// Limits bind, whatever session is named, and for each by itself.
+	// The limits apply to each agent separately, in all sessions.
 	limited := 0
 	for i := range 4 {
 		text := strings.Replace(call("hold_x"), `"arguments":{}`, fmt.Sprintf(`"arguments":{"n":%d},"task":{}`, i), 1)
-		_, body, _ := request(t, client, "POST", mcp, text, "Authorization", "Bearer "+agentToken, "Mcp-Session-Id", fmt.Sprint("made-up-", i))
+		_, body, _ := request(t, client, "POST", mcp, text, "Authorization", "Bearer "+agentToken, "Mcp-Session-Id", agentClient{t, mcp, agentToken}.begin())
 		if strings.Contains(body, "rate_limited") {
 			limited++
 		}
@@ -268,13 +274,13 @@ func TestAgentsAreKnown(t *testing.T) {
 		t.Errorf("%d of 4 calls were limited; want 2", limited)
 	}
 	ask := `{"jsonrpc":"2.0","id":1,"method":"tasks/list"}`
-	_, mine, _ := request(t, client, "POST", mcp, ask, "Authorization", "Bearer "+agentToken, "Mcp-Session-Id", "another")
-	_, theirs, _ := request(t, client, "POST", mcp, ask, "Authorization", "Bearer "+jwt, "Mcp-Session-Id", "made-up-0")
+	_, mine, _ := request(t, client, "POST", mcp, ask, "Authorization", "Bearer "+agentToken, "Mcp-Session-Id", agentClient{t, mcp, agentToken}.begin())
+	_, theirs, _ := request(t, client, "POST", mcp, ask, "Authorization", "Bearer "+jwt, "Mcp-Session-Id", agentClient{t, mcp, jwt}.begin())
 	if strings.Count(mine, `"taskId":"tg_`) != 2 || strings.Contains(theirs, "tg_") {
 		t.Errorf("mine: %s\ntheirs: %s", mine, theirs)
 	}
 
-	// Ann may not approve what her own agent asks for.
+	// Ann may not approve the calls of her own agent.
 	_, rest, _ := strings.Cut(mine, `"taskId":"`)
 	id, _, _ := strings.Cut(rest, `"`)
 	path := "http://" + a.OperatorAddr() + "/api/approvals/" + id + "/approve"
@@ -292,7 +298,7 @@ func TestAgentsAreKnown(t *testing.T) {
 	}
 }
 
-// The credential goes upstream only where that is said.
+// The credential is forwarded only to upstreams for which the configuration allows it.
 func TestForwardCredential(t *testing.T) {
 	up, last := mirror(t)
 	text := strings.Replace(guarded(up, "{tokens: [{name: ann-s-bot, HASH}]}"), "upstreams: [{url: "+up+"}]", "upstreams: [{url: "+up+", forward_credential: true}]", 1)
@@ -307,7 +313,7 @@ func TestForwardCredential(t *testing.T) {
 	}
 }
 
-// A proxy's header counts from the proxy alone.
+// The identity header counts only in requests of the proxy.
 func TestProxyHeader(t *testing.T) {
 	up, last := mirror(t)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -326,14 +332,14 @@ func TestProxyHeader(t *testing.T) {
 		}
 		for name, value := range last() {
 			if value[0] == "root" {
-				t.Errorf("the upstream got %s, which the proxy did not say", name)
+				t.Errorf("the upstream got %s, which the proxy did not send", name)
 			}
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
 	}
-	// And one that does not count does not reach the upstream either.
+	// A header that does not count is not forwarded to the upstream either.
 	a, stop := start(t, guarded(up, "{anonymous: true, proxy: {from: [10.0.0.1], header: X-Forwarded-User}}"))
 	request(t, client, "POST", "http://"+a.AgentAddr()+"/mcp", call("read_x"), "X-Forwarded-User", "ann-s-bot")
 	for name := range last() {
@@ -365,7 +371,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// sign makes a key and signs its certificate, with its own if by is nil.
+// sign makes a key and signs its certificate, with that key if by is nil.
 func (a *authority) sign(c *x509.Certificate, by *ecdsa.PrivateKey) (*ecdsa.PrivateKey, []byte) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -396,7 +402,7 @@ func (a *authority) issue(name string, until time.Time, usage x509.ExtKeyUsage) 
 	return cert, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
 }
 
-// Certificates name agents if the authority signed them for that, and only then.
+// A certificate identifies an agent only if the authority signed it for client authentication.
 func TestCertificates(t *testing.T) {
 	up, _ := mirror(t)
 	ours, theirs := newAuthority(t), newAuthority(t)
@@ -418,7 +424,7 @@ func TestCertificates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Whatever authorities the server names.
+			// The client sends its certificate even if the server names other authorities.
 			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 		}
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: c, DisableKeepAlives: true}}

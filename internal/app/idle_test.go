@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// five are the addresses of a group that keeps every connection of a listener.
+// five are the addresses of a group that uses all connections of a listener.
 var five = []string{"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5", "127.0.0.6"}
 
-// closed waits until the gate has closed a connection, and reports a fault if it
-// says anything before.
+// closed waits until the gate has closed a connection, and fails the test if the gate sends
+// anything before.
 func closed(t *testing.T, what string, conn net.Conn) {
 	t.Helper()
 	said, err := io.ReadAll(conn)
@@ -47,20 +47,19 @@ func keepAlive(t *testing.T, conn net.Conn) {
 	}
 }
 
-// stall sends a request whose body never comes, and returns when the gate is
-// waiting for it.
+// stall sends a request without its body, and returns when the gate waits for the body.
 func stall(t *testing.T, conn net.Conn) {
 	t.Helper()
 	io.WriteString(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n")
 	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
-		t.Fatalf("a request that announces its body: %q, %v", line, err)
+		t.Fatalf("the answer to Expect: 100-continue: %q, %v", line, err)
 	}
 }
 
-// Connections without a request give way when there are no more: those of the
-// address with the most first, and of these the one that has waited longest.
-// Agents elsewhere are served, however many come.
-func TestIdleConnectionsGiveWay(t *testing.T) {
+// At the limit, connections without a request are replaced. The first to be replaced is the
+// connection that has waited longest at the address with the most connections. Agents at other
+// addresses are always served.
+func TestIdleConnectionsAreReplaced(t *testing.T) {
 	up := streamingUpstream(t)
 	defer http.DefaultClient.CloseIdleConnections()
 	for name, begin := range map[string]func(*testing.T, net.Conn){
@@ -73,7 +72,7 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, stop := start(t, gatewayFor(up.URL)+"limits: {max_connections: 21, max_connections_per_client: 5}\n")
+			a, stop := start(t, gatewayFor(up.URL)+"limits: {max_connections: 21}\n")
 			var open []net.Conn
 			for i, address := range five {
 				for range 4 + min(1, i/4) { // one more for the last address
@@ -83,7 +82,7 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 				}
 			}
 			if resp, body := ask(t, from(t, "127.0.0.9"), a.AgentAddr(), ping); resp.StatusCode != http.StatusOK {
-				t.Fatalf("an agent elsewhere: %d %s", resp.StatusCode, body)
+				t.Fatalf("an agent at another address: %d %s", resp.StatusCode, body)
 			}
 			if name == "silent" || name == "slow headers" { // in the other cases the order in which requests end is not known
 				closed(t, "the oldest of the address with the most", open[16])
@@ -91,7 +90,7 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 			for i := range 12 {
 				agent := from(t, fmt.Sprintf("127.0.0.%d", 10+i))
 				if resp, body := ask(t, agent, a.AgentAddr(), ping); resp.StatusCode != http.StatusOK {
-					t.Errorf("agent %d elsewhere: %d %s", i, resp.StatusCode, body)
+					t.Errorf("agent %d at another address: %d %s", i, resp.StatusCode, body)
 				}
 			}
 			served(t, a.AgentAddr(), a.OperatorAddr())
@@ -105,12 +104,12 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 	}
 }
 
-// An address that has its share of connections gets another one for one of its
-// own that is idle, and costs no other address any.
+// At the limit of one address, a new connection replaces an idle one of the same address, and
+// never one of another address.
 func TestIdleConnectionsOfOneAddress(t *testing.T) {
 	up := streamingUpstream(t)
 	defer http.DefaultClient.CloseIdleConnections()
-	a, stop := start(t, gatewayFor(up.URL)+"limits: {max_connections: 21, max_connections_per_client: 5}\n")
+	a, stop := start(t, gatewayFor(up.URL)+"limits: {max_connections: 21}\n")
 	elsewhere := connect(t, "127.0.0.3", a.AgentAddr())
 	keepAlive(t, elsewhere)
 	var open []net.Conn
@@ -131,7 +130,7 @@ func TestIdleConnectionsOfOneAddress(t *testing.T) {
 	}
 }
 
-// Connections on which TLS was never begun, or never used, give way as well.
+// Connections without a TLS handshake or a request are replaced, too.
 func TestIdleConnectionsWithTLS(t *testing.T) {
 	up := streamingUpstream(t)
 	ours, dir := newAuthority(t), t.TempDir()
@@ -141,15 +140,15 @@ func TestIdleConnectionsWithTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a, stop := start(t, gatewayFor(up.URL)+"limits: {max_connections: 8, max_connections_per_client: 4}\nlisten_tls: {cert_file: "+dir+"/cert.pem, key_file: "+dir+"/key.pem}\n")
+	a, stop := start(t, gatewayFor(up.URL)+"limits: {max_connections: 8}\nlisten_tls: {cert_file: "+dir+"/cert.pem, key_file: "+dir+"/key.pem}\n")
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ours.pem)
 	trust := &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"}
 	var open []net.Conn
-	for i, address := range five[:2] {
-		for range 4 {
+	for i, address := range five[:4] {
+		for range 2 {
 			conn := connect(t, address, a.AgentAddr())
-			if i == 0 {
+			if i < 2 {
 				if err := tls.Client(conn, trust).HandshakeContext(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -166,7 +165,7 @@ func TestIdleConnectionsWithTLS(t *testing.T) {
 		}
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusOK {
-			t.Errorf("agent %d elsewhere: %s", i, resp.Status)
+			t.Errorf("agent %d at another address: %s", i, resp.Status)
 		}
 	}
 	for _, conn := range open {
@@ -177,14 +176,14 @@ func TestIdleConnectionsWithTLS(t *testing.T) {
 	}
 }
 
-// A connection with a request under way never gives way. The client that wants
-// another one is told to come back.
-func TestBusyConnectionsStay(t *testing.T) {
+// A connection with a running request is never replaced. The gate answers a further connection
+// with Retry-After.
+func TestBusyConnectionsAreNotReplaced(t *testing.T) {
 	up := streamingUpstream(t)
 	defer http.DefaultClient.CloseIdleConnections()
-	a, stop := start(t, gatewayFor(up.URL)+"limits: {max_connections: 8, max_connections_per_client: 4, max_requests_per_client: 4}\n")
+	a, stop := start(t, gatewayFor(up.URL)+"limits: {max_connections: 16}\n")
 	var busy []net.Conn
-	for _, address := range five[:2] {
+	for _, address := range five[:4] {
 		for range 4 {
 			conn := connect(t, address, a.AgentAddr())
 			stall(t, conn)
@@ -194,11 +193,11 @@ func TestBusyConnectionsStay(t *testing.T) {
 	for range 3 {
 		status, body := refusal(t, connect(t, "127.0.0.2", a.AgentAddr()))
 		if status != http.StatusTooManyRequests || !strings.Contains(body, `"error_type":"client_limit"`) {
-			t.Errorf("more than its share: %d %s", status, body)
+			t.Errorf("a connection over the limit of the address: %d %s", status, body)
 		}
-		status, body = refusal(t, connect(t, "127.0.0.4", a.AgentAddr()))
+		status, body = refusal(t, connect(t, "127.0.0.9", a.AgentAddr()))
 		if status != http.StatusServiceUnavailable || !strings.Contains(body, `"error_type":"overloaded"`) {
-			t.Errorf("no connection left: %d %s", status, body)
+			t.Errorf("a connection over the limit of the listener: %d %s", status, body)
 		}
 	}
 	if status, body := get(t, "http://"+a.OperatorAddr()+"/healthz"); status != http.StatusOK {
@@ -208,7 +207,7 @@ func TestBusyConnectionsStay(t *testing.T) {
 		io.WriteString(conn, ping+strings.Repeat(" ", 100-len(ping)))
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil || resp.StatusCode != http.StatusOK {
-			t.Errorf("a request that was under way: %v, %v", resp, err)
+			t.Errorf("a running request: %v, %v", resp, err)
 			continue
 		}
 		resp.Body.Close()
@@ -218,21 +217,23 @@ func TestBusyConnectionsStay(t *testing.T) {
 	}
 }
 
-// operatorsGate runs a gate whose operators have eight connections, of which one
-// address has four.
+// operatorsShare is the number of the operators' connections that one address may use: half.
+const operatorsShare = 128
+
+// operatorsGate runs a gate for operators.
 func operatorsGate(t *testing.T, limits string) (address string, stop func() error) {
 	t.Helper()
-	text := strings.Replace(gatewayFor("http://127.0.0.1:1/mcp"), "operators: {", "operators: {max_connections: 8, token: secret-of-the-operators, ", 1)
+	text := strings.Replace(gatewayFor("http://127.0.0.1:1/mcp"), "operators: {", "operators: {token: secret-of-the-operators, ", 1)
 	a, stop := start(t, text+limits)
 	return a.OperatorAddr(), stop
 }
 
-// One address has no more than its share of the operators' connections, whoever
-// uses them.
+// One address cannot use more than its share of the operators' connections, even with valid
+// credentials.
 func TestOperatorsConnections(t *testing.T) {
 	address, stop := operatorsGate(t, "")
 	var open []net.Conn
-	for range 4 {
+	for range operatorsShare {
 		conn := connect(t, "127.0.0.2", address)
 		io.WriteString(conn, "GET /api/approvals/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret-of-the-operators\r\n\r\n")
 		if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "200 OK") {
@@ -253,7 +254,7 @@ func TestOperatorsConnections(t *testing.T) {
 	}
 }
 
-// healthy reports a fault unless a probe from an address is answered.
+// healthy fails the test unless a probe from an address is answered.
 func healthy(t *testing.T, client, address string) {
 	t.Helper()
 	resp, err := from(t, client).Get("http://" + address + "/healthz")
@@ -266,8 +267,8 @@ func healthy(t *testing.T, client, address string) {
 	}
 }
 
-// Strangers who send requests to operators' addresses that never arrive in full
-// keep no operator out: their connections give way, and end by themselves.
+// Unauthenticated clients that send incomplete requests to the operators' listener keep no
+// operator out: the gate replaces their connections, and closes them after a time limit.
 func TestStalledRequestsToOperators(t *testing.T) {
 	for _, path := range []string{"/login", "/api/approvals/x/approve", "/approvals/reject", "/logout", "/nowhere", "/healthz"} {
 		t.Run(path, func(t *testing.T) {
@@ -276,14 +277,14 @@ func TestStalledRequestsToOperators(t *testing.T) {
 				conn := connect(t, from, address)
 				io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n")
 				if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
-					t.Fatalf("a request that announces its body: %q, %v", line, err)
+					t.Fatalf("the answer to Expect: 100-continue: %q, %v", line, err)
 				}
 				io.WriteString(conn, "token=")
 				return conn
 			}
 			var open []net.Conn
 			for _, from := range []string{"127.0.0.2", "127.0.0.3"} {
-				for range 4 {
+				for range operatorsShare {
 					open = append(open, begin(from))
 				}
 			}
@@ -300,10 +301,9 @@ func TestStalledRequestsToOperators(t *testing.T) {
 	}
 }
 
-// A body that never arrives does not keep a connection of operators for good, nor
-// does one that is too large.
+// The gate closes an operators' connection whose request body never arrives or is too large.
 func TestEndlessRequestsToOperators(t *testing.T) {
-	address, stop := operatorsGate(t, "limits: {read_timeout: 200ms}\n")
+	address, stop := operatorsGate(t, "limits: {request_timeout: 200ms}\n")
 	for path, want := range map[string]string{"/api/approvals/x/approve": "401 Unauthorized", "/login": "400 Bad Request"} {
 		for _, length := range []int{100, 1 << 30} {
 			conn := connect(t, "127.0.0.2", address)
@@ -329,7 +329,7 @@ func TestEndlessRequestsToOperators(t *testing.T) {
 	}
 }
 
-// pour writes a text again and again until the gate has closed the connection.
+// pour writes a text repeatedly until the gate has closed the connection.
 func pour(conn net.Conn, text string) {
 	for {
 		if _, err := io.WriteString(conn, text); err != nil {

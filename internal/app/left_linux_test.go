@@ -18,11 +18,11 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// session is a header of a client in the session of these tests.
+// session is the header that names the session of these tests.
 const session = "Mcp-Session-Id: s-1\r\n"
 
 // leaveAtOnce makes a call, and closes its side of the connection in the same packet. It
-// returns when the gate is done with the call.
+// returns when the gate has finished with the call.
 func leaveAtOnce(t *testing.T, address, message string, headers ...string) {
 	t.Helper()
 	sendAndLeave(t, address, fmt.Sprintf("POST /mcp HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"+
@@ -30,7 +30,7 @@ func leaveAtOnce(t *testing.T, address, message string, headers ...string) {
 }
 
 // sendAndLeave sends a request and the end of the connection in one packet. It returns when
-// the gate is done with the request.
+// the gate has finished with the request.
 func sendAndLeave(t *testing.T, address, request string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -49,8 +49,9 @@ func sendAndLeave(t *testing.T, address, request string) {
 	_, _ = io.Copy(io.Discard, conn)
 }
 
-// startDescribed starts a gate that knows the tool which it holds, so that it asks nobody
-// when the tool is called: it is faster than the end of a connection is noticed.
+// startDescribed starts a gate that has already listed the tool that it holds. So it does not
+// fetch the list during a call, and a call is faster than the detection of a closed
+// connection.
 func startDescribed(t *testing.T, ran *atomic.Int64, settings string) *app.App {
 	t.Helper()
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,13 +67,13 @@ func startDescribed(t *testing.T, ran *atomic.Int64, settings string) *app.App {
 	t.Cleanup(up.Close)
 	a, stop := start(t, holding(up.URL+", forward_authorization: false", "memory:")+settings)
 	t.Cleanup(func() { _ = stop() })
-	if told := say(t, a.AgentAddr(), "tools/list", "{}"); !strings.Contains(told, "hold_a") {
-		t.Fatalf("the tools are %s", told)
+	if answer := say(t, a.AgentAddr(), "tools/list", "{}"); !strings.Contains(answer, "hold_a") {
+		t.Fatalf("the list of tools is %s", answer)
 	}
 	return a
 }
 
-// cork has what is written to a connection sent when it is closed.
+// cork delays the data written to a connection until it is closed.
 func cork(t *testing.T, conn net.Conn) {
 	t.Helper()
 	raw, err := conn.(*net.TCPConn).SyscallConn()
@@ -86,22 +87,22 @@ func cork(t *testing.T, conn net.Conn) {
 	}
 }
 
-// An outcome is kept for a client that left before it was sent, however quickly that was:
-// the next call gets it, and nothing runs twice.
+// The outcome is kept for a client that left before the outcome was sent, however quickly it
+// left: the next call gets it, and the call runs only once.
 func TestOutcomeForClientThatLeft(t *testing.T) {
 	var ran atomic.Int64
 	const call = `{"name":"hold_a","arguments":{"x":1}}`
 	a := startDescribed(t, &ran, "execution: {start: approval}\nwaiting: {hold: 1s}\n")
-	if told := say(t, a.AgentAddr(), "tools/call", call); !strings.Contains(told, "tg_") {
-		t.Fatalf("the first call is answered %s", told)
+	if answer := say(t, a.AgentAddr(), "tools/call", call); !strings.Contains(answer, "tg_") {
+		t.Fatalf("the first call is answered %s", answer)
 	}
 	approve(t, a.OperatorAddr(), idBefore(listed(t, a), `"hold_a"`))
 	eventually(t, "the call has run", func() bool { return ran.Load() == 1 })
 	for range 5 {
 		leaveAtOnce(t, a.AgentAddr(), `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":`+call+`}`, session)
 	}
-	if told := say(t, a.AgentAddr(), "tools/call", call); !strings.Contains(told, `"done"`) {
-		t.Errorf("the next call is answered %s", told)
+	if answer := say(t, a.AgentAddr(), "tools/call", call); !strings.Contains(answer, `"done"`) {
+		t.Errorf("the next call is answered %s", answer)
 	}
 	if n := ran.Load(); n != 1 {
 		t.Errorf("the call ran %d times", n)
@@ -113,24 +114,24 @@ func TestOutcomeForClientThatLeft(t *testing.T) {
 func TestResumeByClientThatLeft(t *testing.T) {
 	var ran atomic.Int64
 	a := startDescribed(t, &ran, "execution: {start: approval}\n")
-	place := placeInStream(t, a.AgentAddr(), callsThatLeave["plain"])
+	eventID := beginStream(t, a.AgentAddr(), callsThatLeave["plain"])
 	approveAndRun(t, a, idBefore(listed(t, a), `"hold_a"`))
 	for range 5 {
 		sendAndLeave(t, a.AgentAddr(), fmt.Sprintf("GET /mcp HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\n%sLast-Event-ID: %s\r\n\r\n",
-			a.AgentAddr(), session, place))
+			a.AgentAddr(), session, eventID))
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+a.AgentAddr()+"/mcp", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header = http.Header{"Accept": {"text/event-stream"}, "Mcp-Session-Id": {"s-1"}, "Last-Event-Id": {place}}
-	if told := do(t, r); !strings.Contains(told, `"done"`) || ran.Load() != 1 {
-		t.Errorf("a client that resumes and stays gets %s; the call ran %d times", told, ran.Load())
+	r.Header = http.Header{"Accept": {"text/event-stream"}, "Mcp-Session-Id": {"s-1"}, "Last-Event-Id": {eventID}}
+	if answer := do(t, r); !strings.Contains(answer, `"done"`) || ran.Load() != 1 {
+		t.Errorf("a client that resumes and stays gets %s; the call ran %d times", answer, ran.Load())
 	}
 }
 
-// approveAndRun approves a call of a gate that runs calls as soon as they are approved, and
-// returns when the outcome is there.
+// approveAndRun approves a call of a gate that runs approved calls at once, and returns when
+// the call has its outcome.
 func approveAndRun(t *testing.T, a *app.App, id string) {
 	t.Helper()
 	approve(t, a.OperatorAddr(), id)
@@ -140,9 +141,9 @@ func approveAndRun(t *testing.T, a *app.App, id string) {
 	})
 }
 
-// placeInStream makes a call that is held, leaves when the stream of its answer has begun, and
-// returns the place from which the stream is resumed.
-func placeInStream(t *testing.T, address, message string) string {
+// beginStream makes a call that is held, leaves when the stream of its answer has begun, and
+// returns the event id from which the stream can be resumed.
+func beginStream(t *testing.T, address, message string) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/mcp", strings.NewReader(message))
 	if err != nil {
@@ -159,12 +160,12 @@ func placeInStream(t *testing.T, address, message string) string {
 	defer resp.Body.Close()
 	first, err := jsonrpc.NewEventReader(resp.Body, 1<<20).Next()
 	if err != nil || !first.HasID {
-		t.Fatalf("the first event is %+v, %v; want a place to resume from", first, err)
+		t.Fatalf("the first event is %+v, %v; want an event id", first, err)
 	}
 	return first.ID
 }
 
-// callsThatLeave are the ways in which a client makes a call.
+// callsThatLeave are the messages of calls in different modes, for clients that leave.
 var callsThatLeave = map[string]string{
 	"plain":   `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hold_a","arguments":{"x":1}}}`,
 	"as task": `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hold_a","arguments":{"x":1},"task":{"ttl":600000}}}`,
@@ -180,8 +181,8 @@ func TestNothingRunsForClientThatLeft(t *testing.T) {
 			var ran atomic.Int64
 			const call = `{"name":"hold_a","arguments":{"x":1}}`
 			a := startDescribed(t, &ran, "waiting: {hold: 300ms}\n")
-			if told := say(t, a.AgentAddr(), "tools/call", call); !strings.Contains(told, "tg_") {
-				t.Fatalf("the first call is answered %s", told)
+			if answer := say(t, a.AgentAddr(), "tools/call", call); !strings.Contains(answer, "tg_") {
+				t.Fatalf("the first call is answered %s", answer)
 			}
 			id := idBefore(listed(t, a), `"hold_a"`)
 			approve(t, a.OperatorAddr(), id)
@@ -191,46 +192,44 @@ func TestNothingRunsForClientThatLeft(t *testing.T) {
 					t.Fatalf("the call ran %d times", n)
 				}
 			}
-			if told := say(t, a.AgentAddr(), "tools/call", call); !strings.Contains(told, `"done"`) || ran.Load() != 1 {
-				t.Errorf("a client that stays is answered %s; the call ran %d times", told, ran.Load())
+			if answer := say(t, a.AgentAddr(), "tools/call", call); !strings.Contains(answer, `"done"`) || ran.Load() != 1 {
+				t.Errorf("a client that stays is answered %s; the call ran %d times", answer, ran.Load())
 			}
 		})
 	}
 }
 
-// A call of a client that left before the gate read it is not held: nobody is asked for an
-// approval of which nobody would hear.
+// A call is not held if its client left before the gate read it, because no client would
+// receive the outcome.
 func TestNothingIsHeldForClientThatLeft(t *testing.T) {
 	for name, message := range callsThatLeave {
-		for _, batches := range []string{"item", "whole"} {
-			t.Run(name+", "+batches, func(t *testing.T) {
-				var ran atomic.Int64
-				a := startDescribed(t, &ran, "waiting: {hold: 300ms}\nbatch: {approval: "+batches+"}\n")
-				for range 5 {
-					leaveAtOnce(t, a.AgentAddr(), message, session)
-				}
-				if all := listed(t, a); strings.Contains(all, `"hold_a"`) {
-					t.Errorf("held: %s", all)
-				}
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			var ran atomic.Int64
+			a := startDescribed(t, &ran, "waiting: {hold: 300ms}\n")
+			for range 5 {
+				leaveAtOnce(t, a.AgentAddr(), message, session)
+			}
+			if all := listed(t, a); strings.Contains(all, `"hold_a"`) {
+				t.Errorf("held: %s", all)
+			}
+		})
 	}
 }
 
-// modernMeta is the metadata of a modern client's message, as far as its capabilities.
+// modernMeta is the metadata of a modern client's message, up to its capabilities.
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},` +
 	`"io.modelcontextprotocol/clientCapabilities":{`
 
 // callModern makes a call as a modern client without tasks, and returns the answer.
 func callModern(t *testing.T, a *app.App) string {
 	t.Helper()
-	_, told, _ := request(t, http.DefaultClient, http.MethodPost, "http://"+a.AgentAddr()+"/mcp",
+	_, answer, _ := request(t, http.DefaultClient, http.MethodPost, "http://"+a.AgentAddr()+"/mcp",
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold_a","arguments":{"x":1},`+modernMeta+`}}}}`,
 		"Accept", "application/json, text/event-stream", "MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "hold_a")
-	return told
+	return answer
 }
 
-// An outcome is kept for a modern client that polls its task and left before the answer was
+// The outcome is kept for a modern client that polls its task and left before the answer was
 // sent.
 func TestOutcomeForPollerThatLeft(t *testing.T) {
 	var ran atomic.Int64
@@ -242,17 +241,16 @@ func TestOutcomeForPollerThatLeft(t *testing.T) {
 		leaveAtOnce(t, a.AgentAddr(), `{"jsonrpc":"2.0","id":2,"method":"tasks/get","params":{"taskId":"`+id+`",`+modernMeta+`"extensions":{"io.modelcontextprotocol/tasks":{}}}}}}`,
 			"MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tasks/get\r\nMcp-Name: "+id+"\r\n")
 	}
-	if told := callModern(t, a); !strings.Contains(told, `"done"`) || ran.Load() != 1 {
-		t.Errorf("the next call is answered %s; it ran %d times", told, ran.Load())
+	if answer := callModern(t, a); !strings.Contains(answer, `"done"`) || ran.Load() != 1 {
+		t.Errorf("the next call is answered %s; it ran %d times", answer, ran.Load())
 	}
 }
 
-// A modern client that listens to its task, and has left, does not let the approved call
-// begin.
-func TestListenerThatLeft(t *testing.T) {
+// An approved call does not run if its modern client listened to the task and has left.
+func TestNothingRunsForListenerThatLeft(t *testing.T) {
 	var ran atomic.Int64
 	a := startDescribed(t, &ran, "waiting: {hold: 20ms}\n")
-	told := callModern(t, a)
+	answer := callModern(t, a)
 	id := idBefore(listed(t, a), `"hold_a"`)
 	approve(t, a.OperatorAddr(), id)
 	for range 5 {
@@ -260,6 +258,6 @@ func TestListenerThatLeft(t *testing.T) {
 			"MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: subscriptions/listen\r\n")
 	}
 	if n := ran.Load(); n != 0 {
-		t.Errorf("after %s: the call ran %d times", told, n)
+		t.Errorf("after %s: the call ran %d times", answer, n)
 	}
 }

@@ -40,8 +40,8 @@ func (r *reloadable) ask(token, tool string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// A token that is taken out of the configuration is refused without a restart,
-// and one that is added is taken.
+// A token that is removed from the configuration is refused without a restart, and an added
+// token is accepted.
 func TestReloadIdentities(t *testing.T) {
 	of := func(token string) string {
 		sum := sha256.Sum256([]byte(token))
@@ -53,13 +53,13 @@ func TestReloadIdentities(t *testing.T) {
 		t.Fatalf("the first token is answered %d: %s", status, body)
 	}
 	r.write(strings.Replace(r.text(), of(first), of(second), 1))
-	eventually(t, "the new token is taken", func() bool { status, _ := r.ask(second, "x"); return status == http.StatusOK })
+	eventually(t, "the new token is accepted", func() bool { status, _ := r.ask(second, "x"); return status == http.StatusOK })
 	if status, _ := r.ask(first, "x"); status != http.StatusUnauthorized {
 		t.Errorf("the removed token is answered %d", status)
 	}
 }
 
-// How agents wait and what may be pending changes without a restart.
+// The settings of waiting and of pending calls change without a restart.
 func TestReloadWaiting(t *testing.T) {
 	const held = "default: approve\nwaiting: {hold: 0s}\n"
 	r := startReloadable(t, held)
@@ -67,16 +67,16 @@ func TestReloadWaiting(t *testing.T) {
 		t.Fatalf("answered %s", body)
 	}
 	r.write(strings.Replace(r.text(), held, "default: approve\nwaiting: {hold: 0s, mode: tasks-only}\n", 1))
-	eventually(t, "tasks are demanded", func() bool { _, body := r.ask("", "x"); return strings.Contains(body, "task_required") })
+	eventually(t, "tasks are required", func() bool { _, body := r.ask("", "x"); return strings.Contains(body, "task_required") })
 	r.write(strings.Replace(r.text(), "mode: tasks-only}\n", "mode: any}\ntasks: {max_pending: 1, max_pending_per_owner: 1}\n", 1))
-	eventually(t, "one pending call is enough", func() bool {
+	eventually(t, "the limit is one pending call", func() bool {
 		_, body := r.ask("", "y")
 		return strings.Contains(body, "rate_limited") || strings.Contains(body, "capacity")
 	})
 }
 
-// GOV-004 section 11: how often a client that waits gets a sign of life is a
-// setting, which changes without a restart.
+// GOV-004 section 11: the interval of keepalives for waiting clients is a setting, which
+// changes without a restart.
 func TestReloadKeepalive(t *testing.T) {
 	const seldom = "default: approve\nwaiting: {hold: 1s, keepalive: 1h}\n"
 	r := startReloadable(t, seldom)
@@ -86,17 +86,17 @@ func TestReloadKeepalive(t *testing.T) {
 	}
 	few := signs()
 	r.write(strings.Replace(r.text(), seldom, "default: approve\nwaiting: {hold: 1s, keepalive: 100ms}\n", 1))
-	eventually(t, "there are more signs of life", func() bool { return signs() >= few+4 })
+	eventually(t, "keepalives are more frequent", func() bool { return signs() >= few+4 })
 }
 
-// The readiness page, the inbox and the log name the settings that wait for a
-// restart, and nothing else. A setting that is put back waits no more.
+// The readiness page, the inbox and the log name exactly the settings that need a restart. A
+// setting that is changed back is no longer named.
 func TestReloadNamesWhatNeedsRestart(t *testing.T) {
 	r := startReloadable(t, onlyRead, "token: 0123456789abcdefghijklmnop, ")
 	ready := func() string { _, body := get(t, "http://"+r.OperatorAddr()+"/readyz"); return body }
 	good := r.text()
-	r.write(strings.Replace(good, "read_*", "write_*", 1) + "limits: {max_batch: 7}\nexecution: {lease: 31s, timeout: 9s}\n")
-	eventually(t, "the rule is in force", func() bool { return r.passes("write_x") })
+	r.write(strings.Replace(good, "read_*", "write_*", 1) + "limits: {max_batch: 7}\nexecution: {lease: 31s, poll_timeout: 9s}\n")
+	eventually(t, "the rule has effect", func() bool { return r.passes("write_x") })
 	if page := r.inbox("0123456789abcdefghijklmnop"); !strings.Contains(page, "Restart needed for: execution.lease, limits<") {
 		t.Errorf("the inbox does not name what needs a restart:\n%s", page)
 	}
@@ -104,7 +104,7 @@ func TestReloadNamesWhatNeedsRestart(t *testing.T) {
 		t.Errorf("readiness page: %s", body)
 	}
 	r.write(good)
-	eventually(t, "the rule is back", func() bool { return r.passes("read_x") })
+	eventually(t, "the earlier rule has effect again", func() bool { return r.passes("read_x") })
 	if page := r.inbox("0123456789abcdefghijklmnop"); strings.Contains(page, "Restart needed") {
 		t.Errorf("the inbox still asks for a restart:\n%s", page)
 	}
@@ -113,7 +113,7 @@ func TestReloadNamesWhatNeedsRestart(t *testing.T) {
 	}
 }
 
-// A certificate that is renewed is shown to those who connect from then on.
+// New connections get a renewed certificate.
 func TestReloadCertificate(t *testing.T) {
 	dir := t.TempDir()
 	ours := newAuthority(t)
@@ -143,9 +143,9 @@ func TestReloadCertificate(t *testing.T) {
 	eventually(t, "the renewed certificate is shown", func() bool { return shown().Equal(first.Add(time.Hour)) })
 }
 
-// An agent whose authority is taken out of the file of authorities is cut off on
-// the connections that it has: its stream ends, and its next request is refused.
-// Another agent, whose authority stays, is served on its connection as before.
+// If an authority is removed from the file, its agents are disconnected: their streams end,
+// and the next request on an open connection is refused. An agent of another authority is
+// still served on its connection.
 func TestReloadAuthorities(t *testing.T) {
 	dir := t.TempDir()
 	stays, removed := newAuthority(t), newAuthority(t)
@@ -178,7 +178,7 @@ func TestReloadAuthorities(t *testing.T) {
 		t.Errorf("answered %d, on the same connection: %t", refused.StatusCode, second.sameConnection)
 	}
 	if !refused.Close {
-		t.Error("the connection stays open: an agent with a new certificate could not show it")
+		t.Error("the connection stays open, so the agent cannot present a new certificate")
 	}
 	if got := first.ask(); got != http.StatusOK || !first.sameConnection {
 		t.Errorf("the agent whose authority stays is answered %d, on the same connection: %t", got, first.sameConnection)
@@ -198,8 +198,8 @@ type certifiedAgent struct {
 	sameConnection bool // whether the last request was sent on the connection of the one before
 }
 
-// agentOf returns an agent whose certificate is signed by an authority. The gate's
-// is signed by another one.
+// agentOf returns an agent with a certificate of one authority. The gate's certificate is
+// signed by another one.
 func (r *reloadable) agentOf(by, gate *authority) *certifiedAgent {
 	r.t.Helper()
 	pair, err := tls.X509KeyPair(by.issue("ci", time.Now().Add(time.Hour), x509.ExtKeyUsageClientAuth))
@@ -245,10 +245,9 @@ func (a *certifiedAgent) send(method, body string) *http.Response {
 	return resp
 }
 
-// A token that is taken out of the configuration opens no door of operators any
-// more, and ends the streams that it opened, without a restart. Nor does it serve for a
-// request that was begun before and whose body came afterwards. The last one can be
-// taken out, too: then nobody gets in until there is another.
+// If a token of an operator is removed from the configuration, then without a restart it is
+// refused, its streams end, and a request that began before but was not complete is refused.
+// If the last token is removed, all logins fail until a new token is configured.
 func TestReloadOperators(t *testing.T) {
 	const first, second = "tgo_0123456789abcdefghijklmnop", "tgo_ponmlkjihgfedcba9876543210"
 	r := startReloadable(t, onlyRead, "token: "+first+", ")
@@ -275,7 +274,7 @@ func TestReloadOperators(t *testing.T) {
 	stream := open(first, "/api/approvals/events")
 	defer stream.Body.Close()
 	finish := r.beginDecision(first)
-	change := func(text string) { // and does not ask with a wrong token meanwhile: those are limited
+	change := func(text string) { // sends no requests meanwhile, because failed attempts are limited
 		t.Helper()
 		before := r.reloads()
 		r.write(text)
@@ -292,7 +291,7 @@ func TestReloadOperators(t *testing.T) {
 		t.Errorf("a decision that was begun with the removed token is answered %d", got)
 	}
 	if _, err := io.Copy(io.Discard, stream.Body); err != nil {
-		t.Logf("the stream broke off: %v", err) // it must end; how does not matter
+		t.Logf("the stream broke off: %v", err) // it must end, with or without an error
 	}
 	if body := r.readiness(); strings.Contains(body, "restart") {
 		t.Errorf("readiness page: %s", body)
@@ -302,7 +301,7 @@ func TestReloadOperators(t *testing.T) {
 	if got := status(second); got != http.StatusUnauthorized {
 		t.Errorf("the last token, which was removed, is answered %d", got)
 	}
-	if body := r.readiness(); !strings.Contains(body, "nobody can sign in: operators: no token and no identity provider configured") {
+	if body := r.readiness(); !strings.Contains(body, "no operator can sign in: operators: no token and no identity provider configured") {
 		t.Errorf("readiness page: %s", body)
 	}
 	change(last)
@@ -314,11 +313,11 @@ func TestReloadOperators(t *testing.T) {
 	}
 }
 
-// A token that was made at the start ends for good when another way to sign in is
-// configured, also if that is removed later.
-func TestMadeTokenEnds(t *testing.T) {
+// The generated token becomes invalid when another way to sign in is configured, and stays
+// invalid if that is removed later.
+func TestGeneratedTokenEndsWhenOneIsConfigured(t *testing.T) {
 	r := startReloadable(t, onlyRead, "")
-	made, bare := r.MadeToken(), r.text()
+	made, bare := r.GeneratedToken(), r.text()
 	status := func() int {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.OperatorAddr()+"/api/approvals", http.NoBody)
 		if err != nil {
@@ -333,20 +332,20 @@ func TestMadeTokenEnds(t *testing.T) {
 		return resp.StatusCode
 	}
 	if got := status(); got != http.StatusOK {
-		t.Fatalf("the token that was made is answered %d", got)
+		t.Fatalf("the generated token is answered %d", got)
 	}
 	for _, text := range []string{strings.Replace(bare, "operators: {", "operators: {token: tgo_0123456789abcdefghijklmnop, ", 1), bare} {
 		before := r.reloads()
 		r.write(text)
 		eventually(t, "the configuration is reloaded", func() bool { return r.reloads() > before })
 		if got := status(); got != http.StatusUnauthorized {
-			t.Errorf("the token that was made is answered %d", got)
+			t.Errorf("the generated token is answered %d", got)
 		}
 	}
 }
 
-// beginDecision sends a decision without its body, and returns when the gate waits for
-// that. The function that it returns sends it, and returns the status of the answer.
+// beginDecision sends a decision without its body, and returns when the gate waits for the
+// body. The returned function sends the body, and returns the status of the answer.
 func (r *reloadable) beginDecision(token string) (finish func() int) {
 	r.t.Helper()
 	conn := connect(r.t, "127.0.0.1", r.OperatorAddr())
@@ -355,7 +354,7 @@ func (r *reloadable) beginDecision(token string) (finish func() int) {
 		"Content-Type: application/json\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n", r.OperatorAddr(), token)
 	line, err := in.ReadString('\n')
 	if err != nil || !strings.Contains(line, "100 Continue") {
-		r.t.Fatalf("a decision that announces its body: %q, %v", line, err)
+		r.t.Fatalf("the answer to Expect: 100-continue: %q, %v", line, err)
 	}
 	return func() int {
 		r.t.Helper()
@@ -378,7 +377,7 @@ func (r *reloadable) readiness() string {
 	return body
 }
 
-// inbox returns the first page of the inbox as the owner of a token sees it.
+// inbox returns the first page of the inbox for a token.
 func (r *reloadable) inbox(token string) string {
 	r.t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

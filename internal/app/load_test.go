@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The load of approvers is counted by workflow: calls that wait, the time until somebody
-// first looks, the time until somebody decides, and calls that nobody decided in time.
+// The load of approvers is counted by workflow: waiting calls, the time until an approver
+// first opens a call, the time until the decision, and calls that expired without a decision.
 func TestApprovalLoad(t *testing.T) {
 	r := startReloadable(t, "rules: [{match: 'late_*', action: approve, workflow: brief}, {match: 'hold_*', action: approve}]\ndefault: deny\nwaiting: {hold: 0s}\n"+
 		"tasks: {cleanup_interval: 200ms}\nworkflows: {default: {}, brief: {timeout: 1s}}\n", "token: secret-of-the-operators, ")

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 )
 
-// A logLine is what one line of the log says.
+// A logLine is a decoded line of the log.
 type logLine map[string]any
 
 // about returns the lines of the log that are about a task.
@@ -52,7 +52,7 @@ func createTask(t *testing.T, address, tool string) (id string) {
 	return id
 }
 
-// wantLine fails the test unless a line has all that want has.
+// wantLine fails the test unless a line contains all fields of want.
 func wantLine(t *testing.T, all []logLine, want logLine) {
 	t.Helper()
 next:
@@ -67,10 +67,9 @@ next:
 	t.Errorf("no line has %v in:\n%v", want, all)
 }
 
-// F-001.7 of REQ-CORE-003, NFR-001 of REQ-GOV-001: each line about a call names
-// the request that made it, the task, the tool and the principal, whichever
-// process writes the line.
-func TestLinesAboutCall(t *testing.T) {
+// F-001.7 of REQ-CORE-003, NFR-001 of REQ-GOV-001: each line about a call names its request,
+// task, tool and principal, on every replica.
+func TestLogLinesNameTheirCall(t *testing.T) {
 	text := holding(answering(t, "done"), "sqlite:"+filepath.Join(t.TempDir(), "gate.db"))
 	first, log, stop := startLogged(t, text)
 	id := createTask(t, first.AgentAddr(), "hold_it")
@@ -107,14 +106,14 @@ func TestLinesAboutCall(t *testing.T) {
 	for _, one := range append(lines, after...) {
 		principal, _ := one["principal"].(string)
 		if one["correlation_id"] != correlation || one["tool"] != "hold_it" || !strings.HasPrefix(principal, "anonymous:") {
-			t.Errorf("%v does not say that it is about request %v, tool hold_it and an anonymous principal", one, correlation)
+			t.Errorf("%v does not name request %v, tool hold_it and an anonymous principal", one, correlation)
 		}
 	}
 	asked := decoded(t, log.with(`"MCP request received"`, `"method":"tasks/result"`))
 	wantLine(t, after, logLine{"msg": "Task status changed", "to": "executing", "request_correlation_id": asked[0]["correlation_id"]})
 }
 
-// A cancellation is in the log of level info.
+// A cancellation is logged at level info.
 func TestCancellationIsLogged(t *testing.T) {
 	a, log, stop := startLogged(t, holding(answering(t, "done"), "memory:"))
 	id := createTask(t, a.AgentAddr(), "hold_it")
@@ -125,27 +124,28 @@ func TestCancellationIsLogged(t *testing.T) {
 	}
 }
 
-// Nothing that a client writes is invisible in the log or turns it around.
+// The log shows invisible characters of clients' texts, and those that change the direction of
+// text, escaped.
 func TestHostileTextInLog(t *testing.T) {
 	a, log, stop := startLogged(t, holding(answering(t, "done"), "memory:"))
 	say(t, a.AgentAddr(), "tools/call", `{"name":"x\u202Egpj.exe\u200b\u007f"}`)
 	found := log.with(`"verdict"`, `x\u202egpj.exe\u200b\u007f`)
 	if len(found) != 1 {
-		t.Errorf("the verdict is not told with the name escaped: %v", log.with(`"verdict"`))
+		t.Errorf("the verdict is not logged with the escaped name: %v", log.with(`"verdict"`))
 	}
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range log.with() {
 		for _, r := range strings.TrimSuffix(text, "\n") {
-			if r == utf8.RuneError || plain.Hidden(r) {
+			if r == utf8.RuneError || safetext.Hidden(r) {
 				t.Errorf("hidden character %U in %s", r, text)
 			}
 		}
 	}
 }
 
-// CORE-007 F-001.8: when a client meets an upstream, the log says what the upstream can do.
+// CORE-007 F-001.8: when a client initializes, the upstream's capabilities are logged.
 func TestUpstreamCapabilitiesAreLogged(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -160,7 +160,7 @@ func TestUpstreamCapabilitiesAreLogged(t *testing.T) {
 	wantLine(t, decoded(t, log.with("upstream capabilities")), logLine{"level": "INFO", "tasks": true, "sse": false})
 }
 
-// GOV-001 F-002: clients are never asked to poll more often than is configured.
+// GOV-001 F-002: the poll interval is never shorter than configured.
 func TestShortestPollInterval(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(up.Close)

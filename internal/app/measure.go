@@ -6,26 +6,26 @@ import (
 	"runtime"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/version"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// newMetrics returns metrics that have every series on their page from the start
-// whose labels are known.
+// newMetrics returns metrics. Series with known labels are on the page from the start.
 func newMetrics() *metrics.Metrics {
 	m := metrics.New()
-	m.Built(version.This().Version, runtime.Version())
-	for _, t := range wire.Types() {
-		m.CanRefuse(string(t))
+	m.SetBuild(version.This().Version, runtime.Version())
+	for _, t := range mcp.Types() {
+		m.AddErrorTypes(string(t))
 	}
-	for from, to := range task.Transitions() {
-		m.CanMove(string(from), string(to))
+	for from, to := range lifecycle.Transitions() {
+		m.AddTransition(string(from), string(to))
 	}
-	for _, step := range approval.Recorded() {
-		m.CanRecord(string(step))
+	for _, step := range approval.RecordedSteps() {
+		m.AddSteps(string(step))
 	}
 	return m
 }
@@ -41,23 +41,25 @@ func (b *base) recorded(notes []task.Note, err error) {
 	}
 }
 
-// grantEvents are what happens to standing approvals, as metrics call it.
+// grantEvents maps steps of standing approvals to their metric labels.
 var grantEvents = map[approval.Step]string{
 	approval.Granted: metrics.GrantGiven, approval.UsedGrant: metrics.GrantUsed, approval.Revoked: metrics.GrantRevoked,
 }
 
-// observe counts what happens at the desk.
+// observe counts the events of held calls.
 func (b *base) observe(ctx context.Context, e approval.Event) {
 	switch e.Step {
 	case approval.Held:
+		//mutate:drop TestHeldCallsAreCounted held calls are not counted
 		b.metrics.TaskHeld(e.Task.Call.Name)
 	case approval.Refused:
 		if !errors.Is(e.Err, task.ErrUnavailable) {
+			//mutate:drop TestHeldCallsAreCounted refused calls are not counted
 			b.metrics.TaskRefused()
 		}
 	case approval.Granted, approval.UsedGrant, approval.Revoked:
 		b.metrics.Granted(grantEvents[e.Step])
-	case approval.Abandoned:
+	case approval.OwnerAbsent:
 		b.metrics.ZombiePrevented()
 	case approval.Counted:
 		pending := make(map[string]int, len(e.Pending))
@@ -65,9 +67,9 @@ func (b *base) observe(ctx context.Context, e approval.Event) {
 			pending[string(state)] = n
 		}
 		b.metrics.TasksCounted(pending, e.Oldest)
-		b.metrics.QuestionsCounted(e.Asked)
-	case approval.Looked:
-		b.metrics.QuestionSeen(e.Task.Workflow, e.Task.UpdatedAt.Sub(e.Task.CreatedAt))
+		b.metrics.ApprovalsCounted(e.PendingByWorkflow)
+	case approval.Viewed:
+		b.metrics.ApprovalSeen(e.Task.Workflow, e.Task.UpdatedAt.Sub(e.Task.CreatedAt))
 	default:
 	}
 	if moved(e) {
@@ -80,22 +82,23 @@ func moved(e approval.Event) bool {
 	switch e.Step {
 	case approval.Granted, approval.UsedGrant, approval.Revoked:
 		return false
-	case approval.Attached, approval.Refused, approval.Delivered, approval.Abandoned, approval.Reported, approval.Looked:
+	case approval.Attached, approval.Refused, approval.Delivered, approval.OwnerAbsent, approval.Reported, approval.Viewed:
 		return false
 	case approval.Decided:
-		return !e.Task.Approval.DecidedAt().IsZero() // one of several that are needed changes nothing
+		return !e.Task.Approval.DecidedAt().IsZero() // the first of several approvals changes no state
 	default:
 		return len(e.Task.Transitions) > 0
 	}
 }
 
-// measure counts the last change of state of t, and how long what it ended took.
+// measure counts the last change of state of t, and measures how long the state lasted.
 func (b *base) measure(ctx context.Context, t task.Task) {
 	last := t.Transitions[len(t.Transitions)-1]
+	//mutate:drop TestHeldCallsAreCounted changes of state are not counted
 	b.metrics.TaskMoved(string(last.From), string(last.To))
 	switch last.From {
 	case task.InputRequired:
-		b.metrics.QuestionEnded(t.Workflow, string(last.To), last.At.Sub(t.CreatedAt))
+		b.metrics.ApprovalEnded(t.Workflow, string(last.To), last.At.Sub(t.CreatedAt))
 		if last.To == task.Approved || last.To == task.Rejected {
 			b.metrics.TaskTook(metrics.StageApproval, last.At.Sub(t.CreatedAt))
 			b.tracing.ApprovalWaited(ctx, tracing.Wait{
@@ -110,6 +113,7 @@ func (b *base) measure(ctx context.Context, t task.Task) {
 	default:
 	}
 	if last.To.Terminal() {
+		//mutate:drop TestHeldCallsAreCounted ends of tasks are not counted
 		b.metrics.TaskEnded(t.Call.Name, string(last.To))
 		b.metrics.TaskTook(metrics.StageTotal, last.At.Sub(t.CreatedAt))
 	}

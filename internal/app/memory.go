@@ -11,29 +11,28 @@ import (
 )
 
 const (
-	// reclaimInterval is how often it is looked how much memory bodies take.
-	reclaimInterval = 250 * time.Millisecond
-	// manyBytes is from how many bytes on the bodies of requests matter to the
-	// memory of the process.
-	manyBytes = 32 << 20
-	// busyPercent is GOGC while they do. More would let the garbage of bodies
-	// grow to several times what is in use.
+	reclaimInterval = 250 * time.Millisecond // between measurements of memory use
+
+	// While bodies use more than manyBytes, GOGC is busyPercent. With a higher value the
+	// garbage of bodies would be several times larger than the bodies in use.
+	manyBytes   = 32 << 20
 	busyPercent = 50
 
-	// largeHeap is from how many bytes in use on the heap is a large one, as that of
-	// a gate with thousands of streams. largePercent is GOGC then, at most: garbage
-	// that takes several times as much would cost more than to collect it.
+	// While the live heap is larger than largeHeap, as with thousands of streams, GOGC is
+	// at most largePercent.
 	largeHeap    = 64 << 20
 	largePercent = 100
 )
 
-// heapInUse is what the last collection of garbage has left.
+// heapInUse is the runtime metric of the live heap after the last garbage collection.
 const heapInUse = "/gc/heap/live:bytes"
 
-// newBodies returns the memory for the bodies of requests. A body of the largest
-// size always fits.
+// bodyMemory bounds the memory for request bodies, unless eight of the largest need more.
+const bodyMemory = 256 << 20
+
+// newBodies returns the memory for request bodies. A body of the largest size always fits.
 func (b *base) newBodies(cfg config.Limits) *admission.Pool {
-	total := max(cfg.MaxBodyMemory, cfg.MaxRequestBody)
+	total := max(min(256*cfg.MaxRequestBody, bodyMemory), 8*cfg.MaxRequestBody)
 	l := admission.Limits{Total: total, Client: max(total/4, cfg.MaxRequestBody)}
 	if share := b.anonymous(total); share > 0 {
 		l.Anonymous = max(share, cfg.MaxRequestBody)
@@ -41,15 +40,14 @@ func (b *base) newBodies(cfg config.Limits) *admission.Pool {
 	return admission.NewPool(l)
 }
 
-// reclaim gives memory back to the system once the gate has started, and after many
-// bytes of bodies were in use, and has garbage collected more often while much memory
-// is, until ctx ends.
+// reclaim runs until ctx ends. It returns memory to the system after the start and after
+// bodies used much memory, and lowers GOGC while much memory is in use.
 func (ag *agents) reclaim(ctx context.Context) {
 	tick := time.NewTicker(reclaimInterval)
 	defer tick.Stop()
 	usual := debug.SetGCPercent(largePercent)
 	debug.SetGCPercent(usual)
-	c := collector{usual: usual, percent: usual}
+	c := gcTuner{usual: usual, percent: usual}
 	heap := []metrics.Sample{{Name: heapInUse}}
 	debug.FreeOSMemory()
 	for {
@@ -70,17 +68,17 @@ func (ag *agents) reclaim(ctx context.Context) {
 	}
 }
 
-// A collector decides how often garbage is collected.
-type collector struct {
-	usual   int // GOGC of a gate that uses little memory
-	percent int // and now
-	busy    bool
-	large   bool
+// A gcTuner chooses GOGC.
+type gcTuner struct {
+	usual   int  // while little memory is in use
+	percent int  // now
+	busy    bool // bodies use much memory
+	large   bool // the heap is large
 }
 
-// next returns GOGC, given how many bytes of bodies have been in use, and how many of
-// the heap are. Each of both has to become much smaller to count as small again.
-func (c *collector) next(bodies int64, heap uint64) int {
+// next returns GOGC, given the bytes that bodies and the live heap use. Hysteresis: each
+// value must fall to half of its threshold to count as small again.
+func (c *gcTuner) next(bodies int64, heap uint64) int {
 	c.busy = bodies > manyBytes || c.busy && bodies >= manyBytes/2
 	c.large = heap > largeHeap || c.large && heap >= largeHeap/2
 	switch {

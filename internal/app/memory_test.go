@@ -2,10 +2,10 @@ package app
 
 import "testing"
 
-// Garbage is collected more often while many bytes of bodies are in use, or while the
-// heap is large, and as usual when neither has been the case for a while.
-func TestCollector(t *testing.T) {
-	c := collector{usual: 300, percent: 300}
+// Garbage is collected more often while bodies use much memory or the heap is large, and as
+// usual after both have been small for a while.
+func TestGCTuner(t *testing.T) {
+	c := gcTuner{usual: 300, percent: 300}
 	steps := []struct {
 		what   string
 		bodies int64
@@ -18,7 +18,7 @@ func TestCollector(t *testing.T) {
 		{"few streams", 1 << 20, 20 << 20, 300},
 		{"large bodies", 33 << 20, 20 << 20, 50},
 		{"large bodies and many streams", 33 << 20, 500 << 20, 50},
-		{"no bodies any more", 0, 500 << 20, 100},
+		{"all bodies are released", 0, 500 << 20, 100},
 		{"nothing any more", 0, 10 << 20, 300},
 	}
 	for _, s := range steps {
@@ -28,9 +28,9 @@ func TestCollector(t *testing.T) {
 	}
 }
 
-// An operator who has garbage collected more often than a gate would, has it so.
-func TestCollectorKeepsLess(t *testing.T) {
-	c := collector{usual: 80, percent: 80}
+// A GOGC that is lower than the tuner's value stays in effect.
+func TestGCTunerKeepsLowerGOGC(t *testing.T) {
+	c := gcTuner{usual: 80, percent: 80}
 	if got := c.next(0, 1<<30); got != 80 {
 		t.Errorf("%d; want 80", got)
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv/spans"
 )
 
-// NFR-001 of REQ-GOV-001 and REQ-CORE-003: a held call shows in metrics, by its
-// tool, and in traces: what policy said of it below its request, and the wait
-// for approval linked to that.
+// NFR-001 of REQ-GOV-001 and REQ-CORE-003: a held call is counted in metrics by its tool. In
+// traces, the verdict is a child of its request, and the wait for approval is linked to the
+// request.
 func TestHeldCallIsObserved(t *testing.T) {
 	up := httptest.NewServer(listsNoTools(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -30,7 +30,7 @@ func TestHeldCallIsObserved(t *testing.T) {
 		"telemetry: {traces: {endpoint: " + collecting.URL + "}}\n"
 	a, stop := start(t, text)
 
-	say(t, a.AgentAddr(), "tools/call", `{"name":"hold_plain"}`) // nobody decides while it waits
+	say(t, a.AgentAddr(), "tools/call", `{"name":"hold_plain"}`) // not decided while it waits
 	created := say(t, a.AgentAddr(), "tools/call", `{"name":"hold_task","task":{}}`)
 	_, rest, _ := strings.Cut(created, `"taskId":"`)
 	id, _, _ := strings.Cut(rest, `"`)
@@ -64,8 +64,8 @@ func TestHeldCallIsObserved(t *testing.T) {
 	traces.Find(t, "policy.evaluate", func(s spans.Span) bool { return s.Parent != "" && strings.HasPrefix(wait.Links[0], s.Trace+"-") })
 }
 
-// NFR-001 of REQ-GOV-001: calls that are withdrawn, rejected, or too many, are
-// counted as such.
+// NFR-001 of REQ-GOV-001: withdrawn and rejected calls, and calls over a limit, are counted as
+// such.
 func TestHeldCallsAreCounted(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	text := strings.Replace(gatewayFor(answering(t, "done")), "operators: {", "operators: {token: secret-of-the-operators, ", 1) +
@@ -78,7 +78,7 @@ func TestHeldCallsAreCounted(t *testing.T) {
 	}
 	withdrawn, rejected := hold("hold_withdrawn"), hold("hold_rejected")
 	if id := hold("hold_refused"); id != "" {
-		t.Errorf("%s was held; want it to be one too many", id)
+		t.Errorf("%s was held; want a refusal at the limit", id)
 	}
 	say(t, a.AgentAddr(), "tasks/cancel", `{"taskId":"`+withdrawn+`"}`)
 	decide(t, a.OperatorAddr(), rejected, "reject")
@@ -100,8 +100,8 @@ func TestHeldCallsAreCounted(t *testing.T) {
 	}
 }
 
-// awaitMetric waits for a line on the page of metrics: the client may have its
-// answer before that is counted.
+// awaitMetric waits for a line on the metrics page, because a call may be counted after its
+// answer is sent.
 func awaitMetric(t *testing.T, operators, line string) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {

@@ -11,8 +11,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// TestOpenAPI puts the answers of a gate, while a call is held, approved and run,
-// to the description that the gate itself serves.
+// The answers of a gate, while a call is held, approved and run, match the OpenAPI document
+// that the gate serves.
 func TestOpenAPI(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -55,7 +55,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// A description is what a gate serves as /api/openapi.json.
+// A description is the document that a gate serves as /api/openapi.json.
 type description struct {
 	gate     string
 	compiler *jsonschema.Compiler
@@ -75,8 +75,7 @@ func describeGate(t *testing.T, gate string) description {
 	return description{gate, c}
 }
 
-// get asks for what is described at path, and returns the answer, which must be as
-// described.
+// get requests a URL, and returns the answer, which must match the description of path.
 func (d description) get(t *testing.T, path, url string) string {
 	t.Helper()
 	status, body, header := request(t, http.DefaultClient, "GET", d.gate+url, "", "Authorization", "Bearer secret-of-the-operators")
@@ -88,7 +87,7 @@ func (d description) get(t *testing.T, path, url string) string {
 	return body
 }
 
-// valid demands that body is what is described as the success of a request.
+// valid requires that body matches the described success response of a request.
 func (d description) valid(t *testing.T, method, path, kind, body string) {
 	t.Helper()
 	escape := strings.NewReplacer("~", "~0", "/", "~1")

@@ -16,58 +16,58 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/httpserver"
 	"github.com/thoughtgate/thoughtgate-go/internal/inbox"
-	"github.com/thoughtgate/thoughtgate-go/internal/listener"
 	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// operators are what serves the people that run the gate and decide about calls.
+// operators serves the people who run the gate and decide about calls.
 type operators struct {
-	*base
+	base *base
 
-	approvals *approvals
-	channels  *channels
-	status    status
-	listener  *listener.Listener
-	local     *localdesk.Desk // that the gates of a user share; nil if this gate has its own
-	auth      atomic.Pointer[operator.Auth]
-	madeToken string
-	tokenFile string   // with the token that was made; empty if that is in no file
-	tokenLock *os.File // keeps other gates from that file; nil without one
+	approvals      *approvals
+	channels       *channels
+	status         status
+	listener       *httpserver.Listener
+	desk           *localdesk.Desk // the shared inbox; nil if this gate has its own inbox
+	auth           atomic.Pointer[operator.Auth]
+	generatedToken string
+	tokenFile      string   // contains generatedToken; empty without a file
+	tokenLock      *os.File // locks tokenFile against other gates; nil without a file
 }
 
-// A status is what /readyz says of the gate itself.
+// A status is the state of the gate, for /readyz.
 type status struct {
 	ready         atomic.Bool
 	configProblem atomic.Pointer[error]
-	restart       atomic.Pointer[[]string] // the changed settings that wait for a restart; nil if none was ever changed
+	restart       atomic.Pointer[[]string] // the changed settings that need a restart; nil before the first reload
 }
 
-// bind takes the operators' address, or takes part in serving that of the desk.
+// bind binds the operators' address, or joins the shared inbox.
 func (o *operators) bind(secure *tls.Config) (err error) {
-	if o.cfg.Store.Reveal() == config.DeskStore {
+	if o.base.cfg.Store.Reveal() == config.DeskStore {
 		return o.joinDesk(secure)
 	}
-	o.listener, err = listener.Listen(o.listenerConfig(o.cfg.Operators.Listen, secure))
+	o.listener, err = httpserver.Listen(o.listenerConfig(o.base.cfg.Operators.Listen, secure))
 	return err
 }
 
-// listenerConfig says how operators are served.
-func (o *operators) listenerConfig(address string, secure *tls.Config) listener.Config {
+// listenerConfig returns the settings of the operators' listener.
+func (o *operators) listenerConfig(address string, secure *tls.Config) httpserver.Config {
 	l := o.base.listenerConfig("operators", address, secure)
-	l.Patience, l.Bodies = o.cfg.Limits.WriteTimeout, o.cfg.Limits.ReadTimeout
-	l.Room = admission.Limits{
-		Total: int64(o.room.operators), Client: int64(max(1, o.room.operators/2)), // one address is not everybody
+	l.WriteTimeout, l.BodyTimeout = o.base.cfg.Limits.RequestTimeout, o.base.cfg.Limits.RequestTimeout
+	l.Connections = admission.Limits{
+		Total: int64(o.base.connections.operators), Client: int64(max(1, o.base.connections.operators/2)), // one address cannot use all connections
 	}
 	return l
 }
 
-// url returns where browsers reach the operators' listener.
+// url returns the base URL of the inbox.
 func (o *operators) url() string {
-	switch cfg := o.cfg.Operators; {
+	switch cfg := o.base.cfg.Operators; {
 	case cfg.URL != nil:
 		return cfg.URL.Scheme + "://" + cfg.URL.Host
 	case cfg.TLS.CertFile != "":
@@ -77,71 +77,67 @@ func (o *operators) url() string {
 	}
 }
 
-// page returns where people decide about a held call.
+// page returns the URL of a held call's approval page.
 func (o *operators) page(id task.ID) string { return o.url() + "/approvals/" + string(id) }
 
-// recall returns the operator of a login.
+// recall returns the operator with this login.
 func (o *operators) recall(ctx context.Context, login string) (operator.Operator, error) {
-	return o.auth.Load().Recall(ctx, login)
+	return o.auth.Load().FindOperator(ctx, login)
 }
 
 // guard returns the guard of the operators' listener.
 func (o *operators) guard(cfg config.Config) mcphttp.Guard {
 	g := newGuard(o.listener, cfg)
 	g.Pages = true
-	g.SameOrigin = true // a browser that comes there has a cookie of that very host, or none
+	g.SameOrigin = true // cookies are bound to the host, so that a same-origin request is safe
 	if u := cfg.Operators.URL; u != nil {
 		g.Hosts = append(slices.Clone(g.Hosts), u.Host)
 		g.Origins = append(slices.Clone(g.Origins), u.Scheme+"://"+u.Host)
 	}
 	if !g.Loopback {
-		g.Hosts = nil // probes come by address
+		g.Hosts = nil // health probes use the IP address
 	}
 	return g
 }
 
-// configure puts the operator settings of cfg in force, and disconnects
-// operators that are being served and no longer may be.
+// configure applies the operators' settings of cfg, and disconnects operators that are no
+// longer allowed.
 func (o *operators) configure(cfg config.Config) error {
 	routes, auth, err := o.routes(cfg)
 	if err != nil {
 		return err
 	}
 	if old := o.auth.Load(); old != nil {
-		old.Replace(auth) // before anybody uses it
+		old.Replace(auth) // before the new one is used
 	}
 	o.auth.Store(auth)
-	if configured(cfg.Operators) && o.local == nil {
-		o.madeToken = "" // it is not good again if that is removed
+	if signInConfigured(cfg.Operators) && o.desk == nil {
+		//mutate:swap `generatedToken = ""` `base.log.Debug("")` TestGeneratedTokenEndsWhenOneIsConfigured a generated token becomes valid again
+		o.generatedToken = "" // must not become valid again when the configured token is removed
 	}
 	if !auth.CanSignIn() {
-		o.log.Error("nobody can sign in", "err", errNoToken)
+		o.base.log.Error("no operator can sign in", "err", errNoToken)
 	}
-	o.listener.Handle(o.guard(cfg).Wrap(routes))
+	o.listener.SetHandler(o.guard(cfg).Wrap(routes))
 	return nil
 }
 
-// routes serves what the people and machines that run the gate ask.
-// Health, readiness and metrics are for machines, and show nothing of calls; all
-// else needs a login or a token.
+// routes returns the handler of the operators' listener. Health, readiness and metrics show
+// nothing of calls and need no authentication; all other paths need a login or a token.
 func (o *operators) routes(cfg config.Config) (http.Handler, *operator.Auth, error) {
-	desk, err := inbox.New(inbox.Config{
-		Desk: o.approvals.desk, Cases: o.approvals.desk.Cases(), Now: time.Now, Log: o.log,
-		NeedsRestart: o.status.needsRestart, Channels: o.channels.statuses, Push: o.channels.pusher.Load,
+	pages, err := inbox.New(inbox.Config{
+		Approvals: o.approvals.service, Viewer: o.approvals.service.Viewer(), Now: time.Now, Log: o.base.log,
+		NeedsRestart: o.status.needsRestart, Changes: o.approvals.recentChanges, Channels: o.channels.statuses, Push: o.channels.pusher,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	auth, err := o.newAuth(cfg.Operators, desk.Login)
-	if err != nil {
-		return nil, nil, err
-	}
-	deciding, err := systems(cfg)
+	auth, err := o.newAuth(cfg.Operators, pages.Login)
 	if err != nil {
 		return nil, nil, err
 	}
 	approvals, err := api.New(api.Config{
-		Desk: o.approvals.desk, Cases: o.approvals.desk.Cases(), Auth: auth, Systems: deciding, Channels: o.channels.statuses, Now: time.Now, Log: o.log,
+		Approvals: o.approvals.service, Viewer: o.approvals.service.Viewer(), Auth: auth, Receiver: o.channels.receiver, Channels: o.channels.statuses, Now: time.Now, Log: o.base.log,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -151,25 +147,24 @@ func (o *operators) routes(cfg config.Config) (http.Handler, *operator.Auth, err
 		_, _ = io.WriteString(w, "ok\n")
 	})
 	mux.HandleFunc("GET /readyz", o.serveReadiness)
-	mux.Handle("GET /metrics", o.metrics.Handler())
+	mux.Handle("GET /metrics", o.base.metrics.Handler())
 	auth.Register(mux)
-	desk.Register(mux, auth)
+	pages.Register(mux, auth)
 	mux.Handle("/api/", approvals)
 	return mux, auth, nil
 }
 
-// serveReadiness says whether calls should be sent here. The upstream's state
-// does not count: restarting the gate would not mend it. Nor does that of the
-// store, unless the one who asks says so: without it calls that need no approval
-// are still forwarded, and replicas that share it would all be unready at once.
-// But a gate that is older than its store never gets to use it again, while newer
-// replicas do.
+// serveReadiness reports whether load balancers should send calls here. The upstreams' state
+// does not count, because restarting the gate does not help. An unavailable store counts
+// only with ?require=store: calls that need no approval are still forwarded, and all
+// replicas that share the store would become unready at once. A gate that is older than its
+// store is never ready, because it cannot use the store again, while newer replicas can.
 func (o *operators) serveReadiness(w http.ResponseWriter, r *http.Request) {
 	if !o.status.ready.Load() {
 		http.Error(w, "shutting down", http.StatusServiceUnavailable)
 		return
 	}
-	trouble := o.approvals.keep.trouble()
+	trouble := o.approvals.store.trouble()
 	if outdated := errors.Is(trouble, task.ErrOutdated); outdated || trouble != nil && r.URL.Query().Get("require") == "store" {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -183,15 +178,14 @@ func (o *operators) serveReadiness(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, "the changed configuration was not loaded:\n%v\n", *problem)
 	}
 	if !o.auth.Load().CanSignIn() {
-		_, _ = fmt.Fprintf(w, "nobody can sign in: %v\n", errNoToken)
+		_, _ = fmt.Fprintf(w, "no operator can sign in: %v\n", errNoToken)
 	}
 	if settings := o.status.needsRestart(); len(settings) > 0 {
 		_, _ = fmt.Fprintf(w, "restart needed for: %s\n", strings.Join(settings, ", "))
 	}
 }
 
-// needsRestart returns the names of the changed settings that take effect only
-// when the gate is started again.
+// needsRestart returns the names of the changed settings that take effect after a restart.
 func (s *status) needsRestart() []string {
 	if settings := s.restart.Load(); settings != nil {
 		return *settings

@@ -18,10 +18,9 @@ var (
 	counterLabel = regexp.MustCompile(`\w+="([^"]*)",?`)
 )
 
-// counters returns the series of counters on the page of metrics, each as its name
-// and the values of its labels, with its value. Left out is what may count at any
-// time, and any number of times: what the gate asks upstreams by itself, and how
-// often a client hears of a call on its way.
+// counters returns the counters on the metrics page: the key of each is its name and label
+// values. It omits counters that can move at any time: the gate's requests to upstreams, and
+// the notifications to clients.
 func counters(t *testing.T, operators string) map[string]string {
 	t.Helper()
 	_, page := get(t, "http://"+operators+"/metrics")
@@ -37,14 +36,14 @@ func counters(t *testing.T, operators string) map[string]string {
 
 const unanswered = "mcp_upstream_requests error"
 
-// moved returns the series that are not zero, with how often they counted if that
-// was more than once, in alphabetical order.
+// moved returns the series other than zero in alphabetical order, with their values if these
+// are not 1.
 func moved(all map[string]string) []string {
 	var series []string
 	for name, value := range all {
 		switch {
 		case value == "0":
-		case value == "1", name == unanswered: // the gate may have asked by itself as well
+		case value == "1", name == unanswered: // also counts requests of the gate itself
 			series = append(series, name)
 		default:
 			series = append(series, name+" = "+value)
@@ -54,8 +53,8 @@ func moved(all map[string]string) []string {
 	return series
 }
 
-// outcomes are what may become of a call, each with what the agent and an approver
-// do for it, and with the counters that it moves.
+// outcomes are the possible outcomes of a call. Each has the actions of the agent and of the
+// approver, and the counters that move.
 var outcomes = map[string]struct {
 	settings string
 	act      func(t *testing.T, agents, operators string)
@@ -119,15 +118,14 @@ var outcomes = map[string]struct {
 	},
 }
 
-// Issue 9, C12: before the first request every counter of the documentation is on
-// the page with zero. Each outcome of a call moves the counters that tell of it, and
-// no others.
-func TestCountersByOutcome(t *testing.T) {
+// Issue 9, C12: before the first request, the page shows every documented counter as zero.
+// Each outcome of a call moves its own counters, and no others.
+func TestEachOutcomeMovesItsCounters(t *testing.T) {
 	document, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	documented := regexp.MustCompile("(?m)^\\| `thoughtgate_([a-z_]+)_total` \\| counter \\| (.*?) \\|").FindAllStringSubmatch(string(document), -1)
+	documented := regexp.MustCompile("(?m)^- `thoughtgate_([a-z_]+)_total` \\(counter(.*?)\\):").FindAllStringSubmatch(string(document), -1)
 	for name, tt := range outcomes {
 		t.Run(name, func(t *testing.T) {
 			defer http.DefaultClient.CloseIdleConnections()
@@ -157,7 +155,7 @@ func TestCountersByOutcome(t *testing.T) {
 			}
 			for _, m := range documented {
 				if !strings.Contains(m[2], "tool") && !strings.Contains(m[2], "upstream") && !hasSeries(before, m[1]) {
-					t.Errorf("before the first request there is no %s_total", m[1])
+					t.Errorf("%s_total is missing before the first request", m[1])
 				}
 			}
 			tt.act(t, a.AgentAddr(), a.OperatorAddr())
@@ -178,7 +176,7 @@ func TestCountersByOutcome(t *testing.T) {
 	}
 }
 
-// hasSeries reports whether there is a counter with that name.
+// hasSeries reports whether a counter has this name.
 func hasSeries(all map[string]string, name string) bool {
 	for series := range all {
 		if first, _, _ := strings.Cut(series, " "); first == name {

@@ -11,10 +11,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
-// A newer gate updates the store while this one runs. This one stops being ready
-// within a sweep, though nobody calls, says why, and refuses calls that need
-// approval; those that need none are forwarded.
-func TestOutdatedGate(t *testing.T) {
+// A newer gate updates the store while this one runs. Within one sweep, even without calls,
+// this gate is no longer ready, and reports why. It refuses calls that need approval, and
+// forwards the others.
+func TestOutdatedGateIsNotReady(t *testing.T) {
 	update := map[string]func(*testing.T) (url string, update func()){
 		"PostgreSQL": func(t *testing.T) (string, func()) {
 			server, err := testenv.StartPostgres(context.WithoutCancel(t.Context()))
@@ -55,12 +55,12 @@ func TestOutdatedGate(t *testing.T) {
 			s := openTroubled(t, url)
 			until(t, "a held call", func() bool { return strings.Contains(s.hold(10), `"taskId":"tg_`) })
 			update()
-			until(t, "that the gate is not ready", func() bool {
+			until(t, "the gate not being ready", func() bool {
 				status, body := s.readiness("")
 				return status == http.StatusServiceUnavailable && strings.Contains(body, "update")
 			})
 			for range 3 {
-				if answer := s.hold(10); !strings.Contains(answer, `"error_type":"store_unavailable"`) || !strings.Contains(answer, "must be updated") {
+				if answer := s.hold(10); !strings.Contains(answer, `"error_type":"store_unavailable"`) || !strings.Contains(answer, "update this gate") {
 					t.Errorf("a call that needs approval: %s", answer)
 				}
 			}
@@ -71,7 +71,7 @@ func TestOutdatedGate(t *testing.T) {
 	}
 }
 
-// patientConfig is the configuration of a gate that gives its store time to answer.
+// patientConfig is the configuration of a gate with a long timeout of the store.
 func patientConfig(store string) string {
 	return strings.Replace(troubledConfig("http://127.0.0.1:1/", store), "timeout: 2s", "timeout: 1m", 1)
 }

@@ -3,26 +3,26 @@ package app
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// hasPolicy reports whether cfg says which calls are forwarded.
+// hasPolicy reports whether cfg has rules, Cedar policies or a default.
 func hasPolicy(cfg config.Config) bool {
 	return len(cfg.Rules) > 0 || len(cfg.Cedar.Sources) > 0 || cfg.Default.Action != ""
 }
 
-// Settings returns what cfg says about calls, and warnings about what in it is
-// probably not meant. Without rules, policies and default there is no policy,
-// unless some tools must be called as a task: then every call is judged, and
-// forwarded.
-// If anything is wrong the error is a [*config.Error]. It and the warnings
-// name the place in the file.
-func Settings(cfg config.Config) (*gate.Settings, []config.Problem, error) {
-	s := &gate.Settings{
+// Settings returns the policy settings of cfg, and warnings about probable mistakes.
+// Without rules, Cedar policies and default there is no policy, except that
+// tasks.force_required needs one that forwards every call. An error is a [*config.Error];
+// it and the warnings have positions in the file.
+func Settings(cfg config.Config) (*catalog.Settings, []config.Problem, error) {
+	s := &catalog.Settings{
 		HideDenied:    cfg.HideDenied,
 		TasksOnly:     cfg.Waiting.TasksOnly,
 		ForceRequired: cfg.Tasks.ForceRequired,
@@ -34,7 +34,7 @@ func Settings(cfg config.Config) (*gate.Settings, []config.Problem, error) {
 		if len(cfg.Tasks.ForceRequired) == 0 {
 			return s, nil, nil
 		}
-		cfg.Default = config.Rule{Action: string(policy.Forward)}
+		cfg.Default = policy.Rule{Action: policy.Forward}
 	}
 	c, err := policyConfig(cfg)
 	if err != nil {
@@ -48,10 +48,23 @@ func Settings(cfg config.Config) (*gate.Settings, []config.Problem, error) {
 		return nil, nil, err
 	}
 	s.Policy = snapshot
-	return s, located(cfg, warnings), nil
+	return s, append(located(cfg, warnings), patternsForNames(cfg)...), nil
 }
 
-// located returns problems of a policy with their places in files.
+// patternsForNames returns warnings about patterns in tasks.force_required, which takes names.
+func patternsForNames(cfg config.Config) []config.Problem {
+	var warnings []config.Problem
+	for i, name := range cfg.Tasks.ForceRequired {
+		if strings.ContainsAny(name, `*?[]()|^$\`) {
+			setting := fmt.Sprintf("tasks.force_required[%d]", i)
+			text := strconv.Quote(name) + " is the name of one tool, not a pattern"
+			warnings = append(warnings, config.Problem{At: cfg.Origins.Of(setting), Setting: setting, Text: text})
+		}
+	}
+	return warnings
+}
+
+// located returns problems of a policy with their positions in files.
 func located(cfg config.Config, problems []policy.Problem) []config.Problem {
 	found := make([]config.Problem, len(problems))
 	for i, p := range problems {
@@ -70,37 +83,19 @@ func policyConfig(cfg config.Config) (policy.Config, error) {
 		return policy.Config{}, fmt.Errorf("cedar.timezone: %w", err)
 	}
 	c := policy.Config{
-		Default:   policyRule(cfg.Default),
+		Rules:     cfg.Rules,
+		Default:   cfg.Default,
+		Cedar:     cfg.Cedar.Sources,
 		Workflows: make(map[string]policy.Workflow, len(cfg.Workflows)),
 		Observe:   cfg.Observe,
 		Zone:      zone,
 	}
-	for _, r := range cfg.Rules {
-		c.Rules = append(c.Rules, policyRule(r))
-	}
 	for _, w := range cfg.Workflows {
-		c.Workflows[w.Name] = policy.Workflow{Quorum: w.Quorum, Timeout: w.Timeout, SelfApproval: w.SelfApproval}
-	}
-	for _, s := range cfg.Cedar.Sources {
-		c.Cedar = append(c.Cedar, policy.Source(s))
+		c.Workflows[w.Name] = w
 	}
 	for _, u := range cfg.Upstreams {
 		c.Upstreams = append(c.Upstreams, u.Name)
 	}
 	c.Upstreams = append(c.Upstreams, cfg.OtherServers...)
 	return c, nil
-}
-
-func policyRule(r config.Rule) policy.Rule {
-	return policy.Rule{
-		Name:       r.Name,
-		Match:      r.Match,
-		Action:     policy.Action(r.Action),
-		Workflow:   r.Workflow,
-		Reason:     r.Reason,
-		Upstream:   r.Upstream,
-		Kind:       policy.Kind(r.Kind),
-		Principals: r.Principals,
-		Observe:    r.Observe,
-	}
 }

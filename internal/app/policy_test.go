@@ -11,14 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// settings compiles a file that has two upstreams, and the given text and
-// Cedar policies.
-func settings(t *testing.T, text, cedar string) (*gate.Settings, []string, error) {
+// settings compiles a configuration with two upstreams, the given text and Cedar policies.
+func settings(t *testing.T, text, cedar string) (*catalog.Settings, []string, error) {
 	t.Helper()
 	t.Chdir(t.TempDir())
 	const upstreams = "version: 1\nupstreams: [{name: a, url: http://a/}, {name: b, url: http://b/}]\n"
@@ -27,7 +26,7 @@ func settings(t *testing.T, text, cedar string) (*gate.Settings, []string, error
 			t.Fatal(err)
 		}
 	}
-	cfg, _, err := config.Load(config.Sources{File: "gate.yaml"})
+	cfg, _, err := config.Load(config.Sources{Channels: app.ChannelKinds(), File: "gate.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,13 +43,12 @@ func TestNoPolicy(t *testing.T) {
 	if err != nil || warnings != nil {
 		t.Fatal(warnings, err)
 	}
-	if diff := cmp.Diff(&gate.Settings{TasksOnly: true, Upstreams: []string{"a", "b"}}, s); diff != "" {
+	if diff := cmp.Diff(&catalog.Settings{TasksOnly: true, Upstreams: []string{"a", "b"}}, s); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}
 }
 
-// TestSettingsReachPolicy has a call for each setting that makes a difference
-// to a verdict.
+// Each setting that can change a verdict reaches the policy.
 func TestSettingsReachPolicy(t *testing.T) {
 	const text = `
 rules:
@@ -105,7 +103,7 @@ cedar: { policies: [p.cedar], timezone: Asia/Tokyo }
 }
 
 func TestObserveAll(t *testing.T) {
-	s, _, err := settings(t, "mode: observe\ndefault: { action: approve, reason: x }\n", "")
+	s, _, err := settings(t, "mode: observe\ndefault: approve\n", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,12 +113,12 @@ func TestObserveAll(t *testing.T) {
 	}
 }
 
-func TestProblemsHavePlaces(t *testing.T) {
+func TestProblemsHavePositions(t *testing.T) {
 	const text = `rules:
   - { match: "read_[", action: forward }
   - { match: x, action: policy, workflow: nobody }
   - { match: x, action: forward, workflow: ops, upstream: zz }
-default: { action: approve }
+default: approve
 workflows: { ops: {} }
 cedar: { policies: [p.cedar] }
 `
@@ -156,7 +154,7 @@ gate.yaml:7:10: default.workflow: "default" is not one of ops
 	}
 }
 
-func TestWarningsHavePlaces(t *testing.T) {
+func TestWarningsHavePositions(t *testing.T) {
 	const text = `rules:
   - { match: "a*", action: forward }
   - match: "ab*"
@@ -169,7 +167,7 @@ cedar: { policies: [p.cedar] }
 		t.Fatal(err)
 	}
 	want := []string{
-		`gate.yaml:5:5: rules[1]: never matches: rules[0] "a*" comes first and matches everything that it does`,
+		`gate.yaml:5:5: rules[1]: never matches: rules[0] "a*" comes first and matches the same calls`,
 		"gate.yaml:8:8: cedar: no rule has the action policy, so the policies are never evaluated",
 		"p.cedar:2: reads context.arguments.x without a has check: matching calls that lack it are denied",
 	}
@@ -178,7 +176,7 @@ cedar: { policies: [p.cedar] }
 	}
 }
 
-// TestSamplePolicies compiles the policies that the documentation has.
+// The policies in the documentation compile.
 func TestSamplePolicies(t *testing.T) {
 	samples, err := filepath.Abs("../../docs/policies")
 	if err != nil {
@@ -190,22 +188,22 @@ func TestSamplePolicies(t *testing.T) {
 	}
 }
 
-// CORE-007 5.2: tools that must be called as a task are so without any rule, too;
-// everything else is forwarded. Taking the rules away while such a tool is named
-// does not open the gate.
+// CORE-007 5.2: tools in tasks.force_required must be called as tasks even without rules, and
+// all other calls are forwarded. Removing all rules while force_required is set is an error of
+// a reload.
 func TestForceRequiredWithoutRules(t *testing.T) {
 	r := startReloadable(t, "tasks: {force_required: [write_x]}\n")
 	if !r.passes("read_x") || r.passes("write_x") {
-		t.Error("force_required is not obeyed")
+		t.Error("force_required has no effect")
 	}
 	r.write(r.text() + onlyRead)
-	eventually(t, "the rules are in force", func() bool { return !r.passes("other") })
+	eventually(t, "the rules have effect", func() bool { return !r.passes("other") })
 	r.write(strings.Split(r.text(), "rules:")[0])
-	eventually(t, "the readiness page tells of the missing rules", func() bool {
+	eventually(t, "the readiness page shows the missing rules", func() bool {
 		_, body := get(t, "http://"+r.OperatorAddr()+"/readyz")
 		return strings.Contains(body, "has no rules")
 	})
 	if r.passes("other") {
-		t.Error("half a file opened the gate")
+		t.Error("a partly written file removed the policy")
 	}
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
-// Approvers see whether an agent waits, polls or is gone, on whichever replica it
-// was last. An approval while it is gone says what will happen; the call runs when
-// the agent asks again.
+// On every replica, approvers see whether an agent waits, polls or is gone. An approval for an
+// agent that is gone says when the call will run: when the agent asks again.
 func TestPresence(t *testing.T) {
 	stores := map[string]func(t *testing.T) (url string, replicas int){
 		"memory": func(*testing.T) (string, int) { return "memory:", 1 },
@@ -44,7 +44,7 @@ func TestPresence(t *testing.T) {
 	}
 }
 
-// A presence is a test of what approvers see of agents.
+// A presence is one test of the shown presence of an agent.
 type presence struct {
 	t    *testing.T
 	text string // the configuration
@@ -97,34 +97,34 @@ func (p *presence) test() {
 	t := p.t
 	ctx, leave := context.WithCancel(t.Context())
 	left := p.call(ctx, "hold_x")
-	waits := p.see(task.OwnerWaits, "Agent is waiting", nil)
+	waits := p.see(gatetask.OwnerWaits, "Agent is waiting", nil)
 	leave()
 	<-left
-	gone := p.see(task.OwnerGone, "Agent gone for ", nil)
+	gone := p.see(gatetask.OwnerGone, "Agent gone for ", nil)
 	if gone.ShownDigest != waits.ShownDigest {
-		t.Error("an approver must look again because the agent left")
+		t.Error("the shown digest changed because the agent left")
 	}
 	if !strings.Contains(p.text, "memory:") {
 		replicas := len(p.stops)
 		p.stop()
 		stopped := time.Now()
 		p.start(replicas)
-		since := p.see(task.OwnerGone, "Agent gone for ", nil).Agent.LastContact
+		since := p.see(gatetask.OwnerGone, "Agent gone for ", nil).Agent.LastContact
 		if earliest := gone.Agent.LastContact; since.Before(earliest) || since.After(stopped) {
-			t.Errorf("after a restart it is gone since %v; want a time from %v to %v", since, earliest, stopped)
+			t.Errorf("after a restart the agent is gone since %v; want a time from %v to %v", since, earliest, stopped)
 		}
 	}
-	var approved casefile.Approval
+	var approved review.Approval
 	decode(t, approve(t, p.last.OperatorAddr(), string(gone.ID)), &approved)
 	want := "It will run when the agent asks again, until " + approved.ValidUntil.UTC().Format("15:04 UTC") + "."
 	if tomorrow := approved.ValidUntil.UTC(); tomorrow.Day() != time.Now().UTC().Day() {
 		want = "It will run when the agent asks again, until " + tomorrow.Format("2 January 15:04 UTC") + "."
 	}
-	if approved.State != task.Approved || approved.Next != want || approved.Agent.Presence != task.OwnerGone {
+	if approved.State != task.Approved || approved.Next != want || approved.Agent.Presence != gatetask.OwnerGone {
 		t.Errorf("approved: %s, %+v, %q; want %q", approved.State, approved.Agent, approved.Next, want)
 	}
 	if n := p.ran.Load(); n != 0 {
-		t.Errorf("the call ran %d times while nobody waited", n)
+		t.Errorf("the call ran %d times while no client waited", n)
 	}
 	if answer := say(t, p.last.AgentAddr(), "tools/call", `{"name":"hold_x"}`); !strings.Contains(answer, "done") || p.ran.Load() != 1 {
 		t.Errorf("the agent asked again: %s; ran %d times", answer, p.ran.Load())
@@ -133,12 +133,12 @@ func (p *presence) test() {
 	created := say(t, p.first.AgentAddr(), "tools/call", `{"name":"hold_y","task":{}}`)
 	_, rest, _ := strings.Cut(created, `"taskId":"`)
 	id, _, _ := strings.Cut(rest, `"`)
-	p.see(task.OwnerPolls, "Agent asks every 1 s", func() { say(t, p.first.AgentAddr(), "tasks/get", `{"taskId":"`+id+`"}`) })
-	p.see(task.OwnerGone, "Agent gone for ", nil)
+	p.see(gatetask.OwnerPolls, "Agent asks every 1 s", func() { say(t, p.first.AgentAddr(), "tasks/get", `{"taskId":"`+id+`"}`) })
+	p.see(gatetask.OwnerGone, "Agent gone for ", nil)
 	p.stop()
 }
 
-// call makes a call that is held until ctx ends, and returns what is closed then.
+// call makes a call that is held until ctx ends, and returns a channel that is closed then.
 func (p *presence) call(ctx context.Context, tool string) <-chan struct{} {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.first.AgentAddr()+"/mcp",
 		strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+`"}}`))
@@ -159,11 +159,11 @@ func (p *presence) call(ctx context.Context, tool string) <-chan struct{} {
 	return done
 }
 
-// see waits until the pending call has the given agent, and returns it as an
-// approver at the last replica sees it. Meanwhile it does something again and again.
-func (p *presence) see(want task.Presence, text string, meanwhile func()) casefile.Approval {
+// see waits until the pending call has the given presence of its agent, and returns the call
+// as shown at the last replica. It calls meanwhile repeatedly.
+func (p *presence) see(want gatetask.Presence, text string, meanwhile func()) review.Approval {
 	p.t.Helper()
-	var page casefile.Page
+	var page review.Page
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if meanwhile != nil {
 			meanwhile()
@@ -175,12 +175,12 @@ func (p *presence) see(want task.Presence, text string, meanwhile func()) casefi
 		if a := page.Approvals[0].Agent; !strings.HasPrefix(a.Text, text) {
 			p.t.Errorf("%s: %q; want %q", want, a.Text, text)
 		}
-		var one casefile.Approval
+		var one review.Approval
 		decode(p.t, p.api("/api/approvals/"+string(page.Approvals[0].ID)), &one)
 		return one
 	}
 	p.t.Fatalf("the agent is not %s: %+v", want, page)
-	return casefile.Approval{}
+	return review.Approval{}
 }
 
 func (p *presence) api(path string) string {

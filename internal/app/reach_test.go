@@ -6,13 +6,12 @@ import (
 	"testing"
 )
 
-// An upstream that cannot be reached shows in the log at the start, once, and so
-// does that it can be reached later. One that can be reached at once is not worth a
-// line.
+// An unreachable upstream is logged once at the start, and again when it can be reached. An
+// upstream that is reachable at the start is not logged.
 func TestUnreachableUpstream(t *testing.T) {
 	free := "127.0.0.1:0"
 	if runtime.GOOS == "linux" {
-		free = "127.0.0.77:0" // nobody else takes a port there
+		free = "127.0.0.77:0" // no other program binds ports there
 	}
 	l, err := net.Listen("tcp", free)
 	if err != nil {
@@ -30,7 +29,7 @@ func TestUnreachableUpstream(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	eventually(t, "the log tells that it can be reached", func() bool {
+	eventually(t, "the log says that the upstream can be reached", func() bool {
 		return len(log.with("upstream can be reached now", `"level":"INFO"`, `"upstream":"default"`)) == 1
 	})
 	if n := len(log.with("upstream cannot be reached")); n != 1 {
@@ -44,6 +43,6 @@ func TestUnreachableUpstream(t *testing.T) {
 		t.Error(err)
 	}
 	if said := log.with("be reached"); said != nil {
-		t.Errorf("of an upstream that can be reached: %q", said)
+		t.Errorf("logged about a reachable upstream: %q", said)
 	}
 }

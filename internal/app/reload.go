@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,46 +18,44 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 )
 
-// A change of a file is read once its directory has been quiet for settleTime,
-// because an editor, or a volume that is swapped, changes several files in a row.
-// It is read after maxSettleTime in any case, so that a file which is written all
-// the time, such as a log, does not delay it.
+// A change is read after its directory was quiet for settleTime, because editors and swapped
+// volumes change several files in a row. It is read after maxSettleTime in any case, so
+// that a file which is written all the time, such as a log, cannot delay it.
 const (
 	settleTime    = 100 * time.Millisecond
 	maxSettleTime = 500 * time.Millisecond
 )
 
-// A Source is where the configuration comes from, so that it can be read again.
+// A Source loads the configuration again.
 type Source struct {
 	Load   func() (config.Config, error)
-	Signal <-chan os.Signal // asks for it to be read again; nil if nobody does
-	Level  *slog.LevelVar   // of the log; nil if it cannot change
+	Signal <-chan os.Signal // requests a reload; may be nil
+	Level  *slog.LevelVar   // the log level to change; may be nil
 }
 
-// reloader takes over changed configuration while the gate runs.
+// A reloader applies changed configuration while the gate runs.
 type reloader struct {
 	app     *App
 	source  Source
 	current config.Config
-	read    [sha256.Size]byte // fingerprint of the files that were read last
+	read    [sha256.Size]byte // fingerprint of the last files
 	watcher *fsnotify.Watcher
 	watched []string
+	changes *changes
 }
 
-// ReloadFrom makes [App.Run] read the configuration again whenever a file of it
-// changes or source's signal arrives. The settings that can change while the gate
-// runs change at once and as a whole; a wrong configuration changes nothing.
+// ReloadFrom makes [App.Run] reload the configuration when one of its files changes or
+// source.Signal receives. An invalid configuration changes nothing.
 func (a *App) ReloadFrom(source Source) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch the configuration: %w", err)
 	}
-	a.reloader = &reloader{app: a, source: source, current: a.cfg, read: a.cfg.Fingerprint, watcher: watcher}
-	return a.reloader.watch(a.cfg.Watch)
+	a.reloader = &reloader{app: a, source: source, current: a.base.cfg, read: a.base.cfg.Fingerprint, watcher: watcher, changes: a.newChanges()}
+	return a.reloader.watch(a.base.cfg.Watch)
 }
 
-// watch follows directories rather than files: a file that is replaced, as
-// editors and Kubernetes do, is another one.
+// watch watches directories, not files, because editors and Kubernetes replace files.
 func (r *reloader) watch(dirs []string) error {
 	for _, dir := range dirs {
 		if slices.Contains(r.watched, dir) {
@@ -72,98 +71,88 @@ func (r *reloader) watch(dirs []string) error {
 
 // run reloads until ctx is done.
 func (r *reloader) run(ctx context.Context) {
-	var due settling
-	defer due.stop()
+	settled := time.NewTimer(maxSettleTime)
+	defer settled.Stop()
+	settled.Stop()
+	var latest time.Time // when to reload even if files still change; zero without changes
+	delay := func() {
+		if latest.IsZero() {
+			latest = time.Now().Add(maxSettleTime)
+		}
+		settled.Reset(max(0, min(settleTime, time.Until(latest))))
+	}
+	r.note(byStart)
+	defer r.writeLast(ctx)
 	for {
+		var again <-chan time.Time
+		if err := r.changes.write(ctx); err != nil && ctx.Err() == nil {
+			r.app.base.log.ErrorContext(ctx, "configuration change not in the audit log yet; trying again", "err", err)
+			again = time.After(writeRetryInterval)
+		}
 		select {
+		case <-again:
 		case <-ctx.Done():
 			return
 		case _, ok := <-r.watcher.Events:
 			if !ok {
 				return
 			}
-			due.delay(time.Now())
+			delay()
 		case err := <-r.watcher.Errors:
-			// Events may have been lost, so the files are read again.
-			r.app.log.WarnContext(ctx, "watching the configuration failed", "err", err)
-			due.delay(time.Now())
+			// Events may be lost, so read the files again.
+			r.app.base.log.WarnContext(ctx, "watching the configuration failed", "err", err)
+			delay()
 		case <-r.source.Signal:
-			r.reload(ctx)
-		case <-due.fired():
-			due.stop()
-			r.reloadChanged(ctx)
+			r.reload(ctx, bySignal)
+		case <-settled.C:
+			latest = time.Time{}
+			r.reload(ctx, byFile)
 		}
 	}
 }
 
-// A settling says when files that are being changed are to be read. The zero
-// settling is idle.
-type settling struct {
-	timer *time.Timer // nil while idle
-	last  time.Time   // when the timer fires at the latest
-}
-
-// delay puts the reading off by settleTime, at most until maxSettleTime after the
-// first change.
-func (s *settling) delay(now time.Time) {
-	if s.timer == nil {
-		s.timer, s.last = time.NewTimer(settleTime), now.Add(maxSettleTime)
-		return
-	}
-	s.timer.Reset(max(0, min(settleTime, s.last.Sub(now))))
-}
-
-func (s *settling) fired() <-chan time.Time {
-	if s.timer == nil {
-		return nil
-	}
-	return s.timer.C
-}
-
-func (s *settling) stop() {
-	if s.timer != nil {
-		s.timer.Stop()
-		s.timer = nil
+// writeLast writes the changes that are not in the audit log yet when the gate stops.
+func (r *reloader) writeLast(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalWriteTimeout)
+	defer cancel()
+	if err := r.changes.write(ctx); err != nil {
+		r.app.base.log.ErrorContext(ctx, "configuration change not in the audit log", "err", err)
 	}
 }
 
-// errPolicyGone reports a configuration that would open a gate which has rules.
-// A file that is still being written looks like that.
+// errPolicyGone reports a configuration without rules for a gate that has rules. A file that
+// is still being written may look like that.
 var errPolicyGone = errors.New("the new configuration has no rules; to forward everything, set default: forward")
 
-// reload reads the configuration again and puts it in force.
-func (r *reloader) reload(ctx context.Context) {
+// reload loads and applies the configuration, and reports the result. After a file event it does nothing if the content
+// of the files is unchanged.
+func (r *reloader) reload(ctx context.Context, by string) {
 	cfg, err := r.source.Load()
-	r.finish(ctx, cfg, err)
-}
-
-// reloadChanged is reload, except that nothing happens if the files say what they
-// said before.
-func (r *reloader) reloadChanged(ctx context.Context) {
-	cfg, err := r.source.Load()
-	if cfg.Fingerprint != r.read {
-		r.finish(ctx, cfg, err)
+	if by == byFile && cfg.Fingerprint == r.read {
+		return
 	}
-}
-
-// finish puts cfg in force, unless reading it failed with err, and reports what
-// came of it.
-func (r *reloader) finish(ctx context.Context, cfg config.Config, err error) {
 	r.read = cfg.Fingerprint
 	if err == nil {
 		err = r.apply(ctx, cfg)
 	}
 	r.app.operators.status.configProblem.Store(&err)
 	if err != nil {
-		r.app.metrics.Reloaded(metrics.Error)
-		r.app.log.ErrorContext(ctx, "configuration not reloaded", "err", err)
+		r.app.base.metrics.Reloaded(metrics.Error)
+		r.app.base.log.ErrorContext(ctx, "configuration not reloaded", "err", err)
 		return
 	}
-	r.app.metrics.Reloaded(metrics.Success)
+	r.note(by)
+	r.app.base.metrics.Reloaded(metrics.Success)
 }
 
-// apply puts a configuration in force, as far as that is possible while the gate
-// runs. It changes nothing if it returns an error.
+// note queues a journal entry about the current configuration.
+func (r *reloader) note(by string) {
+	files := hex.EncodeToString(r.current.Fingerprint[:6])
+	r.changes.applied = append(r.changes.applied, appliedConfig{at: time.Now(), policy: r.app.approvals.catalog.PolicyID(), files: files, by: by})
+}
+
+// apply applies the settings that can change while the gate runs. It changes nothing if it
+// returns an error.
 func (r *reloader) apply(ctx context.Context, cfg config.Config) error {
 	settings, warnings, err := Settings(cfg)
 	if err != nil {
@@ -179,80 +168,90 @@ func (r *reloader) apply(ctx context.Context, cfg config.Config) error {
 		return err
 	}
 	for _, w := range warnings {
-		r.app.log.WarnContext(ctx, "policy", "warning", w.String())
+		r.app.base.log.WarnContext(ctx, "policy", "warning", w.String())
 	}
 	if r.source.Level != nil {
 		r.source.Level.Set(cfg.Telemetry.Log.Level)
 	}
 	r.current = cfg
-	restart := restartNeeded(r.app.cfg, cfg)
+	restart := restartNeeded(r.app.base.cfg, cfg)
 	r.app.operators.status.restart.Store(&restart)
 	if len(restart) > 0 {
-		r.app.log.WarnContext(ctx, "restart needed for changed settings", "settings", restart)
+		r.app.base.log.WarnContext(ctx, "restart needed for changed settings", "settings", restart)
 	}
-	listsChanged := r.app.approvals.gate.Swap(settings)
-	r.app.log.InfoContext(ctx, "configuration reloaded", "lists_changed", listsChanged)
+	listsChanged := r.app.approvals.catalog.Configure(settings)
+	r.app.base.log.InfoContext(ctx, "configuration reloaded", "lists_changed", listsChanged)
 	if listsChanged {
-		r.app.agents.hub.ListsChanged() //nolint:contextcheck // each stream has a context of its own
+		r.app.agents.gateway.ListsChanged() // uses the contexts of its streams
 	}
 	return nil
 }
 
-// configure puts in force what can change while the gate runs, beside policy.
+// configure applies the settings, other than policy, that can change while the gate runs.
 func (a *App) configure(cfg, old config.Config) error {
 	secure, err := readCertificates(cfg)
 	if err != nil {
 		return err
 	}
-	var by asker
-	rebuilt := !reflect.DeepEqual(channelSettings(old), channelSettings(cfg))
-	if rebuilt {
-		if by, err = a.channels.newAsker(cfg); err != nil {
-			return err
-		}
+	channels, err := a.reopenChannels(cfg, old)
+	if err != nil {
+		return err
 	}
 	if !reflect.DeepEqual(operatorSettings(old), operatorSettings(cfg)) {
 		if err := a.operators.configure(cfg); err != nil {
 			return err
 		}
 	}
-	recogniser, authorities := a.agents.identity, secure.authorities()
+	authenticator, authorities := a.agents.identity, secure.authorities()
+	//mutate:swap "|| !a.agents.authorities.Equal(authorities) " "" TestReloadAuthorities a removed authority is still trusted on open connections
 	if !reflect.DeepEqual(old.Identity, cfg.Identity) || !a.agents.authorities.Equal(authorities) {
-		recogniser = nil
+		authenticator = nil
 	}
-	if err := a.agents.configure(cfg, authorities, recogniser); err != nil {
+	if err := a.agents.configure(cfg, authorities, authenticator); err != nil {
 		return err
 	}
 	if a.agents.listener != nil {
-		a.agents.listener.ShowCertificate(secure.agents)
+		a.agents.listener.SetTLS(secure.agents)
 	}
-	a.operators.listener.ShowCertificate(secure.operators)
-	if err := a.approvals.desk.Configure(deskSettings(cfg)); err != nil {
+	a.operators.listener.SetTLS(secure.operators)
+	if err := a.approvals.service.Configure(approvalSettings(cfg)); err != nil {
 		return err
 	}
 	a.approvals.setWorkflows(cfg.Workflows)
-	if rebuilt {
-		a.channels.replace(by)
+	if channels != nil {
+		a.channels.replace(channels)
 	}
 	a.shutdown.Store(&cfg.Shutdown)
 	return nil
 }
 
-// operatorSettings returns what cfg says of operators, in a form that can be
-// compared.
+// reopenChannels opens the channels of cfg, or returns nil if they are those of old.
+func (a *App) reopenChannels(cfg, old config.Config) (*channelSet, error) {
+	before, err := config.Revealed(old.Channels)
+	if err != nil {
+		return nil, err
+	}
+	now, err := config.Revealed(cfg.Channels)
+	if err != nil || before == now {
+		return nil, err
+	}
+	return a.channels.open(cfg)
+}
+
+// operatorSettings returns the operators' settings of cfg in a comparable form.
 func operatorSettings(cfg config.Config) []any {
 	o := cfg.Operators
 	secrets := []any{o.Token.Reveal(), o.OIDC.ClientSecret.Reveal()}
 	o.Token, o.OIDC.ClientSecret = config.Secret{}, config.Secret{}
-	return append(secrets, o, cfg.AllowedHosts, cfg.AllowedOrigins, channelSettings(cfg))
+	return append(secrets, o, cfg.AllowedHosts, cfg.AllowedOrigins)
 }
 
-// restartNeeded returns the names of the settings that take effect only when the
-// gate starts, and differ from those it was started with.
+// restartNeeded returns the names of the settings that differ from those at start and take
+// effect only after a restart.
 func restartNeeded(started, changed config.Config) []string {
 	var names []string
-	now := fixedSettings(changed)
-	for i, s := range fixedSettings(started) {
+	now := restartSettings(changed)
+	for i, s := range restartSettings(started) {
 		if !reflect.DeepEqual(s.value, now[i].value) {
 			names = append(names, s.name)
 		}
@@ -260,25 +259,26 @@ func restartNeeded(started, changed config.Config) []string {
 	return names
 }
 
-// A fixedSetting is a setting that takes effect only when the gate starts, in a
-// form that can be compared.
-type fixedSetting struct {
+// A restartSetting takes effect only when the gate starts. Its value is comparable with
+// [reflect.DeepEqual].
+type restartSetting struct {
 	name  string
 	value any
 }
 
-func fixedSettings(c config.Config) []fixedSetting {
+func restartSettings(c config.Config) []restartSetting {
 	limits := c.Limits
 	limits.MaxResult = 0 // can change while the gate runs
-	return []fixedSetting{
+	return []restartSetting{
 		{"listen", c.Listen},
 		{"listen_tls", c.ListenTLS.CertFile != ""},
 		{"operators.listen", c.Operators.Listen},
+		{"operators.os_users", c.Operators.OSUsers},
 		{"operators.tls", c.Operators.TLS.CertFile != ""},
-		{"upstreams", fixedUpstreams(c.Upstreams)},
+		{"upstreams", comparableUpstreams(c.Upstreams)},
 		{"execution.lease", c.Execution.Lease},
 		{"store", c.Store.Reveal()},
-		// A gate that starts without a policy opens no store.
+		// A gate that starts without a policy has not opened a store.
 		{"rules", hasPolicy(c) || len(c.Tasks.ForceRequired) > 0},
 		{"state_dir", c.StateDir},
 		{"storage.keys", c.Storage.Keys.Reveal()},
@@ -291,8 +291,8 @@ func fixedSettings(c config.Config) []fixedSetting {
 	}
 }
 
-// fixedUpstreams returns upstreams without what hides their secrets.
-func fixedUpstreams(upstreams []config.Upstream) (all []any) {
+// comparableUpstreams returns upstreams with revealed secrets.
+func comparableUpstreams(upstreams []config.Upstream) (all []any) {
 	for _, u := range upstreams {
 		all = append(all, reveal(u.Headers), reveal(u.Env))
 		u.Headers, u.Env = nil, nil

@@ -19,7 +19,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 )
 
-// A reloadable gateway runs with a file that the test changes.
+// A reloadable gateway runs with a configuration file that the test changes.
 type reloadable struct {
 	*app.App
 
@@ -29,13 +29,12 @@ type reloadable struct {
 	loads   atomic.Int64 // how often the configuration was read
 }
 
-// startReloadable starts a gateway with rules, and with further settings of
-// operators.
+// startReloadable starts a gateway with the rules, and with more settings of operators.
 func startReloadable(t *testing.T, rules string, operators ...string) *reloadable {
 	t.Helper()
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		if r.Method == http.MethodGet { // it has nothing to say unasked
+		if r.Method == http.MethodGet { // the upstream sends no events
 			w.WriteHeader(http.StatusMethodNotAllowed)
 			return
 		}
@@ -52,7 +51,7 @@ func startReloadable(t *testing.T, rules string, operators ...string) *reloadabl
 	r.write(base + rules)
 	load := func() (config.Config, error) {
 		r.loads.Add(1)
-		cfg, _, err := config.Load(config.Sources{File: r.file})
+		cfg, _, err := config.Load(config.Sources{Channels: app.ChannelKinds(), File: r.file})
 		return cfg, err
 	}
 	cfg, err := load()
@@ -78,7 +77,7 @@ func startReloadable(t *testing.T, rules string, operators ...string) *reloadabl
 	return r
 }
 
-// write replaces the file as editors do: by another one of the same name.
+// write replaces the file by a new one of the same name, as editors do.
 func (r *reloadable) write(text string) {
 	r.t.Helper()
 	if err := os.WriteFile(r.file+".new", []byte(text), 0o600); err != nil {
@@ -98,7 +97,7 @@ func (r *reloadable) text() string {
 	return string(text)
 }
 
-// passes reports whether a call of the tool gets through.
+// passes reports whether a call of the tool is forwarded.
 func (r *reloadable) passes(tool string) bool {
 	r.t.Helper()
 	resp, err := http.Post("http://"+r.AgentAddr()+"/mcp", "application/json",
@@ -123,52 +122,52 @@ func eventually(t *testing.T, what string, condition func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("it never happened that %s", what)
+			t.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }
 
 const onlyRead = "rules: [{match: 'read_*', action: forward}]\ndefault: deny\n"
 
-// 9.2 "Policy reload": a changed file takes effect, a broken one does not and
-// shows on the readiness page (NF-002.3), and a mended one does again.
+// 9.2 "Policy reload": a changed file takes effect, an invalid one does not and shows on the
+// readiness page (NF-002.3), and a corrected one takes effect again.
 func TestReload(t *testing.T) {
 	r := startReloadable(t, onlyRead)
 	good := r.text()
 	if !r.passes("read_x") || r.passes("write_x") {
-		t.Fatal("the rules are not in force")
+		t.Fatal("the rules have no effect")
 	}
 
 	r.write(strings.Replace(good, "read_*", "write_*", 1))
-	eventually(t, "the changed rule is in force", func() bool { return r.passes("write_x") })
+	eventually(t, "the changed rule has effect", func() bool { return r.passes("write_x") })
 	if r.passes("read_x") {
-		t.Error("the old rule is still in force")
+		t.Error("the old rule still has effect")
 	}
 
 	r.write(strings.Replace(good, "action: forward", "action: maybe", 1))
-	eventually(t, "the readiness page tells", func() bool {
+	eventually(t, "the readiness page shows the error", func() bool {
 		status, body := get(t, "http://"+r.OperatorAddr()+"/readyz")
 		return status == http.StatusOK && strings.Contains(body, "not loaded")
 	})
 	if !r.passes("write_x") || r.passes("read_x") {
-		t.Error("a broken file changed the rules")
+		t.Error("an invalid file changed the rules")
 	}
 
 	r.write(strings.Split(good, "rules:")[0])
-	eventually(t, "the readiness page tells of the missing rules", func() bool {
+	eventually(t, "the readiness page shows the missing rules", func() bool {
 		_, body := get(t, "http://"+r.OperatorAddr()+"/readyz")
 		return strings.Contains(body, "has no rules")
 	})
 	if r.passes("read_x") {
-		t.Error("half a file opened the gate")
+		t.Error("a partly written file removed the rules")
 	}
 
 	r.write(good)
-	eventually(t, "the mended file is in force", func() bool { return r.passes("read_x") })
-	eventually(t, "the readiness page complains no more", func() bool { return !strings.Contains(r.readiness(), "not loaded") })
+	eventually(t, "the corrected file has effect", func() bool { return r.passes("read_x") })
+	eventually(t, "the readiness page shows no error", func() bool { return !strings.Contains(r.readiness(), "not loaded") })
 }
 
-// SIGHUP has the configuration read again at once.
+// SIGHUP reloads the configuration at once.
 func TestReloadOnSignal(t *testing.T) {
 	r := startReloadable(t, onlyRead)
 	changed := strings.Replace(r.text(), "read_*", "write_*", 1)
@@ -176,10 +175,10 @@ func TestReloadOnSignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.hangups <- syscall.SIGHUP
-	eventually(t, "the changed rule is in force", func() bool { return r.passes("write_x") })
+	eventually(t, "the changed rule has effect", func() bool { return r.passes("write_x") })
 }
 
-// Kubernetes swaps a whole directory by one symbolic link.
+// Kubernetes replaces a whole directory by changing one symbolic link.
 func TestReloadOfSwappedDirectory(t *testing.T) {
 	r := startReloadable(t, onlyRead)
 	dir := filepath.Dir(r.file)
@@ -207,19 +206,19 @@ func TestReloadOfSwappedDirectory(t *testing.T) {
 	if err := os.Symlink("..data/thoughtgate.yaml", r.file); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the first version is in force", func() bool { return r.passes("read_x") })
+	eventually(t, "the first version has effect", func() bool { return r.passes("read_x") })
 	link("v2")
-	eventually(t, "the second version is in force", func() bool { return r.passes("write_x") })
+	eventually(t, "the second version has effect", func() bool { return r.passes("write_x") })
 }
 
-// A log or a database beside the configuration is written all the time. That
-// neither reloads anything nor delays a change of the configuration.
-func TestReloadBesideBusyFiles(t *testing.T) {
+// Frequent writes to other files in the directory, such as a log or a database, neither cause
+// a reload nor delay one.
+func TestReloadIgnoresOtherFiles(t *testing.T) {
 	r := startReloadable(t, onlyRead)
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
-		tick := time.NewTicker(20 * time.Millisecond) // less than the time that files are given to settle
+		tick := time.NewTicker(20 * time.Millisecond) // less than settleTime
 		defer tick.Stop()
 		for {
 			select {
@@ -239,7 +238,7 @@ func TestReloadBesideBusyFiles(t *testing.T) {
 		t.Errorf("%d reloads of an unchanged configuration", n)
 	}
 	r.write(strings.Replace(r.text(), "read_*", "write_*", 1))
-	eventually(t, "the changed rule is in force", func() bool { return r.passes("write_x") })
+	eventually(t, "the changed rule has effect", func() bool { return r.passes("write_x") })
 	seen := r.loads.Load()
 	eventually(t, "the files are read twice more", func() bool { return r.loads.Load() >= seen+2 })
 	if n := r.reloads(); n != 1 {
@@ -247,8 +246,8 @@ func TestReloadBesideBusyFiles(t *testing.T) {
 	}
 }
 
-// A file that the configuration's name links to, in another directory, counts.
-func TestReloadBehindLink(t *testing.T) {
+// A change of the file behind a symbolic link, in another directory, causes a reload.
+func TestReloadOfLinkedFile(t *testing.T) {
 	r := startReloadable(t, onlyRead)
 	target := filepath.Join(t.TempDir(), "real.yaml")
 	if err := os.Rename(r.file, target); err != nil {
@@ -257,16 +256,16 @@ func TestReloadBehindLink(t *testing.T) {
 	if err := os.Symlink(target, r.file); err != nil {
 		t.Fatal(err)
 	}
-	r.hangups <- syscall.SIGHUP // now the gate knows of the other directory
+	r.hangups <- syscall.SIGHUP // the gate then watches the other directory
 	eventually(t, "the configuration is read again", func() bool { return r.reloads() >= 1 })
 	text := strings.Replace(r.text(), "read_*", "write_*", 1)
 	if err := os.WriteFile(target, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the changed rule is in force", func() bool { return r.passes("write_x") })
+	eventually(t, "the changed rule has effect", func() bool { return r.passes("write_x") })
 }
 
-// reloads returns how many reloads have succeeded.
+// reloads returns the number of successful reloads.
 func (r *reloadable) reloads() (n int) {
 	r.t.Helper()
 	_, body := get(r.t, "http://"+r.OperatorAddr()+"/metrics")

@@ -20,9 +20,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// Three replicas share one store: a call is held on one, decided on another and
-// waited for on a third, and runs once. A client that listens at the third hears
-// of every step, once and in order.
+// Three replicas share one store: a call is held on one, decided on another and awaited on a
+// third, and runs once. A client with a stream at the third gets every step, once and in
+// order.
 func TestReplicas(t *testing.T) {
 	servers := map[string]func(t *testing.T) string{
 		"PostgreSQL": func(t *testing.T) string {
@@ -96,7 +96,7 @@ func shareStore(t *testing.T, store string) {
 	}
 	for _, want := range []string{"Waiting for approval", "Approved", "Running", `"status":"completed"`} {
 		if told := next(); !strings.Contains(told, id) || !strings.Contains(told, want) {
-			t.Errorf("told %s; want %s", told, want)
+			t.Errorf("notified of %s; want %s", told, want)
 		}
 	}
 	shareLogins(t, store, a, b)
@@ -107,8 +107,8 @@ func shareStore(t *testing.T, store string) {
 	}
 }
 
-// shareLogins logs in on one replica and out on another. A login
-// that was made with the URL of the store, from which the key once followed, is refused.
+// shareLogins logs in on one replica and out on another. A session that was sealed with a key
+// derived from the URL of the store, as in an earlier version, is refused.
 func shareLogins(t *testing.T, store string, a, b *app.App) {
 	t.Helper()
 	client := &http.Client{
@@ -122,14 +122,14 @@ func shareLogins(t *testing.T, store string, a, b *app.App) {
 	_, rest, _ := strings.Cut(page, `name="csrf" value="`)
 	form, _, _ := strings.Cut(rest, `"`)
 	if status != 200 || form == "" {
-		t.Fatalf("the login counts on one replica alone: %d", status)
+		t.Fatalf("the login is valid on only one replica: %d", status)
 	}
 	name, _, _ := strings.Cut(cookie, "=")
 	if status, _, _ := request(t, client, "GET", other+"/api/approvals", "", "Cookie", name+"="+forgedFrom(t, store)); status != 401 {
-		t.Errorf("a login that was made from the URL of the store: %d", status)
+		t.Errorf("a session sealed with a key from the URL of the store: %d", status)
 	}
 
-	// A stream that is open on one replica ends when another is told to log out.
+	// A stream of one replica ends after a logout on another.
 	stream, err := http.NewRequestWithContext(t.Context(), http.MethodGet, one+"/api/approvals/events", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -149,11 +149,11 @@ func shareLogins(t *testing.T, store string, a, b *app.App) {
 			t.Errorf("after the logout: %d", status)
 		}
 	}
-	_, _ = io.Copy(io.Discard, open.Body) // which ends
+	_, _ = io.Copy(io.Discard, open.Body) // until the stream ends
 }
 
-// forgedFrom makes the session of an administrator in the way of the version
-// whose key followed from the URL of the store.
+// forgedFrom returns the session of an administrator, sealed as in the version that derived
+// its key from the URL of the store.
 func forgedFrom(t *testing.T, store string) string {
 	t.Helper()
 	derive := func(secret []byte, info string) []byte {
@@ -176,8 +176,8 @@ func forgedFrom(t *testing.T, store string) string {
 	return base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, []byte(text), []byte("session")))
 }
 
-// hear opens the stream on which a client hears of its tasks, and returns what
-// reads the next message.
+// hear opens the stream of a client's notifications, and returns a function that reads the
+// next one.
 func hear(t *testing.T, address string) (next func() string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/mcp", nil)

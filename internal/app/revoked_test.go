@@ -15,10 +15,10 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// An agent whose token is removed from the file is cut off at once: its stream
-// ends, its held request is answered, its call does not run when it is approved
-// afterwards, and a request whose body is still on its way is refused. Another
-// agent, whose token stays, waits on.
+// If an agent's token is removed from the file, the agent is disconnected at once: its stream
+// ends, its waiting request is answered, its call does not run even if it is approved later,
+// and a request with an incomplete body is refused. Another agent, with a valid token, still
+// waits.
 func TestReloadRevokes(t *testing.T) {
 	const operator, revoked, stays = "0123456789abcdefghijklmnop", "tga_0123456789abcdefghijklmnop", "tga_ponmlkjihgfedcba9876543210"
 	token := func(name, token string) string {
@@ -63,8 +63,7 @@ func callOf(tool string) string {
 	return `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"` + tool + `","arguments":{}}}`
 }
 
-// open sends a request to the agents' listener and returns its answer once that
-// has begun.
+// open sends a request to the agents' listener, and returns the answer once it has begun.
 func (r *reloadable) open(method, token, body string) io.Reader {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, "http://"+r.AgentAddr()+"/mcp", strings.NewReader(body))
@@ -73,7 +72,6 @@ func (r *reloadable) open(method, token, body string) io.Reader {
 	}
 	req.Header.Set("Accept", "application/json, text/event-stream")
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Mcp-Session-Id", "s-"+token)
 	req.Header.Set("Authorization", "Bearer "+token)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -86,8 +84,8 @@ func (r *reloadable) open(method, token, body string) io.Reader {
 	return resp.Body
 }
 
-// beginRequest sends the headers of a request, and waits until the gate reads its
-// body. The result sends a body with the given method and returns the answer.
+// beginRequest sends the headers of a request, and waits until the gate reads the body. The
+// returned function sends a body with the given method, and returns the answer.
 func (r *reloadable) beginRequest(token string) (finish func(method string) (int, string)) {
 	r.t.Helper()
 	conn, err := net.Dial("tcp", r.AgentAddr())
@@ -97,7 +95,7 @@ func (r *reloadable) beginRequest(token string) (finish func(method string) (int
 	r.t.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: %s\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json\r\n"+
-		"Authorization: Bearer %s\r\nMcp-Session-Id: s-%s\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n", r.AgentAddr(), token, token)
+		"Authorization: Bearer %s\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n", r.AgentAddr(), token)
 	answers := bufio.NewReader(conn)
 	if line, err := answers.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100 ") {
 		r.t.Fatalf("the gate does not ask for the body: %q, %v", line, err)
@@ -123,7 +121,7 @@ func (r *reloadable) beginRequest(token string) (finish func(method string) (int
 	}
 }
 
-// api asks the operators' API about a call, or about all if it is not named.
+// api makes a request below /api/approvals of the operators' API.
 func (r *reloadable) api(token, method, path, body string) string {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, "http://"+r.OperatorAddr()+"/api/approvals"+path, strings.NewReader(body))
@@ -144,7 +142,7 @@ func (r *reloadable) api(token, method, path, body string) string {
 	return string(answer)
 }
 
-// pending waits for some calls and returns the paths of their approvals by tool.
+// pending waits for n pending calls, and returns the paths of their approvals by tool.
 func (r *reloadable) pending(token string, n int) map[string]string {
 	r.t.Helper()
 	paths := make(map[string]string)

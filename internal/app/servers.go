@@ -16,23 +16,24 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/bridge"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/stdioclient"
-	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// servers are the upstreams: clients reach them through it, and the gate itself asks
-// them.
+// servers has the clients of all upstreams.
 type servers struct {
-	*base
+	base *base
 
-	clients []*httpclient.Client
-	bridges []*bridge.Bridge     // to those of them that are programs
-	asks    []*upstream.Upstream // all of them, as the gate itself asks them
-	records func() task.Records  // returns the store of sessions, which is opened later
+	clients   []*httpclient.Client     // serve agents, in the order of the configuration
+	bridges   []*bridge.Bridge         // to the upstreams that are programs
+	upstreams []*upstream.Upstream     // for requests of the gate itself
+	records   func() gatestore.Records // returns the store of sessions, which is opened after connect
+
+	sessions *upstream.Sessions
 }
 
-// named returns the upstream with a name, as the gate itself asks it, or nil.
-func (s *servers) named(name string) *upstream.Upstream {
-	for _, u := range s.asks {
+// find returns the named upstream, or nil.
+func (s *servers) find(name string) *upstream.Upstream {
+	for _, u := range s.upstreams {
 		if u.Name() == name {
 			return u
 		}
@@ -40,23 +41,24 @@ func (s *servers) named(name string) *upstream.Upstream {
 	return nil
 }
 
-// connect makes the clients of all upstreams and returns them by path.
+// connect creates the clients of all upstreams, and returns them by path.
 func (s *servers) connect() (map[string]*httpclient.Client, error) {
 	routes := make(map[string]*httpclient.Client)
-	connections := httpclient.NewConnections(s.room.upstreams)
-	for _, u := range s.cfg.Upstreams {
+	s.sessions = upstream.NewSessions(s.records, s.base.log)
+	connections := httpclient.NewConnections(s.base.connections.upstreams)
+	for _, u := range s.base.cfg.Upstreams {
 		cfg, err := s.clientConfig(u)
 		if err != nil {
 			return nil, fmt.Errorf("upstream %s: %w", u.Name, err)
 		}
-		cfg.Connections = connections
+		cfg.Connections, cfg.Sessions = connections, s.sessions
 		if u.Command != nil {
 			b := s.newBridge(u)
 			s.bridges = append(s.bridges, b)
 			cfg.URL, cfg.Transport = &url.URL{Scheme: "stdio", Host: "process"}, b
 		}
 		client := httpclient.New(cfg)
-		s.clients, s.asks = append(s.clients, client), append(s.asks, client.Upstream())
+		s.clients, s.upstreams = append(s.clients, client), append(s.upstreams, client.Upstream())
 		for _, path := range u.Paths {
 			routes[path] = client
 		}
@@ -64,9 +66,9 @@ func (s *servers) connect() (map[string]*httpclient.Client, error) {
 	return routes, nil
 }
 
-// clientConfig says how an upstream is reached.
+// clientConfig returns the settings of an upstream's client.
 func (s *servers) clientConfig(u config.Upstream) (httpclient.Config, error) {
-	tlsConfig, err := clientTLS(u.TLS)
+	tlsConfig, err := u.TLS.Client()
 	return httpclient.Config{
 		Name:                 u.Name,
 		URL:                  u.URL,
@@ -77,16 +79,16 @@ func (s *servers) clientConfig(u config.Upstream) (httpclient.Config, error) {
 		ForwardQuery:         u.ForwardQuery,
 		TLS:                  tlsConfig,
 		ConnectTimeout:       u.ConnectTimeout,
-		ResponseTimeout:      s.cfg.Limits.RequestTimeout,
-		CallTimeout:          s.cfg.Limits.CallTimeout,
-		ToolsTimeout:         s.cfg.Limits.ToolsFetchTimeout,
-		ToolsPages:           s.cfg.Limits.ToolsMaxPages,
+		ResponseTimeout:      s.base.cfg.Limits.RequestTimeout,
+		CallTimeout:          s.base.cfg.Limits.CallTimeout,
+		ToolsTimeout:         s.base.cfg.Limits.ToolsFetchTimeout,
+		ToolsPages:           s.base.cfg.Limits.ToolsMaxPages,
 		MaxTaskTTL:           u.MaxTaskTTL,
-		IdleTimeout:          u.IdleTimeout,
-		MaxIdle:              u.MaxIdleConnections,
-		Log:                  s.log,
-		Metrics:              s.metrics,
-		Tracing:              s.tracing,
+		IdleTimeout:          s.base.cfg.Limits.Keepalive * 3 / 2,
+		MaxIdle:              256,
+		Log:                  s.base.log,
+		Metrics:              s.base.metrics,
+		Tracing:              s.base.tracing,
 	}, err
 }
 
@@ -98,56 +100,54 @@ func headers(secrets map[string]config.Secret) http.Header {
 	return h
 }
 
-// processRestarts is how often a process of an upstream that ends by itself is
-// started again within a minute.
-const processRestarts = 3
-
-// Answers of the largest size that may be in memory until clients have read them: those
-// of all clients of a program, and those of one client.
 const (
-	unreadAnswers          = 8
+	processRestarts        = 3 // of an upstream's process that ends by itself, per minute
+	unreadAnswers          = 8 // of the largest size that all clients of a program may leave in memory
 	unreadAnswersPerClient = 2
 )
 
-// newBridge returns the way to an upstream that is a program.
+// newBridge returns the bridge to an upstream that is a program.
 func (s *servers) newBridge(u config.Upstream) *bridge.Bridge {
 	cfg := s.processConfig(u)
-	cfg.Dir, cfg.Env, cfg.Restarts = u.Dir, environOf(u, s.cfg.ServerEnviron), processRestarts
+	cfg.Dir, cfg.Env, cfg.Restarts = u.Dir, environOf(u, s.base.cfg.ServerEnviron), processRestarts
 	largest := int64(cfg.MaxLine)
 	return bridge.New(bridge.Config{
-		Server: cfg, Shared: u.Shared, Idle: u.IdleTimeout, Log: s.log,
+		Server: cfg, Shared: u.Shared, Idle: 10 * s.base.cfg.Limits.Keepalive, Log: s.base.log,
 		Processes: admission.Limits{
-			Total: int64(u.MaxProcesses), Client: quarter(u.MaxProcessesPerClient, u.MaxProcesses), Anonymous: s.anonymous(int64(u.MaxProcesses)),
+			Total: int64(u.MaxProcesses), Client: quarter(u.MaxProcesses), Anonymous: s.base.anonymous(int64(u.MaxProcesses)),
 		},
 		Unread: admission.Limits{
-			Total: unreadAnswers * largest, Client: unreadAnswersPerClient * largest, Anonymous: s.anonymous(unreadAnswers * largest),
+			Total: unreadAnswers * largest, Client: unreadAnswersPerClient * largest, Anonymous: s.base.anonymous(unreadAnswers * largest),
 		},
-		Records: s.records,
+		Sessions: s.sessions,
 	})
 }
 
-// processConfig says how a program that is an upstream is run.
+// maxLine returns the size limit of a server's message that is read as a whole.
+func maxLine(l config.Limits) int { return int(min(max(64<<10, l.MaxResult/16), 1<<30)) }
+
+// processConfig returns the settings of an upstream's process.
 func (s *servers) processConfig(u config.Upstream) stdioclient.Config {
-	limits := s.cfg.Limits
+	limits := s.base.cfg.Limits
 	return stdioclient.Config{
-		Name: u.Name, Command: u.Command, MaxLine: int(limits.MaxLine), Depth: limits.MaxDepth, Grace: grace,
+		Name: u.Name, Command: u.Command, MaxLine: maxLine(limits), Depth: limits.MaxDepth, Grace: grace,
 		ListTimeout: limits.RequestTimeout, ToolsTimeout: limits.ToolsFetchTimeout, ToolsPages: limits.ToolsMaxPages,
-		MaxTaskTTL: u.MaxTaskTTL, Log: s.log, Metrics: s.metrics, Tracing: s.tracing,
+		MaxTaskTTL: u.MaxTaskTTL, Log: s.base.log, Metrics: s.base.metrics, Tracing: s.base.tracing,
 	}
 }
 
-// environOf returns the environment of an upstream's program. It is never nil, which
-// would stand for all that the gate has.
+// environOf returns the environment of an upstream's process. It is never nil, because nil
+// means the gate's environment.
 func environOf(u config.Upstream, base []string) []string {
 	env := append([]string{}, base...)
 	given := reveal(u.Env)
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		env = append(env, name+"="+given[name]) // the last one of a name counts
+		env = append(env, name+"="+given[name]) // overrides earlier variables of this name
 	}
 	return env
 }
 
-// close closes the connections to all upstreams, and ends those that are programs.
+// close closes the connections to all upstreams, and ends their processes.
 func (s *servers) close() {
 	var all sync.WaitGroup
 	for _, c := range s.clients {
@@ -159,15 +159,15 @@ func (s *servers) close() {
 	all.Wait()
 }
 
-// reachPauses are the pauses between attempts to reach an upstream after the
-// start. The last one is repeated.
+// reachPauses are the pauses between attempts to reach an upstream after the start. The
+// last one is repeated.
 var reachPauses = []time.Duration{time.Second, 5 * time.Second, 30 * time.Second}
 
 // reachTimeout bounds one attempt.
 const reachTimeout = 5 * time.Second
 
-// reachAll connects to every upstream once, so that a wrong address shows in
-// the log at the start and not with the first call.
+// reachAll connects to every upstream, so that a wrong address is logged at start and not
+// with the first call.
 func (s *servers) reachAll(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, u := range s.clients {
@@ -176,7 +176,8 @@ func (s *servers) reachAll(ctx context.Context) {
 	all.Wait()
 }
 
-// reach logs a warning if an upstream cannot be reached, and a line when it can be.
+// reach connects to an upstream until it succeeds. It logs the first failure, and the
+// success after a failure.
 func (s *servers) reach(ctx context.Context, u *httpclient.Client) {
 	for attempt := 0; ; attempt++ {
 		trying, cancel := context.WithTimeout(ctx, reachTimeout)
@@ -185,13 +186,13 @@ func (s *servers) reach(ctx context.Context, u *httpclient.Client) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err == nil && attempt > 0:
-			s.log.InfoContext(ctx, "upstream can be reached now", "upstream", u.Name(), "host", u.Host())
-			return
 		case err == nil:
+			if attempt > 0 {
+				s.base.log.InfoContext(ctx, "upstream can be reached now", "upstream", u.Name(), "host", u.Host())
+			}
 			return
 		case attempt == 0:
-			s.log.WarnContext(ctx, "upstream cannot be reached; calls to it fail until it can", "upstream", u.Name(), "host", u.Host(), "cause", err)
+			s.base.log.WarnContext(ctx, "upstream cannot be reached; calls to it fail until it can", "upstream", u.Name(), "host", u.Host(), "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -18,14 +18,14 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// chatOf returns the settings of a channel of Slack.
+// chatOf returns the settings of a Slack channel.
 func chatOf(w *slacktest.Workspace) string {
 	return fmt.Sprintf("chat: {slack: {bot_token: xoxb-bot, app_token: xapp-app, channel: %s, people: {U1: alice}, url: '%s'}}", slacktest.ChannelID, w.URL)
 }
 
-// A decision in Slack, one in the inbox and one by a webhook at the same instant: one
-// of them counts, and every message ends with the same story.
-func TestSameInstant(t *testing.T) {
+// Decisions in Slack, in the inbox and by a webhook arrive at the same time: one of them
+// counts, and every message ends with the same outcome.
+func TestSimultaneousDecisionsCountOnce(t *testing.T) {
 	const rounds = 5
 	space, r := slacktest.New(t), newReceiver(t)
 	h := startAsking(t, r, "memory:", "allow_private: true,", chatOf(space))
@@ -48,12 +48,12 @@ func TestSameInstant(t *testing.T) {
 		})
 		ran := end.stage == "completed"
 		if ran != strings.Contains(text, "done") {
-			t.Errorf("the receiver is told %s, and the agent %s", end.stage, text)
+			t.Errorf("the receiver gets %s, and the agent %s", end.stage, text)
 		}
 		story := map[bool]string{true: "Approved, and it ran", false: "Rejected: hold_"}[ran]
 		space.Says(story)
 		if ran != strings.Contains(end.body, `"by":"alice"`) {
-			t.Errorf("%s says who decided: %s", end.stage, end.body)
+			t.Errorf("%s names the wrong approver: %s", end.stage, end.body)
 		}
 	}
 	told := map[string]int{}
@@ -68,8 +68,8 @@ func TestSameInstant(t *testing.T) {
 	space.Posted(rounds)
 }
 
-// A token that was revoked shows in the inbox and in the metrics. A new one in the
-// configuration is used at once, without a restart.
+// A revoked token shows in the inbox and in the metrics. A new token in the configuration is
+// used without a restart.
 func TestSlackTokenRotated(t *testing.T) {
 	space := slacktest.New(t)
 	r := startReloadable(t, "rules: [{match: 'hold_*', action: approve}]\ndefault: deny\nwaiting: {hold: 0s}\nworkflows: {default: {channels: [inbox, chat]}}\nchannels: {"+
@@ -82,7 +82,7 @@ func TestSlackTokenRotated(t *testing.T) {
 		q.Header.Set("Authorization", "Bearer secret-of-the-operators")
 		return do(t, q)
 	}
-	eventually(t, "the inbox shows the trouble", func() bool {
+	eventually(t, "the inbox shows the failure", func() bool {
 		text := page()
 		return strings.Contains(text, "1 message not sent") && strings.Contains(text, "the gate does not receive decisions made there") && strings.Contains(text, "token_revoked")
 	})
@@ -99,17 +99,17 @@ func TestSlackTokenRotated(t *testing.T) {
 	m := space.Posted(1)
 	space.Click("U1", "approve", m.Value("approve"), slacktest.ChannelID)
 	space.Says("Approved by alice")
-	eventually(t, "the trouble is over", func() bool { return !strings.Contains(page(), "Channel chat") })
+	eventually(t, "the failure is over", func() bool { return !strings.Contains(page(), "Channel chat") })
 	r.write(strings.NewReplacer("channels: [inbox, chat]", "channels: [inbox]").Replace(strings.Split(r.text(), "channels: {chat")[0]))
-	eventually(t, "the channel is gone", func() bool {
+	eventually(t, "the metrics lack the channel", func() bool {
 		_, metrics := get(t, "http://"+r.OperatorAddr()+"/metrics")
 		return !strings.Contains(metrics, `thoughtgate_channel_listening{channel="chat"}`)
 	})
 }
 
-// Two channels of one app in Slack, for an escalation or for two workflows: clicks in both
-// count, whichever connection they come by. When one of them has moved to another channel
-// of Slack, a click on a message in the old one is answered.
+// Two channels use the same Slack app, for an escalation or for two workflows. Decisions in
+// both count, whichever connection they come by. After one has moved to another Slack channel,
+// a click on a message in the former one is answered.
 func TestSlackChannelsOfOneApp(t *testing.T) {
 	const managers, moved = "C0MANAGERS", "C0MOVED"
 	space := slacktest.New(t)
@@ -120,7 +120,7 @@ func TestSlackChannelsOfOneApp(t *testing.T) {
 	for i, where := range []string{slacktest.ChannelID, slacktest.ChannelID, managers, managers} {
 		holdAt(t, r.AgentAddr(), fmt.Sprintf("hold_%d", i))
 		m := space.PostedIn(where, i+1)
-		for _, other := range []string{slacktest.ChannelID, managers} { // nobody is asked about a call that is decided
+		for _, other := range []string{slacktest.ChannelID, managers} { // a decided call causes no new message
 			space.PostedIn(other, i+1)
 		}
 		space.Click("U1", "approve", m.Value("approve"), where)
@@ -132,7 +132,7 @@ func TestSlackChannelsOfOneApp(t *testing.T) {
 	space.PostedIn(moved, 1)
 	space.Click("U1", "approve", old.Value("approve"), managers)
 	if where, told := space.ToldIn(1); where != managers || !strings.Contains(told, "the gate takes no decisions in this Slack channel") {
-		t.Errorf("told %q in %s", told, where)
+		t.Errorf("got %q in %s", told, where)
 	}
 }
 
@@ -150,9 +150,9 @@ func holdAt(t *testing.T, address, tool string) {
 	do(t, q)
 }
 
-// Gates with other configurations share a desk, and each has an upstream and a channel of
-// the same name: each asks its own people about its own calls.
-func TestGatesAskForThemselves(t *testing.T) {
+// Gates with different configurations share a desk. Each has an upstream and a channel of the
+// same name, and notifies only its own approvers about its own calls.
+func TestGatesNotifyAboutTheirOwnCalls(t *testing.T) {
 	state := t.TempDir()
 	var ran atomic.Int64
 	receivers := map[string]*receiver{}
@@ -169,7 +169,7 @@ func TestGatesAskForThemselves(t *testing.T) {
 	for name, r := range receivers {
 		asked := r.stage("pending")
 		if asked.approval.Tool != "hold_"+name {
-			t.Errorf("the people of %s are asked about %s", name, asked.approval.Tool)
+			t.Errorf("the approvers of %s are asked about %s", name, asked.approval.Tool)
 		}
 		if _, err := desk.Decide(t.Context(), task.ID(asked.approval.ID), approval.Ruling{Decision: approval.Reject}); err != nil {
 			t.Fatal(err)
@@ -179,7 +179,7 @@ func TestGatesAskForThemselves(t *testing.T) {
 	for name, r := range receivers {
 		for _, m := range r.all() {
 			if m.approval.Tool != "hold_"+name {
-				t.Errorf("the people of %s are told about %s", name, m.approval.Tool)
+				t.Errorf("the approvers of %s are notified about %s", name, m.approval.Tool)
 			}
 		}
 	}
@@ -212,7 +212,7 @@ func TestMailChannel(t *testing.T) {
 	}
 }
 
-// takeMail takes a mail as a server does that has no encryption.
+// takeMail receives a mail like a server without encryption.
 func takeMail(conn net.Conn) string {
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(time.Minute))
@@ -229,9 +229,9 @@ func takeMail(conn net.Conn) string {
 	return all.String()
 }
 
-// Wraps of the same server share the work of asking; one of another server asks its own
-// people, although both use one store and have a channel of the same name.
-func TestWrapsAskForThemselves(t *testing.T) {
+// Wraps of the same server share its notifications. A wrap of another server notifies its own
+// approvers, although all use one store and have a channel of the same name.
+func TestWrapsNotifyAboutTheirOwnCalls(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	var ran atomic.Int64
 	file := filepath.Join(t.TempDir(), "own.db")
@@ -243,7 +243,7 @@ func TestWrapsAskForThemselves(t *testing.T) {
 	files, mail := newReceiver(t), newReceiver(t)
 	target := counting(t, &ran)
 	wraps := map[*receiver]*wrap{files: startWrap(t, text(files), "files", target), mail: startWrap(t, text(mail), "mail", counting(t, &ran))}
-	startWrap(t, text(files), "files", target) // a second one of the same server
+	startWrap(t, text(files), "files", target) // a second wrap of the same server
 	for r, w := range wraps {
 		w.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold_it","arguments":{}}}`)
 		asked := r.stage("pending")

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// A gate that has stopped serves nobody any more: the requests of operators end
-// before the store is closed.
+// A stopping gate ends the requests of operators before it closes the store.
 func TestOperatorsEndBeforeStore(t *testing.T) {
 	text := strings.Replace(gatewayFor("http://127.0.0.1:1"), "operators: {", "operators: {token: secret-of-the-operators, ", 1) +
 		"rules: [{match: '*', action: approve}]\ndefault: deny\n"

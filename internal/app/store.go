@@ -10,15 +10,16 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
 	"github.com/thoughtgate/thoughtgate-go/internal/storage"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// A keep is where held calls are kept, and the keys that are kept beside them.
-type keep struct {
-	task.GateStore
+// An openStore is the store of held calls, with the gate's keys in it.
+type openStore struct {
+	gatestore.Store
 
 	durable bool
 	ring    *keyring.Ring
-	trouble func() error // why it cannot be used now, if it cannot
+	trouble func() error // returns why the store is unavailable, or nil
 }
 
 // Storage returns the settings of the store that cfg describes.
@@ -33,57 +34,63 @@ func Storage(cfg config.Config) storage.Settings {
 	return s
 }
 
-// openStore opens the store of the configuration. A gate without policy holds
-// nothing, so it opens none and leaves no file behind either. A store that
-// cannot be reached does not keep the gate from starting.
-func (ap *approvals) openStore() (keep, error) {
-	settings := Storage(ap.cfg)
-	settings.Unreadable, settings.Doubtful = ap.unreadable, ap.doubtful
-	settings.Shared = ap.mixed
-	if !ap.gate.Governs() && ap.cfg.Store.Reveal() != config.DeskStore {
+// openStore opens the configured store. A gate without a policy holds no calls, so it uses
+// a store in memory and creates no file. The gate starts even if the store is unavailable.
+func (ap *approvals) openStore() (openStore, error) {
+	settings := Storage(ap.base.cfg)
+	settings.OnUnreadable, settings.OnUnsealed, settings.OnNotDurable = ap.unreadable, ap.unsealed, ap.doubtful
+	settings.Shared = ap.sharedStore
+	if !ap.catalog.Governs() && ap.base.cfg.Store.Reveal() != config.DeskStore {
 		settings.DSN = storage.Memory
 	}
 	if file, ok := settings.File(); ok {
-		ap.log.Info("store", "file", file)
+		ap.base.log.Info("store", "file", file)
 	}
-	k := keep{durable: settings.Durable(), trouble: func() error { return nil }}
-	ctx := context.Background() // it bounds itself
+	k := openStore{durable: settings.Durable(), trouble: func() error { return nil }}
+	ctx := context.Background() // opening has its own timeouts
 	if k.durable {
-		store, err := settings.Keep(ctx, ap.storeChanged)
+		store, err := settings.OpenSteady(ctx, ap.storeChanged)
 		if err != nil {
-			return keep{}, err
+			return openStore{}, err
 		}
-		k.GateStore, k.trouble = store, store.Trouble
+		k.Store, k.trouble = store, store.Outage
 	} else {
 		store, err := settings.Open(ctx)
 		if err != nil {
-			return keep{}, err
+			return openStore{}, err
 		}
-		k.GateStore = store
+		k.Store = store
 	}
-	k.ring = keyring.New(k.GateStore, time.Now)
+	k.ring = keyring.New(k.Store, time.Now)
 	return k, nil
 }
 
-// storeChanged reports that the store is in trouble, or no longer so.
+// storeChanged logs that the store is unavailable, or available again.
 func (ap *approvals) storeChanged(trouble error) {
-	ap.metrics.StoreUp(trouble == nil)
+	ap.base.metrics.StoreUp(trouble == nil)
 	if errors.Is(trouble, task.ErrOutdated) && ap.outdated != nil {
 		ap.outdated()
 	}
 	if trouble != nil {
-		ap.log.Error("store unavailable: calls that need approval are refused", "err", trouble)
+		ap.base.log.Error("store unavailable: calls that need approval are refused", "err", trouble)
 		return
 	}
-	ap.log.Info("store available again")
+	ap.base.log.Info("store available again")
 }
 
-// unreadable reports a held call that is left out of lists.
+// unreadable logs a held call that is left out of lists.
 func (ap *approvals) unreadable(err error) {
-	ap.log.Error("a held call cannot be read", "err", err)
+	ap.base.log.Error("a held call cannot be read", "err", err)
 }
 
-// doubtful reports that the store may lose what it has acknowledged.
+// unsealed logs held calls that anyone with access to the database may have written.
+func (ap *approvals) unsealed(n int) {
+	ap.base.log.Error("held calls are not encrypted, although storage.keys is set: they are neither run nor shown. "+
+		"If they were stored before the keys were set, encrypt them with: thoughtgate store rekey. "+
+		"Otherwise someone has written them into the database", "calls", n)
+}
+
+// doubtful logs that the store may lose acknowledged writes.
 func (ap *approvals) doubtful(err error) {
-	ap.log.Warn("held calls may be lost or run twice if the store's server crashes", "err", err)
+	ap.base.log.Warn("held calls may be lost or run twice if the store's server crashes", "err", err)
 }

@@ -10,12 +10,11 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 )
 
-// A certificates holds how both listeners show who they are. A listener without
-// TLS has none.
+// certificates has the TLS settings of both listeners, which are nil without TLS.
 type certificates struct{ agents, operators *tls.Config }
 
-// authorities returns those that sign the certificates of agents, or nil if
-// certificates do not count.
+// authorities returns the authorities that sign the certificates of agents, or nil if
+// certificates are not used.
 func (c certificates) authorities() *x509.CertPool {
 	if c.agents == nil {
 		return nil
@@ -23,7 +22,7 @@ func (c certificates) authorities() *x509.CertPool {
 	return c.agents.ClientCAs
 }
 
-// readCertificates reads the certificates that cfg names.
+// readCertificates reads the configured certificates.
 func readCertificates(cfg config.Config) (c certificates, err error) {
 	if c.agents, err = serverTLS(cfg.ListenTLS, cfg.Identity.MTLS.CAFile); err != nil {
 		return c, fmt.Errorf("listen for agents: %w", err)
@@ -34,11 +33,11 @@ func readCertificates(cfg config.Config) (c certificates, err error) {
 	return c, nil
 }
 
-// serverTLS returns how a listener shows who it is, and asks agents who they
-// are; or nil if it does not.
+// serverTLS returns the TLS settings of a listener, or nil without TLS. With the file
+// clients, which has certificate authorities, it also asks clients for certificates.
 func serverTLS(cfg config.Certificate, clients string) (*tls.Config, error) {
 	if cfg.CertFile == "" {
-		return nil, nil //nolint:nilnil // no TLS is no configuration of it
+		return nil, nil // without TLS
 	}
 	cert, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
 	if err != nil {
@@ -54,30 +53,9 @@ func serverTLS(cfg config.Certificate, clients string) (*tls.Config, error) {
 	}
 	c.ClientCAs = x509.NewCertPool()
 	if !c.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, errors.New("identity.mtls.ca_file: no certificate in it")
+		return nil, errors.New("identity.mtls.ca_file: the file contains no certificate")
 	}
-	// A client without a certificate may show a token. If it does not, it gets a
-	// proper answer.
+	// A client without a certificate may send a token, or gets a JSON error.
 	c.ClientAuth = tls.VerifyClientCertIfGiven
-	return c, nil
-}
-
-func clientTLS(cfg config.TLS) (*tls.Config, error) {
-	c := &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		ServerName:         cfg.ServerName,
-		InsecureSkipVerify: cfg.InsecureSkipVerify, //nolint:gosec // off unless written in the configuration
-	}
-	if cfg.CAFile == "" {
-		return c, nil
-	}
-	pem, err := os.ReadFile(cfg.CAFile)
-	if err != nil {
-		return nil, fmt.Errorf("tls.ca_file: %w", err)
-	}
-	c.RootCAs = x509.NewCertPool()
-	if !c.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, errors.New("tls.ca_file: no certificate in it")
-	}
 	return c, nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
 )
 
-// Two gates have the same state directory. The second one leaves the file alone that has the
-// token of the first, which could not be read anywhere else. A file is free again when its gate
+// Two gates have the same state directory. The second gate does not overwrite the first one's
+// token file, which has the only copy of that token. The file can be used again when its gate
 // has ended.
 func TestTokenFileOfAnotherGate(t *testing.T) {
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
@@ -20,7 +20,7 @@ func TestTokenFileOfAnotherGate(t *testing.T) {
 	gate := func() (a *app.App, stop func() error) {
 		t.Helper()
 		a, stop = start(t, fmt.Sprintf("%sstate_dir: %s\n", gatewayFor("http://127.0.0.1:1/"), state))
-		if err := a.KeepToken(); err != nil {
+		if err := a.SaveToken(); err != nil {
 			t.Fatal(err)
 		}
 		return a, stop

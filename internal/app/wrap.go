@@ -17,7 +17,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/listener"
+	"github.com/thoughtgate/thoughtgate-go/internal/httpserver"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcpstdio"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
@@ -26,105 +26,94 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/stdioclient"
 )
 
-// A Wrap says how one server is put behind a gate of its own, which an agent starts
-// in place of the server.
+// A Wrap has the settings of a gate that an agent starts in place of a server.
 type Wrap struct {
-	In       io.Reader // what the agent says
-	Out      io.Writer // what the agent reads
-	Stderr   io.Writer // the server's
-	Env      []string  // the server's
+	In       io.Reader // from the agent
+	Out      io.Writer // to the agent
+	Stderr   io.Writer // of the server
+	Env      []string  // of the server
 	Dir      string    // in which the server runs
-	User     string    // whose agent it is
-	Restarts int       // how often the server is started again within a minute
+	User     string    // the user who runs the agent
+	Restarts int       // of the server per minute
 
-	Token func() (string, error) // returns what a server at a URL is shown; nil if nothing
+	Token func() (string, error) // returns the bearer token for a server at a URL; may be nil
 }
 
-// A wrappedServer is the server of a wrap: a program, or one at a URL.
+// A wrappedServer is the server of a wrap: a program, or a server at a URL.
 type wrappedServer interface {
 	mcpstdio.Link
 	Start(receiver upstream.Receiver) error
-	Over() <-chan struct{} // closed when the server has ended for good
-	Err() error            // why; valid then
+	Done() <-chan struct{} // closed when the server has ended for good
+	Err() error            // the reason; valid after Done is closed
 	Close()
 }
 
-// A Wrapped is a gate between one agent at the other end of a pipe and one server. It
-// can be run once.
-type Wrapped struct {
-	*App
-
+// A wrapSession is one agent at a pipe, one server, and the gate between them.
+type wrapSession struct {
+	gate   *App
 	server wrappedServer
 	agent  *mcpstdio.Agent
 }
 
-// grace is how long a server may take to end when its standard input is closed,
-// and again when it is asked to.
+// grace is how long a server may take to end after its standard input was closed, and again
+// after a signal.
 const grace = 2 * time.Second
 
-// NewWrap builds a gate in front of the one upstream of cfg. [Wrapped.Run] starts that
-// if it is a program.
-func NewWrap(cfg config.Config, log *slog.Logger, how Wrap) (_ *Wrapped, err error) {
-	a, err := newApp(cfg, log)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			_ = a.Close()
+// NewWrap builds a gate for one agent in front of the one upstream of cfg. [App.Run] starts
+// the upstream if it is a program.
+func NewWrap(cfg config.Config, log *slog.Logger, how Wrap) (*App, error) {
+	return build(cfg, log, func(a *App) (err error) {
+		w := &wrapSession{gate: a}
+		a.serve, a.base.connections.operators = w.serve, operatorConnections
+		a.approvals.sharedStore = true // agents may start several wraps with one store
+		if w.server, err = a.servers.newWrapped(cfg.Upstreams[0], how); err != nil {
+			return err
 		}
-	}()
-	a.room.operators = cfg.Operators.MaxConnections
-	a.approvals.mixed = true // an agent may start a wrap twice, or several with one store
-	w := &Wrapped{App: a}
-	if w.server, err = a.servers.newWrapped(cfg.Upstreams[0], how); err != nil {
-		return nil, err
-	}
-	a.servers.asks = append(a.servers.asks, w.server.Upstream())
-	if err := a.openWrapDesk(); err != nil {
-		return nil, err
-	}
-	a.agents.hub = conversation.NewHub(a.agents.hubConfig())
-	if err := a.agents.configure(cfg, nil, nil); err != nil {
-		return nil, err
-	}
-	if err := a.operators.configure(cfg); err != nil {
-		return nil, err
-	}
-	w.agent = a.newAgent(w.server, how)
-	a.approvals.owner = w.agent.Owner()
-	return w, nil
+		a.servers.upstreams = append(a.servers.upstreams, w.server.Upstream())
+		if err := a.openWrapApprovals(); err != nil {
+			return err
+		}
+		a.agents.gateway = conversation.NewGateway(a.agents.gatewayConfig())
+		if err := a.agents.configure(cfg, nil, nil); err != nil {
+			return err
+		}
+		if err := a.operators.configure(cfg); err != nil {
+			return err
+		}
+		w.agent = a.newAgent(w.server, how)
+		a.approvals.owner = w.agent.Owner()
+		return nil
+	})
 }
 
-// openWrapDesk opens the store, and binds the address at which the operators of
-// this wrap decide: those of the desk that it shares with other wraps of the user.
-// With another store, each wrap has a directory and, if the configured address is
-// taken, a port of its own.
-func (a *App) openWrapDesk() error {
-	if a.cfg.Store.Reveal() == config.DeskStore {
+// openWrapApprovals opens the store and binds the operators' address. By default, all wraps
+// of a user share the desk. With another store, each wrap has its own directory, and its own
+// port if the configured address is in use.
+func (a *App) openWrapApprovals() error {
+	if a.base.cfg.Store.Reveal() == config.DeskStore {
 		if err := a.operators.bind(nil); err != nil {
 			return err
 		}
-		return a.govern()
+		return a.openApprovals()
 	}
-	if a.cfg.StateDir != "" {
-		a.cfg.StateDir = filepath.Join(a.cfg.StateDir, "wraps", a.cfg.Upstreams[0].Name)
+	if a.base.cfg.StateDir != "" {
+		a.base.cfg.StateDir = filepath.Join(a.base.cfg.StateDir, "wraps", a.base.cfg.Upstreams[0].Name)
 	}
-	secure, err := readCertificates(a.cfg)
+	secure, err := readCertificates(a.base.cfg)
 	if err != nil {
 		return err
 	}
 	err = a.operators.bind(secure.operators)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		a.operators.listener, err = listener.Listen(a.operators.listenerConfig("127.0.0.1:0", secure.operators))
+		a.operators.listener, err = httpserver.Listen(a.operators.listenerConfig("127.0.0.1:0", secure.operators))
 	}
 	if err != nil {
 		return err
 	}
-	return a.govern()
+	return a.openApprovals()
 }
 
-// newWrapped returns what runs or reaches the server.
+// newWrapped returns the server of a wrap.
 func (s *servers) newWrapped(u config.Upstream, how Wrap) (wrappedServer, error) {
 	if u.Command == nil {
 		return s.newLink(u, how)
@@ -134,135 +123,117 @@ func (s *servers) newWrapped(u config.Upstream, how Wrap) (wrappedServer, error)
 	return stdioclient.New(cfg), nil
 }
 
-// newLink returns what reaches a server at a URL.
+// newLink returns a server at a URL.
 func (s *servers) newLink(u config.Upstream, how Wrap) (wrappedServer, error) {
 	cfg, err := s.clientConfig(u)
 	if err != nil {
 		return nil, err
 	}
-	limits := s.cfg.Limits
+	limits := s.base.cfg.Limits
 	return httplink.New(httplink.Config{
-		Client: httpclient.New(cfg), Token: how.Token, MaxLine: int(limits.MaxLine), Depth: limits.MaxDepth, Log: s.log,
-		Asks: upstream.Config{
+		Client: httpclient.New(cfg), Token: how.Token, MaxLine: maxLine(limits), Depth: limits.MaxDepth, Log: s.base.log,
+		Upstream: upstream.Config{
 			Name: u.Name, ListTimeout: limits.RequestTimeout, ToolsTimeout: limits.ToolsFetchTimeout, ToolsPages: limits.ToolsMaxPages,
-			MaxTaskTTL: u.MaxTaskTTL, Log: s.log, Metrics: s.metrics, Tracing: s.tracing,
+			MaxTaskTTL: u.MaxTaskTTL, Log: s.base.log, Metrics: s.base.metrics, Tracing: s.base.tracing,
 		},
 	}), nil
 }
 
-// serverID distinguishes a server from others that the user gives the same name, for example
-// in another project: a call to one must never run on another.
+// serverID distinguishes servers with the same name, for example in different projects: a
+// call to one must never run on another.
 func serverID(u config.Upstream, dir string) string {
 	text := dir + "\x00" + strings.Join(u.Command, "\x00")
 	if u.URL != nil {
-		text = u.URL.String() // which is the same server in all projects
+		text = u.URL.String() // the same server in all projects
 	}
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:8])
 }
 
-// newAgent returns the agent. All agents of one user that use the same wrap are one
-// owner of held calls, so that a repeated call finds the held one again after the
-// agent has started the wrap anew.
+// newAgent returns the agent. All agents of one user at the same server are one owner of
+// held calls, so that a repeated call finds the held one after a restart of the wrap.
 func (a *App) newAgent(link mcpstdio.Link, how Wrap) *mcpstdio.Agent {
-	limits := a.cfg.Limits
+	limits := a.base.cfg.Limits
+	var silence mcpstdio.Silence
+	if a.base.cfg.Upstreams[0].Command != nil { // the HTTP client has its own timeouts
+		silence = mcpstdio.Silence{Request: limits.RequestTimeout, Call: limits.CallTimeout}
+	}
 	return mcpstdio.New(mcpstdio.Config{
-		In: how.In, Out: how.Out, Link: link, Principal: policy.Principal{ID: "local:" + how.User}, Server: serverID(a.cfg.Upstreams[0], how.Dir), Gate: a.approvals.gate, Hub: a.agents.hub,
-		Limits: mcpstdio.Limits{Line: int(limits.MaxRequestBody), Requests: limits.MaxConcurrentRequests, Parse: parseLimits(limits)},
-		Log:    a.log, Metrics: a.metrics, Tracing: a.tracing,
+		In: how.In, Out: how.Out, Link: link, Principal: policy.Principal{ID: "local:" + how.User}, Server: serverID(a.base.cfg.Upstreams[0], how.Dir), Catalog: a.approvals.catalog, Gateway: a.agents.gateway,
+		Limits: mcpstdio.Limits{Line: int(limits.MaxRequestBody), Requests: limits.MaxConcurrentRequests, Parse: parseLimits(limits), Silence: silence},
+		Log:    a.base.log, Metrics: a.base.metrics, Tracing: a.base.tracing,
 	})
 }
 
-// Inbox returns where people decide about held calls.
-func (w *Wrapped) Inbox() string { return w.operators.url() }
+// InboxURL returns the URL at which operators decide about held calls.
+func (a *App) InboxURL() string { return a.operators.url() }
 
-// Run starts the server and serves until the agent closes its end of the pipe, the
-// server has ended for good, or ctx is done. It returns an error if the server ends
-// by itself, or serving failed.
-func (w *Wrapped) Run(ctx context.Context) error {
-	after := context.WithoutCancel(ctx) // stopping has time of its own
-	defer func() { _ = w.close(after) }()
+// serve starts the server and serves the agent until the agent closes the pipe, the server has ended, or the context
+// until ends. It returns an error if the server ended by itself.
+func (w *wrapSession) serve(ctx, until context.Context, _ *errgroup.Group) error {
 	if err := w.server.Start(w.agent); err != nil {
-		return fmt.Errorf("start the server: %w", err)
+		w.gate.operators.listener.CloseConnections()
+		return fmt.Errorf("start server: %w", err)
 	}
-	serving, alive := errgroup.WithContext(after)
-	w.operators.status.ready.Store(true)
-	serving.Go(w.operators.listener.Serve)
-	keeping, endKeeping := context.WithCancel(after)
-	defer endKeeping()
-	serving.Go(func() error { return w.runDesk(keeping) })
-	if w.reloader != nil {
-		reloading, end := context.WithCancel(after)
-		defer end()
-		go w.reloader.run(reloading)
-	}
-	failed := w.serve(ctx, alive)
-	w.stopWrap(ctx, failed)
-	endKeeping()
-	return errors.Join(failed, serving.Wait())
-}
-
-// serve serves the agent, and returns why that ended unless the agent or a signal
-// ended it.
-func (w *Wrapped) serve(ctx, alive context.Context) error {
-	serving, end := context.WithCancel(ctx)
-	defer end()
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		w.agent.Serve(serving)
-	}()
-	failed := w.untilEnd(ctx, alive, stopped)
-	end()
-	select {
-	case <-stopped:
-	case <-time.After(grace): // the server reads nothing
-		w.log.WarnContext(ctx, "the server does not take what the agent said; it is ended")
-		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.shutdown.Load().Drain)
-		defer cancel()
-		w.closeDesk(drain)
-		w.server.Close()
-		<-stopped
-	}
+	failed := w.serveAgent(ctx, until)
+	w.stop(ctx, failed)
 	return failed
 }
 
-// closeDesk ends held calls. Those that run have until ctx ends. It is safe to repeat.
-func (w *Wrapped) closeDesk(ctx context.Context) {
-	if err := w.approvals.desk.Close(ctx); err != nil {
-		w.log.WarnContext(ctx, "some held calls could not be ended", "err", err)
+// serveAgent passes messages between the agent and the server until one of them ends or until
+// ends. It returns an error only if the server ended first.
+func (w *wrapSession) serveAgent(ctx, until context.Context) error {
+	serving, end := context.WithCancel(ctx)
+	defer end()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		w.agent.Serve(serving)
+	}()
+	err := w.waitForEnd(until, served)
+	end()
+	select {
+	case <-served:
+	case <-time.After(grace): // Serve may wait for a server that does not read
+		w.gate.base.log.WarnContext(ctx, "server does not accept messages; closing it")
+		drain, cancel := w.drainContext(ctx)
+		defer cancel()
+		w.gate.closeApprovals(drain)
+		w.server.Close()
+		<-served
 	}
+	return err
 }
 
-// untilEnd waits until the agent has been served, or is not to be served any more, and
-// returns why unless the agent or a signal is the reason. An agent that has left is
-// served for as long as calls may take to finish.
-func (w *Wrapped) untilEnd(ctx, alive context.Context, stopped <-chan struct{}) error {
-	left, late := w.agent.InputEnded(), (<-chan time.Time)(nil)
+// drainContext returns a context that ends after shutdown.drain.
+func (w *wrapSession) drainContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), w.gate.shutdown.Load().Drain)
+}
+
+// waitForEnd waits until the session ends. It returns an error if the server ended it. When
+// the agent has closed its input, running calls have until shutdown.drain.
+func (w *wrapSession) waitForEnd(until context.Context, stopped <-chan struct{}) error {
+	inputEnded, late := w.agent.InputEnded(), (<-chan time.Time)(nil)
 	for {
 		select {
-		case <-left:
-			left, late = nil, time.After(w.shutdown.Load().Drain)
-		case <-w.server.Over():
+		case <-inputEnded:
+			inputEnded, late = nil, time.After(w.gate.shutdown.Load().Drain)
+			continue
+		case <-w.server.Done():
 			return w.server.Err()
 		case <-stopped:
-			return nil
-		case <-alive.Done():
-			return nil // serving says why
-		case <-ctx.Done():
-			return nil
+		case <-until.Done():
 		case <-late:
-			return nil
 		}
+		return nil
 	}
 }
 
-// stopWrap ends serving in the order that loses nothing. If the agent has closed its
-// end of the pipe, it may still read the answers to what it asked; after a signal it
-// does not. Held calls that run have time to finish.
-func (w *Wrapped) stopWrap(ctx context.Context, failed error) {
-	w.operators.status.ready.Store(false)
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.shutdown.Load().Drain)
+// stop stops the session without losing calls. An agent that has closed its input may still
+// read answers, but not after a signal. Held calls that run have time to finish.
+func (w *wrapSession) stop(ctx context.Context, failed error) {
+	w.gate.operators.status.ready.Store(false)
+	drain, cancel := w.drainContext(ctx)
 	defer cancel()
 	w.agent.Close()
 	if ctx.Err() == nil && failed == nil {
@@ -271,8 +242,8 @@ func (w *Wrapped) stopWrap(ctx context.Context, failed error) {
 		w.agent.Finish(answering)
 		stop()
 	}
-	w.closeDesk(drain)
+	w.gate.closeApprovals(drain)
 	w.server.Close()
-	w.agents.hub.Close()
-	w.operators.listener.Cut()
+	w.gate.agents.gateway.Close()
+	w.gate.operators.listener.CloseConnections()
 }

@@ -19,17 +19,16 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 )
 
-// A wrap is one that a test speaks with as an agent does.
+// A wrap is a running wrap, and the test is its agent.
 type wrap struct {
-	*app.Wrapped
+	*app.App
 
 	t     *testing.T
 	in    io.WriteCloser
 	lines *bufio.Scanner
 }
 
-// startWrap starts a wrap of the server at a URL, with a configuration. Name is that
-// of the server.
+// startWrap starts a wrap of the server with this name at a URL, with a configuration.
 func startWrap(t *testing.T, text, name, target string) *wrap {
 	t.Helper()
 	cfg := load(t, text)
@@ -43,7 +42,7 @@ func startWrap(t *testing.T, text, name, target string) *wrap {
 	in, write := io.Pipe()
 	read, out := io.Pipe()
 	w := &wrap{t: t, in: write, lines: bufio.NewScanner(read)}
-	if w.Wrapped, err = app.NewWrap(cfg, slog.New(slog.DiscardHandler), app.Wrap{In: in, Out: out, User: "tester"}); err != nil {
+	if w.App, err = app.NewWrap(cfg, slog.New(slog.DiscardHandler), app.Wrap{In: in, Out: out, User: "tester"}); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
@@ -61,7 +60,7 @@ func startWrap(t *testing.T, text, name, target string) *wrap {
 // say sends a message.
 func (w *wrap) say(message string) { fmt.Fprintln(w.in, message) }
 
-// hear returns the next message with a text in it.
+// hear returns the next message that contains a text.
 func (w *wrap) hear(with string) string {
 	w.t.Helper()
 	for w.lines.Scan() {
@@ -69,13 +68,12 @@ func (w *wrap) hear(with string) string {
 			return w.lines.Text()
 		}
 	}
-	w.t.Fatalf("the agent does not hear %s: %v", with, w.lines.Err())
+	w.t.Fatalf("the agent gets no message with %s: %v", with, w.lines.Err())
 	return ""
 }
 
-// Two wraps of one name, and one of another, use the file that their configuration
-// names at the same time. People decide at any of them, and each call runs once, on its
-// own server.
+// Two wraps of one server and one of another server use the same store file at the same time.
+// Any of their inboxes can decide, and each call runs once, on its own server.
 func TestWrapsShareTheirStore(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	counting := func(ran *atomic.Int64) string {

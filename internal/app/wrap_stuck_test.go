@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -16,11 +17,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 )
 
-// A wrap ends with its agent, and after a signal, even if its server has stopped to
-// read.
+// A wrap ends with its agent, and after a signal, even if its server has stopped reading.
 func TestWrapOfServerThatReadsNothing(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("there is no sleep")
+		t.Skip("sleep is not installed")
 	}
 	large := strings.Repeat("x", 100<<10) // more than a pipe holds
 	for name, messages := range map[string][]string{
@@ -28,14 +28,14 @@ func TestWrapOfServerThatReadsNothing(t *testing.T) {
 	} {
 		t.Run(name+", the agent leaves", func(t *testing.T) {
 			t.Parallel()
-			_, in, done := startStuckWrap(t)
+			_, in, done := startStuckWrap(t, "", io.Discard)
 			callAll(t, in, messages)
 			in.Close()
 			wantEnd(t, done)
 		})
 		t.Run(name+", a signal", func(t *testing.T) {
 			t.Parallel()
-			stop, in, done := startStuckWrap(t)
+			stop, in, done := startStuckWrap(t, "", io.Discard)
 			callAll(t, in, messages)
 			stop()
 			wantEnd(t, done)
@@ -44,17 +44,35 @@ func TestWrapOfServerThatReadsNothing(t *testing.T) {
 	}
 }
 
-// startStuckWrap starts a wrap of a server that reads nothing. It returns what a
-// signal calls, where the agent writes, and how the wrap ended.
-func startStuckWrap(t *testing.T) (stop context.CancelFunc, in *io.PipeWriter, done chan error) {
+// The time limits of forwarded requests apply to a server that is a program.
+func TestWrapLimitsForwardedCalls(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("sleep is not installed")
+	}
+	read, out := io.Pipe()
+	_, in, done := startStuckWrap(t, "limits: {call_timeout: 100ms, request_timeout: 100ms}\n", out)
+	answers := bufio.NewReader(read)
+	for _, method := range []string{"tools/call", "prompts/list"} {
+		fmt.Fprintf(in, `{"jsonrpc":"2.0","id":1,"method":%q,"params":{"name":"x"}}`+"\n", method)
+		if answer, err := answers.ReadString('\n'); err != nil || !strings.Contains(answer, `"upstream_timeout"`) {
+			t.Errorf("%s was answered %s, %v", method, answer, err)
+		}
+	}
+	in.Close()
+	wantEnd(t, done)
+}
+
+// startStuckWrap starts a wrap of a server that reads nothing. It returns a function that
+// signals the wrap, the pipe to which the agent writes, and a channel with the wrap's result.
+func startStuckWrap(t *testing.T, settings string, out io.Writer) (stop context.CancelFunc, in *io.PipeWriter, done chan error) {
 	t.Helper()
 	cfg := load(t, "version: 1\noperators: {listen: 127.0.0.1:0, token: secret-of-the-operators}\nstore: 'sqlite:"+filepath.Join(t.TempDir(), "own.db")+
-		"'\nupstreams: [{url: http://127.0.0.1:1/}]\nrules: [{match: 'hold_*', action: approve}]\ndefault: forward\nshutdown: {drain: 1s}\n")
+		"'\nupstreams: [{url: http://127.0.0.1:1/}]\nrules: [{match: 'hold_*', action: approve}]\ndefault: forward\nshutdown: {drain: 1s}\n"+settings)
 	server := config.DefaultUpstream()
 	server.Name, server.URL, server.Command = "stuck", (*url.URL)(nil), []string{"sleep", "600"}
 	cfg.Upstreams = []config.Upstream{server}
 	read, in := io.Pipe()
-	w, err := app.NewWrap(cfg, slog.New(slog.DiscardHandler), app.Wrap{In: read, Out: io.Discard, Stderr: io.Discard, User: "tester"})
+	w, err := app.NewWrap(cfg, slog.New(slog.DiscardHandler), app.Wrap{In: read, Out: out, Stderr: io.Discard, User: "tester"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,6 +107,6 @@ func wantEnd(t *testing.T, done <-chan error) {
 			t.Error(err)
 		}
 	case <-time.After(45 * time.Second):
-		t.Fatal("it does not end")
+		t.Fatal("the wrap did not end")
 	}
 }

@@ -7,18 +7,18 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// MethodBatch is the method of a held call that is a whole batch of requests.
-const MethodBatch = casefile.MethodBatch
+// MethodBatch is the method of a held batch.
+const MethodBatch = review.MethodBatch
 
-// readBatch returns what a batch is about: everything in it but the ids that
-// the client gave its requests, which another time are others.
+// readBatch returns the call of a batch: everything in it except the request ids, which differ
+// each time.
 func readBatch(upstream string, p jsonrpc.Packet, text string) (task.Call, error) {
 	var names []string
 	arguments := []byte{'['}
@@ -49,8 +49,8 @@ func readBatch(upstream string, p jsonrpc.Packet, text string) (task.Call, error
 	}, nil
 }
 
-// subjectOf returns the name that policy judges a message by, and whether it
-// judges it at all.
+// subjectOf returns the name that policy judges a message by, and whether policy judges the
+// message at all.
 func subjectOf(m *jsonrpc.Message) (string, bool) {
 	kind, governed := policy.Governed(m.Method)
 	name := m.Params.Name
@@ -61,49 +61,48 @@ func subjectOf(m *jsonrpc.Message) (string, bool) {
 	return subject, governed && named && subject != ""
 }
 
-// toolsInBatch returns what the messages of c are about, if it is a batch.
-func toolsInBatch(c Call) []casefile.ToolInBatch {
-	p, err := jsonrpc.Parse(c.Message, jsonrpc.Limits{})
-	if err != nil || !p.Batch {
+// toolsInBatch returns the tools of the messages of c, if it is a batch.
+func toolsInBatch(c Call, p jsonrpc.Packet) []review.ToolInBatch {
+	if !p.Batch {
 		return nil
 	}
-	tools, first := make([]casefile.ToolInBatch, len(p.Messages)), map[casefile.ToolInBatch]int{}
+	tools, first := make([]review.ToolInBatch, len(p.Messages)), map[review.ToolInBatch]int{}
 	for i := range p.Messages {
 		subject, governed := subjectOf(&p.Messages[i])
 		if !governed {
 			continue
 		}
-		tools[i] = casefile.ToolInBatch{Method: p.Messages[i].Method, Name: casefile.JournalName(subject)}
+		tools[i] = review.ToolInBatch{Method: p.Messages[i].Method, Name: review.JournalName(subject)}
 		if _, seen := first[tools[i]]; !seen && i < len(c.InBatch) {
 			first[tools[i]] = i
 		}
 	}
 	share := min(maxDescription, maxDescriptions/max(1, len(first)))
 	for _, i := range first {
-		tools[i].Description = plain.Text(c.InBatch[i].Description, share)
+		tools[i].Description = safetext.Text(c.InBatch[i].Description, share)
 	}
 	return tools
 }
 
-// maxDescriptions is how many characters of descriptions are kept of a batch. The tools in
-// it share them equally.
+// maxDescriptions is how many characters of descriptions are stored with a batch. Its tools share
+// them equally.
 const maxDescriptions = 4 * maxDescription
 
-// inBatch returns what of a task the policy is asked about, one by one. Of one
-// that cannot be read it returns what nobody allows.
-func inBatch(t task.Task, f casefile.Facts, now time.Time) []policy.Call {
-	p, err := jsonrpc.Parse([]byte(t.Call.Message), jsonrpc.Limits{})
-	if err != nil || len(f.InBatch) != len(p.Messages) {
+// inBatch returns the questions to policy about a batch, one per message. If the facts do not
+// match the messages, it returns a question that every policy denies.
+func inBatch(t task.Task, messages []jsonrpc.Message, f review.Facts, now time.Time) []policy.Call {
+	if len(f.InBatch) != len(messages) {
 		return []policy.Call{{Time: now}}
 	}
 	var calls []policy.Call
-	for i := range p.Messages {
-		m := &p.Messages[i]
+	for i := range messages {
+		m := &messages[i]
 		if subject, governed := subjectOf(m); governed {
 			calls = append(calls, policy.Call{
 				Upstream: t.Call.Upstream, Method: m.Method, Name: subject,
 				Arguments: jsontext.Value(m.Params.Arguments.Bytes),
-				Principal: f.Principal, Annotations: f.InBatch[i], Session: f.Session, Time: now,
+				Principal: f.Principal, Annotations: f.InBatch[i], Listed: i < len(f.DigestsInBatch) && f.DigestsInBatch[i] != "",
+				Changed: i < len(f.ChangesInBatch) && f.ChangesInBatch[i] != nil, Session: f.Session, Time: now,
 			})
 		}
 	}

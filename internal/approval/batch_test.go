@@ -12,17 +12,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 )
 
-// A used is a tool that a message of a batch calls.
+// A used is a tool call in a batch.
 type used struct {
 	name string
 	tool approval.Tool
 }
 
-// batchOf is a batch of ann's that calls tools, and then pings. N makes it differ from others.
+// batchOf returns a batch by ann that calls tools and then pings. Batches with different n
+// differ.
 func batchOf(n int, tools ...used) approval.Call {
 	c := call("ann", "")
 	var messages []string
@@ -36,9 +37,9 @@ func batchOf(n int, tools ...used) approval.Call {
 	return c
 }
 
-// A space at the end of a name is shown in a batch as in a call of its own, also in the
-// caution about the tool.
-func TestBatchOfNamesWithSpaces(t *testing.T) {
+// A space at the end of a tool's name is visible in a batch, as in a single call. The caution
+// about the tool shows it too.
+func TestBatchShowsSpacesInNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		tools := func(digest string) []used {
@@ -47,20 +48,20 @@ func TestBatchOfNamesWithSpaces(t *testing.T) {
 		o.approve(t, o.hold(t, batchOf(1, tools("v2-a")...)).ID)
 		pass(time.Second)
 		held := o.hold(t, batchOf(2, tools("v2-b")...))
-		shown, err := o.Cases().Show(t.Context(), held.ID)
+		shown, err := o.Viewer().Show(t.Context(), held.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if want := `delete_file\u0020, note`; shown.Tool != want || !strings.Contains(fmt.Sprint(shown.Warnings), "Spaces at an end") {
-			t.Errorf("the tools are %q, with the warnings %q; want %q and one about spaces", shown.Tool, shown.Warnings, want)
+			t.Errorf("tools %q, warnings %q; want %q and a warning about spaces", shown.Tool, shown.Warnings, want)
 		}
-		if got := o.changed(t, held.ID).Caution(); !strings.Contains(got, `the tool delete_file\u0020 has changed`) {
+		if got := o.changed(t, held.ID).Text(); !strings.Contains(got, `the tool delete_file\u0020 has changed`) {
 			t.Errorf("caution: %s", got)
 		}
 	})
 }
 
-// A tool that has changed is noticed in a batch as in a call of its own, whichever of them
+// A changed tool is noticed in a batch as in a single call, whether a batch or a single call
 // was approved before.
 func TestBatchChanged(t *testing.T) {
 	one := func(name, digest string) used { return used{name, approval.Tool{Digest: digest}} }
@@ -70,9 +71,9 @@ func TestBatchChanged(t *testing.T) {
 		want        []string // the tools of a batch that have changed
 		caution     string
 	}{
-		"the same":              {before: single, now: batchOf(1, one("delete_file", "v2-aa"))},
+		"unchanged":             {before: single, now: batchOf(1, one("delete_file", "v2-aa"))},
 		"another tool":          {before: single, now: batchOf(1, one("note", "v2-bb"))},
-		"not known":             {before: single, now: batchOf(1, one("delete_file", ""))},
+		"unknown definition":    {before: single, now: batchOf(1, one("delete_file", ""))},
 		"a call, then a batch":  {single, batchOf(1, one("note", "v2-n"), one("delete_file", "v2-bb")), []string{"delete_file"}, "the tool delete_file has changed"},
 		"called twice":          {single, batchOf(1, one("delete_file", "v2-bb"), one("delete_file", "v2-bb")), []string{"delete_file"}, "the tool delete_file has changed"},
 		"a batch, then a call":  {batchOf(1, one("note", "v2-n"), one("delete_file", "v2-bb")), single, nil, "the tool has changed since"},
@@ -84,7 +85,7 @@ func TestBatchChanged(t *testing.T) {
 					o := open(t, nil)
 					first := o.hold(t, tt.before)
 					o.approve(t, first.ID)
-					if kept == "as tasks" { // an earlier version has written no records
+					if kept == "as tasks" { // an earlier version wrote no records
 						for _, r := range o.records(t) {
 							if err := o.store.DeleteRecord(t.Context(), r.Name); err != nil {
 								t.Fatal(err)
@@ -92,16 +93,16 @@ func TestBatchChanged(t *testing.T) {
 						}
 					}
 					pass(time.Second)
-					var want *casefile.Precedent
+					var want *review.ToolChange
 					if tt.caution != "" {
-						want = &casefile.Precedent{ID: first.ID, At: first.CreatedAt, Tools: tt.want}
+						want = &review.ToolChange{ID: first.ID, At: first.CreatedAt, Tools: tt.want}
 					}
 					got := o.changed(t, o.hold(t, tt.now).ID)
 					if diff := cmp.Diff(want, got); diff != "" {
 						t.Errorf("%s:\n%s", kept, diff)
 					}
-					if got != nil && !strings.Contains(got.Caution(), tt.caution) {
-						t.Errorf("caution: %s", got.Caution())
+					if got != nil && !strings.Contains(got.Text(), tt.caution) {
+						t.Errorf("caution: %s", got.Text())
 					}
 				})
 			}
@@ -109,8 +110,8 @@ func TestBatchChanged(t *testing.T) {
 	}
 }
 
-// An approver reads what the server says of each tool in a batch, once.
-func TestBatchDescribed(t *testing.T) {
+// An approver sees the upstream's description of each tool in a batch once.
+func TestBatchShowsToolDescriptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		wipe, silent := used{"wipe", approval.Tool{Description: "Wipes the disk."}}, used{"note", approval.Tool{}}
@@ -122,7 +123,7 @@ func TestBatchDescribed(t *testing.T) {
 			{[]used{wipe}, "wipe: Wipes the disk."},
 			{[]used{silent, wipe, wipe}, "note: the server gives no description.\n\nwipe: Wipes the disk."},
 		} {
-			a, err := o.Show(t.Context(), o.hold(t, batchOf(i, tt.tools...)).ID)
+			a, err := o.views.Show(t.Context(), o.hold(t, batchOf(i, tt.tools...)).ID)
 			if err != nil || a.Description != tt.want {
 				t.Errorf("description %q, %v; want %q", a.Description, err, tt.want)
 			}
@@ -130,8 +131,9 @@ func TestBatchDescribed(t *testing.T) {
 	})
 }
 
-// The descriptions of many tools take no more room than those of a few: all lists read them.
-func TestBatchDescribedBriefly(t *testing.T) {
+// The descriptions of many tools take no more space than those of a few, because every list
+// reads them.
+func TestBatchDescriptionsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		for n, tt := range []struct{ tools, each int }{{1, 2000}, {4, 2000}, {40, 200}} {
@@ -140,28 +142,28 @@ func TestBatchDescribedBriefly(t *testing.T) {
 				tools = append(tools, used{fmt.Sprint("tool", i), approval.Tool{Digest: "v2-a", Description: strings.Repeat("é", 3000)}})
 			}
 			held := o.hold(t, batchOf(n, append(tools, tools[0])...))
-			a, err := o.Show(t.Context(), held.ID)
+			a, err := o.views.Show(t.Context(), held.ID)
 			if got := strings.Count(a.Description, "é"); err != nil || got > tt.tools*tt.each || got < tt.tools*(tt.each-1) {
 				t.Errorf("%d tools: %d characters of descriptions, %v; want about %d of each", tt.tools, got, err, tt.each)
 			}
 			if got := len(held.Outline().Verdict.Facts); got > 32<<10 {
-				t.Errorf("%d tools: the facts have %d bytes", tt.tools, got)
+				t.Errorf("%d tools: facts of %d bytes", tt.tools, got)
 			}
 		}
-		page, err := o.Pending(t.Context(), casefile.Filter{})
+		page, err := o.views.Pending(t.Context(), review.Filter{})
 		if err != nil || len(page.Approvals) != 3 {
 			t.Fatal(page, err)
 		}
 		for _, a := range page.Approvals {
 			if got := utf8.RuneCountInString(a.Description); got == 0 || got > 4<<10 {
-				t.Errorf("the description in a list has %d characters", got)
+				t.Errorf("description of %d characters in a list", got)
 			}
 		}
 	})
 }
 
-// A batch is as dangerous as the worst call in it, and what is not known of a call is worse
-// than changes. What policy does not judge, such as a ping, does not count.
+// The risk of a batch is that of its riskiest call. A call of unknown risk is riskier than one
+// that changes data. Messages that policy does not judge, such as pings, do not count.
 func TestBatchRisk(t *testing.T) {
 	yes, no := true, false
 	var (
@@ -175,20 +177,20 @@ func TestBatchRisk(t *testing.T) {
 		o := open(t, nil)
 		for i, tt := range []struct {
 			tools []used
-			want  casefile.Risk
+			want  review.Risk
 		}{
-			{[]used{reads, reads}, casefile.RiskReads},
-			{[]used{changes, reads}, casefile.RiskChanges},
-			{[]used{reads, changes}, casefile.RiskChanges},
-			{[]used{unknown, changes}, casefile.RiskUnknown},
-			{[]used{changes, unknown}, casefile.RiskUnknown},
-			{[]used{reads, unknown}, casefile.RiskUnknown},
-			{[]used{reads, outside}, casefile.RiskUnknown},
-			{[]used{unknown, destroys, reads}, casefile.RiskDestroys},
-			{[]used{changes, destroys}, casefile.RiskDestroys},
+			{[]used{reads, reads}, review.RiskReads},
+			{[]used{changes, reads}, review.RiskChanges},
+			{[]used{reads, changes}, review.RiskChanges},
+			{[]used{unknown, changes}, review.RiskUnknown},
+			{[]used{changes, unknown}, review.RiskUnknown},
+			{[]used{reads, unknown}, review.RiskUnknown},
+			{[]used{reads, outside}, review.RiskUnknown},
+			{[]used{unknown, destroys, reads}, review.RiskDestroys},
+			{[]used{changes, destroys}, review.RiskDestroys},
 		} {
 			held := o.hold(t, batchOf(i, tt.tools...))
-			a, err := o.Show(t.Context(), held.ID)
+			a, err := o.views.Show(t.Context(), held.ID)
 			if err != nil || a.Risk != tt.want {
 				t.Errorf("%d: risk %q, %v; want %q", i, a.Risk, err, tt.want)
 			}
@@ -199,7 +201,8 @@ func TestBatchRisk(t *testing.T) {
 	})
 }
 
-// What a workflow redacts of a call it redacts of a call in a batch, and of the results.
+// A workflow's redactions apply to the calls in a batch and to their results, as to a single
+// call.
 func TestBatchRedacted(t *testing.T) {
 	const params = `{"name":"delete_file","arguments":{"name":"secret1","a":{"password":"secret2"}},` +
 		`"_meta":{"name":"secret3","a":{"password":"secret4"}},"name2":"x","a":{"password":"secret5"}}`
@@ -213,7 +216,7 @@ func TestBatchRedacted(t *testing.T) {
 			[]string{"arguments.a.password"},
 			strings.NewReplacer("secret2", "[redacted]", "secret4", "[redacted]", "secret5", "[redacted]").Replace(params), result,
 		},
-		"a star": {
+		"a wildcard": {
 			[]string{"arguments.*.password"},
 			strings.NewReplacer("secret2", "[redacted]", "secret4", "[redacted]", "secret5", "[redacted]").Replace(params), result,
 		},
@@ -239,20 +242,20 @@ func TestBatchRedacted(t *testing.T) {
 				c := batchOf(1)
 				c.Message = fmt.Appendf(nil, `[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":%s}]`, params)
 				held := o.hold(t, c)
-				got, err := o.Case(t.Context(), held.ID, o.Objection(alice))
+				got, err := o.views.Details(t.Context(), held.ID, o.Objection(alice))
 				want := `[{"method":"tools/call","params":` + tt.params + `}]`
-				if err != nil || string(got.Arguments) != want || string(got.Whole) != want {
-					t.Errorf("arguments %s\nwhole %s; want\n%s\n%v", got.Arguments, got.Whole, want, err)
+				if err != nil || string(got.Arguments) != want || string(got.AllArguments) != want {
+					t.Errorf("arguments %s\ncomplete %s; want\n%s\n%v", got.Arguments, got.AllArguments, want, err)
 				}
-				page, err := o.Pending(t.Context(), casefile.Filter{})
+				page, err := o.views.Pending(t.Context(), review.Filter{})
 				if err != nil || len(page.Approvals) != 1 || string(page.Approvals[0].Arguments) != want {
-					t.Errorf("the list has %+v, %v", page, err)
+					t.Errorf("list %+v, %v", page, err)
 				}
 				o.approve(t, held.ID)
 				w := o.wait(t.Context(), mine(held), plain(func(context.Context, []byte) (approval.Outcome, error) { return answer(result), nil }))
 				<-w.done
 				synctest.Wait()
-				a, err := o.Show(t.Context(), held.ID)
+				a, err := o.views.Show(t.Context(), held.ID)
 				if err != nil || a.Result == nil || string(a.Result.Value) != tt.result {
 					t.Errorf("result %+v, %v; want %s", a.Result, err, tt.result)
 				}
@@ -261,8 +264,8 @@ func TestBatchRedacted(t *testing.T) {
 	}
 }
 
-// Approvers see what a message of a batch is about. A member of that name in another message
-// is redacted as it is in a call of its own, where it is sent besides.
+// Approvers see the subject of each message in a batch. In a method that does not use it as its
+// subject, a member of the same name is redacted, as in a single call.
 func TestBatchRedactedByMethod(t *testing.T) {
 	for _, tt := range []struct {
 		method, params string
@@ -285,13 +288,13 @@ func TestBatchRedactedByMethod(t *testing.T) {
 					const other = `{"jsonrpc":"2.0","id":%d,"method":"%s","params":{"name":"n","uri":"u"}}`
 					c.Message = fmt.Appendf(nil, `[`+other+`,{"jsonrpc":"2.0","id":3,"method":%q,"params":%s},`+other+`]`,
 						1, "tools/call", tt.method, tt.params, 2, "resources/read")
-					got, err := o.Case(t.Context(), o.hold(t, c).ID, o.Objection(alice))
-					if err != nil || strings.Contains(string(got.Whole), "secret") != tt.shown {
-						t.Errorf("the whole is %s, %v", got.Whole, err)
+					got, err := o.views.Details(t.Context(), o.hold(t, c).ID, o.Objection(alice))
+					if err != nil || strings.Contains(string(got.AllArguments), "secret") != tt.shown {
+						t.Errorf("complete arguments %s, %v", got.AllArguments, err)
 					}
 					for _, seen := range []string{`"params":{"name":"n","uri":"[redacted]"}`, `"params":{"name":"[redacted]","uri":"u"}`} {
-						if !strings.Contains(string(got.Whole), seen) || !strings.Contains(string(got.Arguments), seen) {
-							t.Errorf("the whole is %s, the arguments are %s; want %s", got.Whole, got.Arguments, seen)
+						if !strings.Contains(string(got.AllArguments), seen) || !strings.Contains(string(got.Arguments), seen) {
+							t.Errorf("complete arguments %s, arguments %s; want %s", got.AllArguments, got.Arguments, seen)
 						}
 					}
 				})

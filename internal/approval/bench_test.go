@@ -10,12 +10,13 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// BenchmarkPath takes calls from hold to decision, run and delivery.
+// BenchmarkPath holds, decides, runs and delivers calls.
 func BenchmarkPath(b *testing.B) {
 	o := open(b, nil)
-	o.ledger = nil
+	o.upstream = nil
 	b.ReportAllocs()
 	for n := 0; b.Loop(); n++ {
 		held := o.hold(b, call("ann", fmt.Sprint(n)))
@@ -32,9 +33,8 @@ func BenchmarkPath(b *testing.B) {
 	}
 }
 
-// BenchmarkLazyPoll asks for a call that runs as a task of an upstream which answers
-// at once. The time is what the gate adds to each question. GOV-004 NF-001.1
-// allows 10 ms.
+// BenchmarkLazyPoll polls a call that runs as an upstream task; the upstream answers at once.
+// The time is what the gate adds to each poll: GOV-004 NF-001.1 allows 10 ms.
 func BenchmarkLazyPoll(b *testing.B) {
 	o, r := open(b, nil), newRemote()
 	held := o.hold(b, call("ann", "/a"))
@@ -54,7 +54,7 @@ func BenchmarkLazyPoll(b *testing.B) {
 		}
 	}
 	if polls := r.count("poll") - before; polls != asked {
-		b.Errorf("the upstream was asked %d times for %d questions", polls, asked)
+		b.Errorf("%d requests to the upstream for %d polls", polls, asked)
 	}
 }
 
@@ -62,12 +62,12 @@ func callInstantly(context.Context, []byte) (approval.Outcome, error) {
 	return answer(`{"content":[]}`), nil
 }
 
-// BenchmarkWakeUp reports how long after the decision a blocked waiter's call
-// is sent, with 1,000 others waiting.
+// BenchmarkWakeUp measures the time from a decision until the call of its waiting client is
+// sent, while 1,000 other clients wait.
 func BenchmarkWakeUp(b *testing.B) { benchmarkWakeUp(b, 1000) }
 
-// BenchmarkGrowth holds, decides and runs a call beside 1 to 10,000 clients that wait
-// for others.
+// BenchmarkGrowth holds, decides and runs a call while 1 to 10,000 clients wait for other
+// calls.
 func BenchmarkGrowth(b *testing.B) {
 	for _, n := range []int{1, 10, 100, 1000, 10_000} {
 		b.Run(fmt.Sprintf("held call/%d", n), func(b *testing.B) { benchmarkWakeUp(b, n) })
@@ -75,7 +75,7 @@ func BenchmarkGrowth(b *testing.B) {
 }
 
 func benchmarkWakeUp(b *testing.B, waiting int) {
-	store := &watchedStore{GateStore: open(b, nil).store, watched: make(chan struct{}, 1)}
+	store := &watchedStore{Store: open(b, nil).store, watched: make(chan struct{}, 1)}
 	o := branch(b, store, nil)
 	ctx, stop := context.WithCancel(b.Context())
 	var others sync.WaitGroup
@@ -93,7 +93,7 @@ func benchmarkWakeUp(b *testing.B, waiting int) {
 			sent <- time.Now()
 			return answer(`{}`), nil
 		}))
-		<-store.watched // it looks once more, and then blocks
+		<-store.watched // the waiter reads the task once more, and then blocks
 		runtime.Gosched()
 		decided := time.Now()
 		o.approve(b, held.ID)
@@ -105,15 +105,15 @@ func benchmarkWakeUp(b *testing.B, waiting int) {
 	others.Wait()
 }
 
-// A watchedStore tells when a task is waited for.
+// A watchedStore signals when a request starts to wait for a task.
 type watchedStore struct {
-	task.GateStore
+	gatestore.Store
 
 	watched chan struct{}
 }
 
 func (s *watchedStore) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
-	changed, err := s.GateStore.Watch(ctx, ref)
+	changed, err := s.Store.Watch(ctx, ref)
 	select {
 	case s.watched <- struct{}{}:
 	default: // a run watches its own task
@@ -121,10 +121,10 @@ func (s *watchedStore) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}
 	return changed, err
 }
 
-// BenchmarkMemory reports what a held task and a blocked waiter take.
+// BenchmarkMemory reports the memory that a held task and a waiting request use.
 func BenchmarkMemory(b *testing.B) {
 	for b.Loop() {
-		store := &watchedStore{GateStore: open(b, nil).store, watched: make(chan struct{}, 1)}
+		store := &watchedStore{Store: open(b, nil).store, watched: make(chan struct{}, 1)}
 		o := branch(b, store, nil)
 		const pending, waiting = 10_000, 1_000
 		before := inUse()

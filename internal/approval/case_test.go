@@ -7,35 +7,35 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// A case has the arguments as a whole, and tells what of them is redacted from
-// what only says so.
-func TestCaseArguments(t *testing.T) {
+// An approval has the complete arguments. Redacted values are distinguishable from values that
+// look like them.
+func TestRedactedArgumentsAreMarked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		c := call("ann", "")
 		c.Message = message("delete_file", `{"password":"hunter2","note":"[redacted]","text":"`+string(make100KB())+`"}`)
 		held := o.hold(t, c)
-		got, err := o.Case(t.Context(), held.ID, o.Objection(approval.Approver{Name: "alice"}))
+		got, err := o.views.Details(t.Context(), held.ID, o.Objection(approval.Approver{Name: "alice"}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(map[jsontext.Pointer]bool{"/password": true}, got.Redacted); diff != "" {
-			t.Errorf("redacted:\n%s", diff)
+		if want := int64(len(`{"password":"[redacted]"`)); len(got.RedactedArguments) != 1 || !got.RedactedArguments.Has(want) {
+			t.Errorf("ends of redacted values = %v; want %d", got.RedactedArguments, want)
 		}
-		if len(got.Whole) < 100<<10 || !got.ArgumentsTruncated {
-			t.Errorf("%d bytes of arguments, truncated %v", len(got.Whole), got.ArgumentsTruncated)
+		if len(got.AllArguments) < 100<<10 || !got.ArgumentsTruncated {
+			t.Errorf("%d bytes of arguments, truncated = %v", len(got.AllArguments), got.ArgumentsTruncated)
 		}
-		if want := `{"password":"[redacted]","note":"[redacted]","text":"aa`; string(got.Whole[:len(want)]) != want {
-			t.Errorf("arguments begin %s", got.Whole[:len(want)])
+		if want := `{"password":"[redacted]","note":"[redacted]","text":"aa`; string(got.AllArguments[:len(want)]) != want {
+			t.Errorf("arguments begin %s", got.AllArguments[:len(want)])
 		}
 	})
 }
@@ -48,14 +48,14 @@ func make100KB() []byte {
 	return b
 }
 
-// A case tells whoever looks whether they may approve it.
-func TestCaseObjection(t *testing.T) {
+// An approval says whether its viewer may approve it.
+func TestApprovalHasObjection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		o.setWorkflow("ops", approval.Workflow{Approvers: []string{"alice", "bob"}, Quorum: 2})
 		held := o.hold(t, call("bob", "/a"))
-		for name, want := range map[string]error{"alice": nil, "bob": task.ErrSelfApproval, "eve": approval.ErrForbidden} {
-			got, err := o.Case(t.Context(), held.ID, o.Objection(approval.Approver{Name: name}))
+		for name, want := range map[string]error{"alice": nil, "bob": lifecycle.ErrSelfApproval, "eve": approval.ErrForbidden} {
+			got, err := o.views.Details(t.Context(), held.ID, o.Objection(approval.Approver{Name: name}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,17 +67,17 @@ func TestCaseObjection(t *testing.T) {
 			}
 		}
 		o.approve(t, held.ID)
-		got, err := o.Case(t.Context(), held.ID, o.Objection(approval.Approver{Name: "alice"}))
+		got, err := o.views.Details(t.Context(), held.ID, o.Objection(approval.Approver{Name: "alice"}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		mustBe(t, got.Objection, task.ErrAlreadyDecided)
+		mustBe(t, got.Objection, lifecycle.ErrAlreadyDecided)
 	})
 }
 
-// The last approval of a tool is known as long as the journal tells of it, and a
-// definition that has changed since is noticed.
-func TestCaseChanged(t *testing.T) {
+// The last approval of a tool is known as long as the journal has it. A changed definition is
+// noticed.
+func TestChangeIsKnownFromJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		stop := o.runHousekeeping(t)
@@ -87,56 +87,55 @@ func TestCaseChanged(t *testing.T) {
 			c.Tool.Digest = digest
 			return o.hold(t, c)
 		}
-		changed := func(held task.Task) *casefile.Precedent {
+		changed := func(held task.Task) *review.ToolChange {
 			t.Helper()
-			got, err := o.Case(t.Context(), held.ID, o.Objection(approval.Approver{Name: "alice"}))
+			got, err := o.views.Details(t.Context(), held.ID, o.Objection(approval.Approver{Name: "alice"}))
 			if err != nil {
 				t.Fatal(err)
 			}
-			return got.Changed
+			return got.ToolChange
 		}
 		first := hold("/a", "d1")
 		if got := changed(first); got != nil {
-			t.Errorf("changed although there is nothing before: %+v", got)
+			t.Errorf("change without an earlier approval: %+v", got)
 		}
 		o.approve(t, first.ID)
 		if got := changed(hold("/b", "d1")); got != nil {
-			t.Errorf("changed although it is the same: %+v", got)
+			t.Errorf("change of an unchanged tool: %+v", got)
 		}
-		want := &casefile.Precedent{ID: first.ID, At: first.CreatedAt}
+		want := &review.ToolChange{ID: first.ID, At: first.CreatedAt}
 		if diff := cmp.Diff(want, changed(hold("/c", "d2"))); diff != "" {
 			t.Errorf("changed:\n%s", diff)
 		}
-		pass(24 * time.Hour) // the tasks are swept away
-		if _, err := o.Show(t.Context(), first.ID); err == nil {
+		pass(24 * time.Hour) // the tasks are deleted
+		if _, err := o.views.Show(t.Context(), first.ID); err == nil {
 			t.Fatal("the task is still there")
 		}
 		if diff := cmp.Diff(want, changed(hold("/d", "d2"))); diff != "" {
-			t.Errorf("changed, as the journal tells:\n%s", diff)
+			t.Errorf("change from the journal:\n%s", diff)
 		}
 		if got := changed(hold("/e", "d1")); got != nil {
-			t.Errorf("changed although the journal tells that it is the same: %+v", got)
+			t.Errorf("change of a tool that is unchanged in the journal: %+v", got)
 		}
-		story, err := o.Story(t.Context(), first.ID)
-		if err != nil || len(story) == 0 {
-			t.Errorf("story: %v", err)
+		history, err := o.views.History(t.Context(), first.ID)
+		if err != nil || len(history) == 0 {
+			t.Errorf("history: %v", err)
 		}
 	})
 }
 
-// Digests of definitions that were made in different ways tell nothing about a
-// change: neither in the case of a call nor when it is to run. The last approval
-// with a digest of the same form counts.
-func TestDigestForms(t *testing.T) {
+// Digests of different forms are not compared, neither for approvers nor before the run. The
+// last approval with a digest of the same form counts.
+func TestDigestsOfOtherFormsAreNotCompared(t *testing.T) {
 	tests := []struct {
-		name, first, second, third string // the digests of three calls, of which two were approved
-		changed                    string // what the third has changed since
+		name, first, second, third string // the digests of three calls, the first two approved
+		changed                    string // the approved call since which the third one's tool has changed
 	}{
-		{name: "another form", first: "", second: "aa", third: "v2-bb"},
-		{name: "the form before", first: "v2-aa", second: "aa", third: "v2-bb", changed: "first"},
-		{name: "same as in its form", first: "v2-bb", second: "aa", third: "v2-bb"},
-		{name: "a later form", first: "v2-aa", second: "v3-aa", third: "v2-aa"},
-		{name: "one form", first: "v2-aa", second: "v2-bb", third: "v2-cc", changed: "second"},
+		{name: "other form", first: "", second: "aa", third: "v2-bb"},
+		{name: "earlier form", first: "v2-aa", second: "aa", third: "v2-bb", changed: "first"},
+		{name: "unchanged in its form", first: "v2-bb", second: "aa", third: "v2-bb"},
+		{name: "later form", first: "v2-aa", second: "v3-aa", third: "v2-aa"},
+		{name: "same form", first: "v2-aa", second: "v2-bb", third: "v2-cc", changed: "second"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -152,13 +151,13 @@ func TestDigestForms(t *testing.T) {
 						o.approve(t, held.ID)
 						continue
 					}
-					got, err := o.Case(t.Context(), held.ID, o.Objection(approval.Approver{Name: "alice"}))
+					got, err := o.views.Details(t.Context(), held.ID, o.Objection(approval.Approver{Name: "alice"}))
 					if err != nil {
 						t.Fatal(err)
 					}
 					changed := ""
-					if got.Changed != nil {
-						changed = ids[got.Changed.ID]
+					if got.ToolChange != nil {
+						changed = ids[got.ToolChange.ID]
 					}
 					if changed != tt.changed {
 						t.Errorf("changed since %q; want %q", changed, tt.changed)
@@ -176,11 +175,13 @@ type definer struct {
 	digest string
 }
 
-func (d definer) Definitions(context.Context, task.Task) []string { return []string{d.digest} }
+func (d definer) Definitions(context.Context, approval.UpstreamRequest) []string {
+	return []string{d.digest}
+}
 
-// A call that was held with a digest of another form runs: nobody can tell
-// whether its tool has changed.
-func TestDigestFormsWhenRun(t *testing.T) {
+// A call that was held with a digest of another form runs, because its digest cannot be
+// compared.
+func TestCallWithOtherDigestFormRuns(t *testing.T) {
 	tests := []struct {
 		held, now string
 		runs      bool
@@ -201,13 +202,13 @@ func TestDigestFormsWhenRun(t *testing.T) {
 				c.Tool.Digest = tt.held
 				held := o.hold(t, c)
 				o.approve(t, held.ID)
-				l := newLedger()
+				l := newFakeUpstream()
 				if _, err := o.Contact(t.Context(), mine(held), definer{l.send, tt.now}); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()
 				after := o.now(t, held.ID)
-				if ran := len(l.entries()) == 1; ran != tt.runs || !ran && after.Failure.Stage != task.StageToolDrift {
+				if ran := len(l.entries()) == 1; ran != tt.runs || !ran && after.Failure.Stage != lifecycle.StageToolDrift {
 					t.Errorf("ran %t, and is %s (%+v); want %t", ran, after.State, after.Failure, tt.runs)
 				}
 			})
@@ -215,9 +216,8 @@ func TestDigestFormsWhenRun(t *testing.T) {
 	}
 }
 
-// A case has the earlier calls of the tool by the same requester, and no others:
-// of a case that is not the last one, later calls are no part.
-func TestCaseEarlier(t *testing.T) {
+// An approval lists the requester's earlier calls of the tool, but not later ones.
+func TestApprovalListsEarlierCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		var want []task.ID
@@ -230,7 +230,7 @@ func TestCaseEarlier(t *testing.T) {
 		other.Message = message("read_file", `{}`)
 		o.hold(t, other)
 		o.hold(t, call("zoe", "/z"))
-		got, err := o.Case(t.Context(), want[0], o.Objection(approval.Approver{Name: "alice"}))
+		got, err := o.views.Details(t.Context(), want[0], o.Objection(approval.Approver{Name: "alice"}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +241,7 @@ func TestCaseEarlier(t *testing.T) {
 		if diff := cmp.Diff(want[1:6], ids); diff != "" {
 			t.Error(diff)
 		}
-		got, err = o.Case(t.Context(), want[4], o.Objection(approval.Approver{Name: "alice"}))
+		got, err = o.views.Details(t.Context(), want[4], o.Objection(approval.Approver{Name: "alice"}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,8 +255,8 @@ func TestCaseEarlier(t *testing.T) {
 	})
 }
 
-// Pages of a filter have what it selects, each once, however little that is.
-func TestFilter(t *testing.T) {
+// The pages of a filtered list have each matching call once, even if few calls match.
+func TestFilteredPagesAreComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		for i := range 60 {
@@ -269,18 +269,18 @@ func TestFilter(t *testing.T) {
 			pass(time.Millisecond)
 		}
 		for name, tt := range map[string]struct {
-			filter casefile.Filter
+			filter review.Filter
 			want   int
 		}{
-			"tool":          {casefile.Filter{Tool: "mail", Limit: 4}, 6},
-			"requester":     {casefile.Filter{Principal: "agent 1", Limit: 3}, 11},
-			"both":          {casefile.Filter{Tool: "SEND", Principal: "agent 10"}, 1},
-			"nothing":       {casefile.Filter{Tool: "nothing"}, 0},
-			"another state": {casefile.Filter{Tool: "mail", States: []task.State{task.Rejected}}, 0},
+			"tool":          {review.Filter{Tool: "mail", Limit: 4}, 6},
+			"requester":     {review.Filter{Principal: "agent 1", Limit: 3}, 11},
+			"both":          {review.Filter{Tool: "SEND", Principal: "agent 10"}, 1},
+			"nothing":       {review.Filter{Tool: "nothing"}, 0},
+			"another state": {review.Filter{Tool: "mail", States: []task.State{task.Rejected}}, 0},
 		} {
 			seen := map[task.ID]bool{}
 			for f := tt.filter; ; {
-				page, err := o.Pending(t.Context(), f)
+				page, err := o.views.Pending(t.Context(), f)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -301,7 +301,7 @@ func TestFilter(t *testing.T) {
 				t.Errorf("%s: %d; want %d", name, len(seen), tt.want)
 			}
 		}
-		if n, err := o.Waiting(t.Context()); n != 60 || err != nil {
+		if n, err := o.views.CountPending(t.Context()); n != 60 || err != nil {
 			t.Errorf("waiting: %d, %v", n, err)
 		}
 	})

@@ -9,40 +9,40 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
-	"github.com/thoughtgate/thoughtgate-go/internal/precedent"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/toolhistory"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// defined returns a call of ann's whose tool has the given digest.
+// defined returns a call by ann of a tool with the given digest.
 func defined(file, digest string) approval.Call {
 	c := call("ann", file)
 	c.Tool.Digest = digest
 	return c
 }
 
-// changed returns what approvers are told of a tool that has changed, which channels and
-// the inbox agree on.
-func (o *office) changed(t *testing.T, id task.ID) *casefile.Precedent {
+// changed returns the tool change that approvers see, and checks that channels and the inbox
+// agree about it.
+func (o *fixture) changed(t *testing.T, id task.ID) *review.ToolChange {
 	t.Helper()
-	_, asked, err := o.ShowToAsk(t.Context(), id)
+	_, asked, err := o.views.ShowWithChange(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := o.Case(t.Context(), id, o.Objection(alice))
+	got, err := o.views.Details(t.Context(), id, o.Objection(alice))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(asked, got.Changed); diff != "" {
-		t.Errorf("channels and the inbox differ:\n%s", diff)
+	if diff := cmp.Diff(asked, got.ToolChange); diff != "" {
+		t.Errorf("channels and the inbox have different changes:\n%s", diff)
 	}
-	return got.Changed
+	return got.ToolChange
 }
 
-// flood fills the journal with what an agent can do: it holds calls of another tool and
-// withdraws them.
-func (o *office) flood(t *testing.T) {
+// flood fills the journal as an agent could: it holds calls of another tool and cancels them.
+func (o *fixture) flood(t *testing.T) {
 	t.Helper()
 	for range 101 {
 		c := call("mallory", "/x")
@@ -53,15 +53,15 @@ func (o *office) flood(t *testing.T) {
 		}
 		pass(time.Second)
 	}
-	for range 5000 { // the rest of the same
+	for range 5000 { // more entries of the same kind
 		if err := o.store.Append(t.Context(), task.Note{At: time.Now(), Task: "tg_x", Step: "held", Tool: "other_tool"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// An agent cannot have the gate forget how a tool was defined when it was last approved: not
-// by any number of calls, nor by those of another gate on the same store.
+// An agent cannot make the gate forget the approved definition of a tool, however many calls it
+// makes through any gate on the same store.
 func TestChangedAfterManyCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
@@ -69,27 +69,27 @@ func TestChangedAfterManyCalls(t *testing.T) {
 		defer stop()
 		first := o.hold(t, defined("/a", "v2-aa"))
 		o.approve(t, first.ID)
-		pass(24 * time.Hour) // the task is swept away
+		pass(24 * time.Hour) // the task is deleted
 		o.flood(t)
 		restarted := branch(t, o.store, nil)
-		want := &casefile.Precedent{ID: first.ID, At: first.CreatedAt}
+		want := &review.ToolChange{ID: first.ID, At: first.CreatedAt}
 		if diff := cmp.Diff(want, restarted.changed(t, o.hold(t, defined("/b", "v2-bb")).ID)); diff != "" {
 			t.Errorf("changed:\n%s", diff)
 		}
 		if got := restarted.changed(t, o.hold(t, defined("/c", "v2-aa")).ID); got != nil {
-			t.Errorf("changed although it is the same: %+v", got)
+			t.Errorf("change of an unchanged tool: %+v", got)
 		}
 	})
 }
 
-// What was approved before this version of the gate is known too, once housekeeping has read
-// the journal.
+// Definitions approved through an earlier version are known after housekeeping has read the
+// journal.
 func TestChangedSinceEarlierVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		first := o.hold(t, defined("/a", "v2-aa"))
 		o.approve(t, first.ID)
-		for _, r := range o.records(t) { // the earlier version has written none
+		for _, r := range o.records(t) { // the earlier version wrote no records
 			if err := o.store.DeleteRecord(t.Context(), r.Name); err != nil {
 				t.Fatal(err)
 			}
@@ -104,8 +104,8 @@ func TestChangedSinceEarlierVersion(t *testing.T) {
 	})
 }
 
-// The last approval counts although there is no record of it, but one of an earlier approval:
-// the gate died before it wrote the record, or a gate of an earlier version took the decision.
+// The last approval counts even if only an earlier approval has a record: the gate died before
+// it wrote the record, or an earlier version took the decision.
 func TestChangedSinceApprovalWithoutRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
@@ -127,7 +127,7 @@ func TestChangedSinceApprovalWithoutRecord(t *testing.T) {
 		pass(time.Second)
 		for _, held := range []task.Task{same, o.hold(t, defined("/e", "v2-bb"))} {
 			if got := o.changed(t, held.ID); got != nil {
-				t.Errorf("changed although it is as it was last approved: %+v", got)
+				t.Errorf("change of a tool that is as last approved: %+v", got)
 			}
 		}
 		for _, held := range []task.Task{other, o.hold(t, defined("/f", "v2-aa"))} {
@@ -139,15 +139,15 @@ func TestChangedSinceApprovalWithoutRecord(t *testing.T) {
 		o.approve(t, other.ID)
 		pass(time.Second)
 		o.approve(t, same.ID)
-		got, err := o.Case(t.Context(), other.ID, o.Objection(alice))
-		if err != nil || got.Changed == nil || got.Changed.ID != last.ID {
-			t.Errorf("changed after the decision: %+v, %v; want since %s", got.Changed, err, last.ID)
+		got, err := o.views.Details(t.Context(), other.ID, o.Objection(alice))
+		if err != nil || got.ToolChange == nil || got.ToolChange.ID != last.ID {
+			t.Errorf("changed after the decision: %+v, %v; want since %s", got.ToolChange, err, last.ID)
 		}
 	})
 }
 
-// A call that a standing approval lets run is no precedent: people last approved the tool as
-// it was defined in another call.
+// A call approved by a grant does not count as an approval of the tool's definition. Only
+// approvals by people count.
 func TestChangedDespiteStandingApproval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
@@ -158,11 +158,11 @@ func TestChangedDespiteStandingApproval(t *testing.T) {
 		o.approve(t, last.ID)
 		pass(time.Second)
 		if ran := o.hold(t, toolCall(`{"path":"/a"}`)); ran.Approval.Grant() == "" {
-			t.Fatalf("no standing approval let it run: %+v", ran.Approval)
+			t.Fatalf("not approved by a grant: %+v", ran.Approval)
 		}
 		pass(time.Second)
 		if got := o.changed(t, o.hold(t, defined("/c", "v2-bb")).ID); got != nil {
-			t.Errorf("changed although it is as people last approved it: %+v", got)
+			t.Errorf("change of a tool that is as people last approved it: %+v", got)
 		}
 		if got := o.changed(t, o.hold(t, toolCall(`{"path":"/d"}`)).ID); got == nil || got.ID != last.ID {
 			t.Errorf("changed: %+v; want since %s", got, last.ID)
@@ -170,16 +170,16 @@ func TestChangedDespiteStandingApproval(t *testing.T) {
 	})
 }
 
-// The date of a precedent has a year: records are kept for two.
-func TestChangedOnDate(t *testing.T) {
-	p := casefile.Precedent{ID: "tg_1", At: time.Date(2025, 8, 22, 10, 30, 0, 0, time.UTC)}
-	if got := p.Caution(); !strings.HasSuffix(got, ", on 22 August 2025 at 10:30 UTC") {
+// The date of an earlier approval has a year, because records are kept for two years.
+func TestChangeDateHasYear(t *testing.T) {
+	p := review.ToolChange{ID: "tg_1", At: time.Date(2025, 8, 22, 10, 30, 0, 0, time.UTC)}
+	if got := p.Text(); !strings.HasSuffix(got, ", on 22 August 2025 at 10:30 UTC") {
 		t.Errorf("caution %q", got)
 	}
 }
 
-// While housekeeping reads the journal of an earlier version, some entries at a time, no
-// warning comes of an approval that was not the last one.
+// While housekeeping reads an earlier version's journal in batches, warnings compare only with
+// the last approval.
 func TestChangedWhileIndexing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
@@ -194,11 +194,11 @@ func TestChangedWhileIndexing(t *testing.T) {
 		}
 		same, other := o.hold(t, defined("/a", "v2-bb")), o.hold(t, defined("/b", "v2-aa"))
 		for step := range 10 {
-			if err := (precedent.Store{Records: o.store}).Index(t.Context(), o.store, 1); err != nil {
+			if err := (toolhistory.Store{Records: o.store}).Index(t.Context(), o.store, 1); err != nil {
 				t.Fatal(err)
 			}
 			if got := o.changed(t, same.ID); got != nil {
-				t.Errorf("step %d: changed although it is as it was last approved: %+v", step, got)
+				t.Errorf("step %d: change of a tool that is as last approved: %+v", step, got)
 			}
 			if got := o.changed(t, other.ID); got == nil || got.ID != "tg_v2-bb" {
 				t.Errorf("step %d: changed: %+v", step, got)
@@ -207,19 +207,18 @@ func TestChangedWhileIndexing(t *testing.T) {
 	})
 }
 
-// records returns what the store has of approved tools.
-func (o *office) records(t *testing.T) []task.Record {
+// records returns the stored records of approved tools.
+func (o *fixture) records(t *testing.T) []gatestore.Record {
 	t.Helper()
-	all, err := o.store.ListRecords(t.Context(), task.RecordQuery{Prefix: "approvedtool/", Limit: 100})
+	all, err := o.store.ListRecords(t.Context(), gatestore.RecordQuery{Prefix: "approvedtool/", Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return all
 }
 
-// Only what people approve has a record, one for each tool: an agent makes none, whatever
-// it calls.
-func TestRecordsOfApprovedTools(t *testing.T) {
+// Each tool that people approved has one record. Calls alone create no records.
+func TestOnlyApprovedToolsHaveRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		o.setWorkflow("two", approval.Workflow{Quorum: 2})
@@ -255,24 +254,24 @@ func TestRecordsOfApprovedTools(t *testing.T) {
 	})
 }
 
-// If it cannot be known whether a tool has changed, approvers are told that.
+// If it is unknown whether a tool has changed, approvers are told so.
 func TestChangedUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		o.approve(t, o.hold(t, defined("/a", "v2-aa")).ID)
 		r := o.records(t)[0]
-		if err := o.store.PutRecord(t.Context(), task.Record{Name: r.Name, Version: r.Version + 1, Value: []byte("?")}); err != nil {
+		if err := o.store.PutRecord(t.Context(), gatestore.Record{Name: r.Name, Version: r.Version + 1, Value: []byte("?")}); err != nil {
 			t.Fatal(err)
 		}
 		pass(time.Second)
-		// The journal says more.
+		// The journal has more information.
 		if got := o.changed(t, o.hold(t, defined("/b", "v2-bb")).ID); got == nil || got.Unknown {
 			t.Errorf("changed: %+v", got)
 		}
 		o.flood(t)
 		next := o.hold(t, defined("/c", "v2-bb"))
 		got := o.changed(t, next.ID)
-		if got == nil || !got.Unknown || !strings.Contains(got.Caution(), "not known") {
+		if got == nil || !got.Unknown || !strings.Contains(got.Text(), "not known") {
 			t.Errorf("changed: %+v", got)
 		}
 		o.approve(t, next.ID)
@@ -282,7 +281,7 @@ func TestChangedUnknown(t *testing.T) {
 	})
 }
 
-// A call that was decided keeps its warning, although it is the last approved one itself.
+// A decided call keeps its warning, although it is now the last approved one.
 func TestChangedAfterDecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
@@ -291,9 +290,9 @@ func TestChangedAfterDecision(t *testing.T) {
 		pass(time.Second)
 		next := o.hold(t, defined("/b", "v2-bb"))
 		o.approve(t, next.ID)
-		got, err := o.Case(t.Context(), next.ID, o.Objection(alice))
-		if err != nil || got.Changed == nil || got.Changed.ID != first.ID {
-			t.Errorf("changed: %+v, %v", got.Changed, err)
+		got, err := o.views.Details(t.Context(), next.ID, o.Objection(alice))
+		if err != nil || got.ToolChange == nil || got.ToolChange.ID != first.ID {
+			t.Errorf("changed: %+v, %v", got.ToolChange, err)
 		}
 	})
 }

@@ -15,11 +15,10 @@ type wall struct{ by atomic.Int64 }
 
 func (w *wall) set(by time.Duration) { w.by.Add(int64(by)) }
 
-// now returns a time without a monotonic reading, as one that comes from
-// another process would be.
+// now returns a time without a monotonic reading, like a time from another process.
 func (w *wall) now() time.Time { return time.Now().Round(0).Add(time.Duration(w.by.Load())) }
 
-// ordered fails the test if a trail goes back in time.
+// ordered fails the test if the transitions of a task are not in chronological order.
 func ordered(t *testing.T, of task.Task) {
 	t.Helper()
 	last := of.CreatedAt
@@ -31,9 +30,9 @@ func ordered(t *testing.T, of task.Task) {
 	}
 }
 
-// An approved call runs although the clock was set back by an hour after the
-// decision: while the gate runs, and by a gate that starts afterwards.
-func TestClockSetBack(t *testing.T) {
+// An approved call runs although the clock was set back by an hour after the decision, whether
+// the same gate runs it or one that starts later.
+func TestCallRunsAfterClockSetBack(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			var clock wall
@@ -45,22 +44,22 @@ func TestClockSetBack(t *testing.T) {
 			if restart {
 				o = branch(t, o.store, with)
 			}
-			w := o.wait(t.Context(), mine(held), o.ledger.slow(2*time.Minute/3))
+			w := o.wait(t.Context(), mine(held), o.upstream.slow(2*time.Minute/3))
 			<-w.done
 			if w.err != nil {
 				t.Fatal(w.err)
 			}
 			mustState(t, w.task, task.Completed)
 			ordered(t, w.task)
-			if n := len(o.ledger.entries()); n != 1 {
+			if n := len(o.upstream.entries()); n != 1 {
 				t.Errorf("the call ran %d times", n)
 			}
 		})
 	}
 }
 
-// A replica whose clock is an hour behind the others keeps its lease: the others
-// do not take it for dead while it runs a call for minutes.
+// A replica whose clock is an hour behind keeps its lease while it runs a call for minutes. The
+// other replicas see that it is alive.
 func TestReplicaWithClockBehindKeepsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var behind wall
@@ -72,7 +71,7 @@ func TestReplicaWithClockBehindKeepsLease(t *testing.T) {
 		defer right.runHousekeeping(t)()
 		held := right.hold(t, call("ann", "/a"))
 		right.approve(t, held.ID)
-		w := slow.wait(t.Context(), mine(held), slow.ledger.slow(5*time.Minute))
+		w := slow.wait(t.Context(), mine(held), slow.upstream.slow(5*time.Minute))
 		<-w.done
 		if w.err != nil {
 			t.Fatal(w.err)
@@ -82,15 +81,15 @@ func TestReplicaWithClockBehindKeepsLease(t *testing.T) {
 	})
 }
 
-// A clock that is set forward does not make a gate take itself for dead.
-func TestClockSetForward(t *testing.T) {
+// When the clock is set forward, a gate does not consider its own run dead.
+func TestClockSetForwardKeepsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var clock wall
 		o := open(t, func(c *approval.Config) { c.Now = clock.now })
 		defer o.runHousekeeping(t)()
 		held := o.hold(t, call("ann", "/a"))
 		o.approve(t, held.ID)
-		w := o.wait(t.Context(), mine(held), o.ledger.slow(40*time.Second))
+		w := o.wait(t.Context(), mine(held), o.upstream.slow(40*time.Second))
 		pass(11 * time.Second)
 		clock.set(2 * time.Minute)
 		<-w.done
@@ -101,9 +100,9 @@ func TestClockSetForward(t *testing.T) {
 	})
 }
 
-// A deadline holds although the clock was set back meanwhile: approvers get no
-// more than twice the time.
-func TestClockSetBackDeadline(t *testing.T) {
+// A deadline holds although the clock was set back meanwhile. Approvers get at most twice the
+// time.
+func TestDeadlineHoldsAfterClockSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		by := new(wall)

@@ -4,16 +4,23 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
-	"github.com/thoughtgate/thoughtgate-go/internal/precedent"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
+	"github.com/thoughtgate/thoughtgate-go/internal/toolhistory"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// A Decision is what an approver says.
+// A Decision is approve or reject.
 type Decision string
 
 // The decisions.
@@ -22,80 +29,88 @@ const (
 	Reject  Decision = "reject"
 )
 
-// A Ruling is a decision with what the approver says about it.
+// A Ruling is a decision and its details.
 type Ruling struct {
 	Decision Decision
 	Reason   string
 
-	// Shown is the [casefile.Approval.ShownDigest] of what the approver saw. An approval
-	// must name it; a rejection may.
+	// Shown is the [review.Approval.ShownDigest] of what the approver saw. It is required for an
+	// approval and optional for a rejection.
 	Shown string
 
-	// Unread is the [casefile.Approval.UnreadBytes] of what the approver saw: the
-	// approver knows that so much was left out, and approves anyway. The
-	// journal says so.
+	// Unread is the [review.Approval.UnreadBytes] of what the approver saw. The approver knows
+	// that so much was left out and approves anyway. The journal records it.
 	Unread int
 
-	// Gives is the standing approval that the approver gives with an approval, or nil.
-	// If several people must approve, it counts if all of them give one, and goes as
-	// far as the narrowest.
-	Gives *task.GrantTerms
+	// Gives is the standing approval that the approver gives with an approval, or nil. If several
+	// approvals are needed, all of them must give one, and the narrowest terms count.
+	Gives *gatetask.GrantTerms
+
+	Via gatetask.Via // how the decision reached the gate
 }
 
-// A NotGivenError says why there is no standing approval, or may be none, although the
-// approvers of a call gave one. The call is approved.
-type NotGivenError struct {
-	Why     string
-	Unknown bool // whether it was made
+// CommandLineUserAgent is the User-Agent of the command line in requests to the operators' API.
+const CommandLineUserAgent = "thoughtgate-command-line"
+
+// A GrantFailedError reports that a call was approved, but its standing approval was not stored or
+// may not be stored.
+type GrantFailedError struct {
+	Reason  string
+	Unknown bool // the standing approval may have been stored
 }
 
 // Error implements error.
-func (e *NotGivenError) Error() string {
-	return "the call was approved, but " + e.Outcome() + ": " + e.Why
+func (e *GrantFailedError) Error() string {
+	return "the call was approved, but " + e.Outcome() + ": " + e.Reason
 }
 
-// Outcome says what became of the standing approval.
-func (e *NotGivenError) Outcome() string {
+// Outcome describes the state of the standing approval.
+func (e *GrantFailedError) Outcome() string {
 	if e.Unknown {
 		return "it is not known whether the standing approval was made"
 	}
 	return "the standing approval was not made"
 }
 
-// A decider takes the decisions of approvers.
+// A decider records the decisions of approvers.
 type decider struct {
-	*core
-
-	contacts *contacts
-	tasks    *tasks
-	runner   *runner
-	cases    *casefile.Viewer
-	grants   *grants
-	looks    looks
+	env       *env
+	workflows *workflows
+	contacts  *contacts
+	tasks     *tasks
+	runner    *runner
+	viewer    *review.Viewer
+	grants    *grants
+	views     views
 }
 
-// Decide records what an approver says of a pending call. The first final
-// decision counts: a rejection is final, an approval is when the quorum is
-// reached. The error is [ErrForbidden], [task.ErrSelfApproval] or
-// [task.ErrAlreadyDecided] if it is not for this approver to decide,
-// [casefile.ErrNotShown], [casefile.ErrViewChanged] or [casefile.ErrUnread] if the approver has not seen
-// what would be approved, a [*casefile.NoGrantError] if the standing approval cannot be
-// given, and [task.ErrExpired], [task.ErrAlreadyTerminal],
-// [task.ErrInvalidTransition] or [task.ErrConcurrentModification] if it is too
-// late. After a [*NotGivenError] the call is approved, and the standing approval is
-// missing. After [ErrUnsure] nobody knows whether the decision was recorded.
+// Decide records the decision of an approver about a pending call. The first final decision
+// counts: a rejection is final, and an approval is final when the quorum is reached.
 //
-// An approved call runs as [Config.Start] says, if the policy still allows it then.
-func (d *decider) Decide(ctx context.Context, id task.ID, who Approver, r Ruling) (task.Task, error) {
+// The error is [ErrForbidden], [lifecycle.ErrSelfApproval] or [lifecycle.ErrAlreadyDecided] if
+// this approver may not decide; [review.ErrNotShown], [review.ErrViewChanged] or
+// [review.ErrUnread] if the approver has not seen what would be approved; [*review.NoGrantError]
+// if the standing approval cannot be given; and [task.ErrExpired], [task.ErrAlreadyTerminal],
+// [task.ErrInvalidTransition] or [task.ErrConcurrentModification] if it is too late. After a
+// [*GrantFailedError] the call is approved, but the standing approval is missing. After
+// [ErrUnsure] it is unknown whether the decision was recorded.
+//
+// An approved call starts as [Settings.Start] says, if policy still allows it then.
+func (s *Service) Decide(ctx context.Context, id task.ID, who Approver, r Ruling) (task.Task, error) {
+	return s.decider.decide(ctx, id, who, r)
+}
+
+// decide implements [Service.Decide].
+func (d *decider) decide(ctx context.Context, id task.ID, who Approver, r Ruling) (task.Task, error) {
 	ref := task.AnyOwner().Ref(id)
-	before, err := d.cfg.Store.Get(ctx, ref)
+	before, err := d.env.store.Get(ctx, ref)
 	if err != nil {
 		return task.Task{}, err
 	}
 	if err := d.mayDecide(before, who, r.Decision); err != nil {
 		return before, err
 	}
-	if err := d.checkShown(before, who, r); err != nil {
+	if err := d.checkShown(ctx, before, who, r); err != nil {
 		return before, err
 	}
 	if err := d.grants.mayGive(before, who, r); err != nil {
@@ -105,18 +120,19 @@ func (d *decider) Decide(ctx context.Context, id task.ID, who Approver, r Ruling
 	if err != nil {
 		return before, err
 	}
-	now := d.cfg.Now()
-	after, err := d.updater().Advance(ctx, ref, e, now)
-	if task.Unsure(err) && after.ID != "" { // it was sent to the store
+	now := d.env.now()
+	after, err := d.env.updater.AdvanceFrom(ctx, before, e, now)
+	if storekit.MaybeChanged(err) && after.ID != "" { // the change was sent to the store
 		after, err = d.recorded(ctx, ref, who, now, err)
 	}
 	if err != nil {
 		return after, err
 	}
-	d.cfg.Log.InfoContext(About(ctx, after), "call decided", "decision", r.Decision, "by", who.Name, "from", before.State, "to", after.State)
-	d.looked(ctx, before) // who decides has looked
-	d.observe(ctx, Event{Step: Decided, Task: after, By: who.Name})
+	d.env.log.InfoContext(LogContext(ctx, after), "call decided", "decision", r.Decision, "by", who.Name, "via", r.Via.Kind, "from", before.State, "to", after.State)
+	d.recordView(ctx, before) // a decision counts as a view
+	d.env.observe(ctx, Event{Step: Decided, Task: after, By: who.Name})
 	if after.State == task.Approved {
+		//mutate:drop TestChangedAfterManyCalls the definition of an approved tool is not stored
 		d.rememberTools(ctx, after)
 		err = d.give(ctx, after)
 		d.approved(ctx, after)
@@ -124,15 +140,15 @@ func (d *decider) Decide(ctx context.Context, id task.ID, who Approver, r Ruling
 	return after, err
 }
 
-// ErrUnsure is the error of a decision if the store does not say whether it was recorded.
+// ErrUnsure is the error of a decision that the store may or may not have recorded.
 var ErrUnsure = errors.New("it is not known whether the decision was recorded")
 
-// rereading is how long a store that failed is asked what became of a decision.
+// rereading is how long to try to read a task after an unconfirmed decision.
 const rereading = 3 * time.Second
 
-// recorded returns the task with the decision that who made at the given time, after the
-// store could not say whether it was recorded: err is what it said. A decision that the
-// store has not got does not count; one that it has counts, even if the approver is gone.
+// recorded reads the task again after the store did not confirm the decision that the approver
+// made at the given time. It returns nil if the decision was stored, even if the approver has
+// disconnected, and err if it was not.
 func (d *decider) recorded(ctx context.Context, ref task.Ref, who Approver, at time.Time, err error) (task.Task, error) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), rereading)
 	defer stop()
@@ -147,7 +163,7 @@ func (d *decider) recorded(ctx context.Context, ref task.Ref, who Approver, at t
 	}
 }
 
-// hasDecision reports whether who decided about t at the given time.
+// hasDecision reports whether t has a decision by who at the given time.
 func hasDecision(t task.Task, who Approver, at time.Time) bool {
 	if t.Approval == nil {
 		return false
@@ -156,122 +172,204 @@ func hasDecision(t task.Task, who Approver, at time.Time) bool {
 	if t.Approval.Rejection != nil {
 		decisions = append(slices.Clone(decisions), *t.Approval.Rejection)
 	}
-	return slices.ContainsFunc(decisions, func(made task.Decision) bool {
+	return slices.ContainsFunc(decisions, func(made gatetask.Decision) bool {
 		return made.By == who.Name && made.At.Equal(at.Truncate(time.Microsecond))
 	})
 }
 
-// give keeps the standing approval that the approvers of t gave, if they did. The error
-// is a [*NotGivenError].
+// give stores the standing approval that the approvers of t gave, if any. The error is a
+// [*GrantFailedError].
 func (d *decider) give(ctx context.Context, t task.Task) error {
 	err := d.grants.give(context.WithoutCancel(ctx), t)
 	if err == nil {
 		return nil
 	}
-	d.cfg.Log.ErrorContext(About(ctx, t), "standing approval not given", "error", err)
-	if refused, ok := errors.AsType[*casefile.NoGrantError](err); ok {
-		return &NotGivenError{Why: refused.Why}
+	d.env.log.ErrorContext(LogContext(ctx, t), "standing approval not given", "err", err)
+	if refused, ok := errors.AsType[*review.NoGrantError](err); ok {
+		return &GrantFailedError{Reason: refused.Reason}
 	}
 	if errors.Is(err, grantstore.ErrUncertain) {
-		return &NotGivenError{Why: "look at the list of standing approvals", Unknown: true}
+		return &GrantFailedError{Reason: "look at the list of standing approvals", Unknown: true}
 	}
-	return &NotGivenError{Why: "the gate could not keep it"}
+	return &GrantFailedError{Reason: "the gate could not keep it"}
 }
 
-// rememberTools keeps how the tools of t, which was just approved, are defined. Approvers of
-// later calls are warned if one of them has changed since. A call that a standing approval
-// lets run is not kept: its tool is as those who gave it saw it.
+// rememberTools records the tool definitions of t, which was just approved. Approvers of later
+// calls are warned about changes. Calls approved by a grant are not recorded.
 func (d *decider) rememberTools(ctx context.Context, t task.Task) {
 	ctx = context.WithoutCancel(ctx)
-	for _, one := range casefile.Definitions(t) {
-		last := precedent.Approved{Task: t.ID, At: t.Approval.DecidedAt(), Digest: one.Digest}
-		if err := (precedent.Store{Records: d.cfg.Store}).Keep(ctx, one.Tool, last); err != nil {
-			d.cfg.Log.ErrorContext(About(ctx, t), "the definition of an approved tool was not kept", "error", err)
+	for _, one := range review.Definitions(t) {
+		last := toolhistory.ApprovedCall{Task: t.ID, At: t.Approval.DecidedAt(), Digest: one.Digest}
+		if err := (toolhistory.Store{Records: d.env.store}).RecordApproval(ctx, one.Tool, last); err != nil {
+			d.env.log.ErrorContext(LogContext(ctx, t), "the definition of an approved tool was not kept", "err", err)
 		}
 	}
 }
 
-// event returns what r does to t.
-func (r Ruling) event(t task.Task, who Approver) (task.Event, error) {
-	reason := plain.Text(r.Reason, casefile.MaxReason)
-	as := task.Authority{Groups: who.Groups, Roles: who.Roles, Own: isRequester(t, who), Aliases: who.Aliases}
+// event returns the event for the decision r about t.
+func (r Ruling) event(t task.Task, who Approver) (lifecycle.Event, error) {
+	reason := safetext.Text(r.Reason, review.MaxReason)
+	as := gatetask.Authority{Groups: who.Groups, Roles: who.Roles, Own: isRequester(t, who), Aliases: who.Aliases}
 	switch r.Decision {
 	case Approve:
-		return task.Approve{By: who.Name, Reason: reason, As: as, Unread: int64(max(0, r.Unread)), Gives: r.Gives}, nil
+		return lifecycle.Approve{By: who.Name, Reason: reason, As: as, Unread: int64(max(0, r.Unread)), NewGrant: r.Gives, Via: r.Via}, nil
 	case Reject:
-		return task.Reject{By: who.Name, Reason: reason, As: as}, nil
+		return lifecycle.Reject{By: who.Name, Reason: reason, As: as, Via: r.Via}, nil
 	default:
-		return nil, &task.Error{Kind: task.KindInvalid, ID: t.ID, Detail: "neither approve nor reject"}
+		return nil, &task.Error{Kind: task.ErrInvalid, ID: t.ID, Detail: "neither approve nor reject"}
 	}
 }
 
 func (d *decider) mayDecide(t task.Task, who Approver, what Decision) error {
-	w, ok := d.workflow(t)
-	if !ok || !w.escalated(t, d.cfg.Now()).admits(who) {
+	w, ok := d.workflows.of(t)
+	//mutate:swap "|| !admits(escalated(w, t, d.env.now()), who) " "" TestDecideWho any operator may decide
+	if !ok || !admits(escalated(w, t, d.env.now()), who) {
 		return ErrForbidden
 	}
-	// Both as it was when the call was held and as it is now.
+	// Both the settings at the time of holding and the current ones must allow it.
+	//mutate:swap "w.SelfApproval && " "" TestDecideSelfApprovalWithdrawn requesters may approve although self-approval was withdrawn
 	own := w.SelfApproval && t.Approval != nil && t.Approval.SelfApproval
 	if what == Approve && !own && isRequester(t, who) {
-		return &task.Error{Kind: task.KindSelfApproval, ID: t.ID, State: t.State, Action: task.ActionApprove}
+		return &task.Error{Kind: lifecycle.ErrSelfApproval, ID: t.ID, State: t.State, Action: action.Approve}
 	}
 	return nil
 }
 
-// Objection returns a function that says why an approver may not approve a task,
-// if that is so. It reads nothing.
-func (d *decider) Objection(who Approver) func(task.Task) error {
+// Objection returns a function that returns the reason why an operator may not approve a task,
+// or nil. The function does not read the store.
+func (s *Service) Objection(who Approver) func(task.Task) error {
 	return func(t task.Task) error {
-		if err := d.mayDecide(t, who, Approve); err != nil {
+		if err := s.decider.mayDecide(t, who, Approve); err != nil {
 			return err
 		}
 		if approvedBy(t, who) {
-			return task.ErrAlreadyDecided
+			return lifecycle.ErrAlreadyDecided
 		}
 		return nil
 	}
 }
 
-// approvedBy reports whether who is one of those that have approved t.
+// approvedBy reports whether t has an approval by who.
 func approvedBy(t task.Task, who Approver) bool {
-	return t.Approval != nil && slices.ContainsFunc(t.Approval.Approvals, func(a task.Decision) bool {
+	return t.Approval != nil && slices.ContainsFunc(t.Approval.Approvals, func(a gatetask.Decision) bool {
 		return a.IsBy(append([]string{who.Name}, who.Aliases...)...)
 	})
 }
 
-// checkShown returns nil if who has seen what r says about t. A ruling that
-// cannot count, because it is too late or the second one, is not checked.
-func (d *decider) checkShown(t task.Task, who Approver, r Ruling) error {
+// checkShown returns nil if the approver has seen the view that r names. A ruling that cannot
+// count, because it is late or repeated, is not checked.
+func (d *decider) checkShown(ctx context.Context, t task.Task, who Approver, r Ruling) error {
 	if !d.counts(t, who) || r.Decision != Approve && r.Shown == "" {
 		return nil
 	}
-	err := d.cases.CheckShown(t, r.Shown, r.Unread)
-	if r.Decision == Reject && errors.Is(err, casefile.ErrUnread) {
-		return nil // one may reject what one has read a part of
+	err := d.viewer.CheckShown(ctx, t, r.Shown, r.Unread)
+	if r.Decision == Reject && errors.Is(err, review.ErrUnread) {
+		return nil // an approver who saw only a part may reject
 	}
 	return err
 }
 
-// counts reports whether a ruling by who on t can still count. A ruling is late if
-// [task.Task.Apply] says so, which compares times in whole microseconds.
+// counts reports whether a ruling by who on t can still count. Like [lifecycle.Apply], it compares
+// times in whole microseconds.
 func (d *decider) counts(t task.Task, who Approver) bool {
-	late := d.cfg.Now().Truncate(time.Microsecond).After(t.Due())
+	late := d.env.now().Truncate(time.Microsecond).After(t.Due())
 	return t.State == task.InputRequired && !late && !approvedBy(t, who)
 }
 
-// approved starts t if there is somebody to start it for, even if the approver
-// has gone since.
+// approved starts t if its owner is present, even if the approver has disconnected.
 func (d *decider) approved(ctx context.Context, t task.Task) {
 	ctx = context.WithoutCancel(ctx)
 	send := d.contacts.senderFor(t)
 	if send == nil {
-		// A request that waits for t, here or elsewhere, is woken by the store.
-		if !t.InContact(d.cfg.Now()) && !d.contacts.awaited(t.ID) {
+		// The store wakes a request that waits for t, on any replica.
+		if !t.InContact(d.env.now()) && !d.contacts.awaited(t.ID) {
 			d.tasks.abandon(ctx, t)
 		}
 		return
 	}
-	if _, err := d.runner.launch(ctx, task.AnyOwner().Ref(t.ID), send); err != nil {
-		d.cfg.Log.WarnContext(About(ctx, t), "approved call not started", "error", err)
+	if _, err := d.runner.launch(ctx, t, send); err != nil {
+		d.env.log.WarnContext(LogContext(ctx, t), "approved call not started", "err", err)
 	}
+}
+
+// Views remember which calls were viewed at this replica.
+type views struct {
+	mu   sync.Mutex
+	seen map[task.ID]bool
+}
+
+// maxViews is the number of remembered calls. For other calls, the store knows whether a view
+// is the first.
+const maxViews = 1000
+
+func (l *views) first(id task.ID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.seen[id] {
+		return false
+	}
+	if l.seen == nil || len(l.seen) >= maxViews {
+		l.seen = map[task.ID]bool{}
+	}
+	l.seen[id] = true
+	return true
+}
+
+// viewPrefix is the prefix of the records of first views.
+const viewPrefix = "look/"
+
+// viewKept is how long the record of a view is kept after the task expires.
+const viewKept = time.Hour
+
+// RecordView records that an approver views a call. The first view of a pending call causes an
+// event, on one replica.
+func (s *Service) RecordView(ctx context.Context, a review.Approval) {
+	if a.State == task.InputRequired {
+		s.decider.recordView(ctx, task.Task{ID: a.ID, HeldCall: gatetask.HeldCall{Workflow: a.Workflow}, CreatedAt: a.CreatedAt, ExpiresAt: a.ExpiresAt})
+	}
+}
+
+func (d *decider) recordView(ctx context.Context, t task.Task) {
+	if d.env.observer == nil || !d.views.first(t.ID) {
+		return
+	}
+	now := d.env.now()
+	r := gatestore.Record{Name: viewPrefix + string(t.ID), Version: 1, Value: []byte{'1'}, Expires: t.ExpiresAt.Add(viewKept)}
+	switch err := d.env.store.PutRecord(ctx, r); {
+	case err == nil:
+		d.env.observe(ctx, Event{Step: Viewed, Task: task.Task{ID: t.ID, HeldCall: gatetask.HeldCall{Workflow: t.Workflow}, CreatedAt: t.CreatedAt, UpdatedAt: now}})
+	case errors.Is(err, task.ErrConcurrentModification): // it was viewed before
+	default:
+		d.env.log.DebugContext(ctx, "look not recorded", "err", err)
+	}
+}
+
+// maxChanges is the maximum number of listed tool changes.
+const maxChanges = 1000
+
+// Changes returns the tool definitions that policy has met and no operator has accepted, the
+// latest first.
+func (s *Service) Changes(ctx context.Context) ([]toolhistory.Change, error) {
+	return toolhistory.Store{Records: s.env.store}.Changes(ctx, maxChanges)
+}
+
+// AcceptChange makes policy trust a changed tool definition from now on, on every replica. The
+// journal records it before it takes effect. The error is [task.ErrNotFound] if the change does
+// not exist.
+func (s *Service) AcceptChange(ctx context.Context, id string, who Approver, reason string) (toolhistory.Change, error) {
+	if who.Name == "" {
+		return toolhistory.Change{}, ErrForbidden
+	}
+	ctx = context.WithoutCancel(ctx)
+	c, err := toolhistory.Store{Records: s.env.store}.Accept(ctx, id, func(c toolhistory.Change) error {
+		return s.env.store.Append(ctx, task.Note{
+			//mutate:swap "string(AcceptedChange)" `"other"` internal/app.TestChangedToolIsHeld an accepted change is not in the journal
+			At: s.env.now(), Step: string(AcceptedChange), Actor: who.Name, Upstream: c.Upstream, Method: mcpname.ToolsCall, Tool: c.Tool,
+			Approver: who.Name, Reason: safetext.Text(reason, review.MaxReason), Outcome: c.What,
+		})
+	})
+	if err == nil {
+		s.env.log.InfoContext(ctx, "changed tool accepted", "upstream", c.Upstream, "tool", c.Tool, "by", who.Name, "change", c.What)
+	}
+	return c, err
 }

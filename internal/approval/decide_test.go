@@ -12,34 +12,36 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
+// Only approvers of the workflow may decide. Requesters may decide only with self-approval.
 func TestDecideWho(t *testing.T) {
 	tests := map[string]struct {
 		workflow string
 		who      approval.Approver
 		want     error
 	}{
-		"named":                      {"ops", alice, nil},
-		"in a group":                 {"ops", bob, nil},
-		"not named":                  {"ops", approval.Approver{Name: "mallory"}, approval.ErrForbidden},
-		"in another group":           {"ops", approval.Approver{Name: "mallory", Groups: []string{"alice", "ops"}}, approval.ErrForbidden},
-		"named like a group":         {"ops", approval.Approver{Name: "group:oncall"}, approval.ErrForbidden},
-		"in a group named oddly":     {"ops", approval.Approver{Name: "mallory", Groups: []string{"group:oncall"}}, approval.ErrForbidden},
-		"in a role":                  {"admins", approval.Approver{Name: "mallory", Roles: []string{"approver", "admin"}}, nil},
-		"in another role":            {"admins", approval.Approver{Name: "mallory", Roles: []string{"approver"}, Groups: []string{"admin"}}, approval.ErrForbidden},
-		"named like a role":          {"admins", approval.Approver{Name: "role:admin"}, approval.ErrForbidden},
-		"nobody":                     {"ops", approval.Approver{Groups: []string{"oncall"}}, approval.ErrForbidden},
-		"nobody, anybody may":        {"two", approval.Approver{}, approval.ErrForbidden},
-		"anybody may":                {"two", approval.Approver{Name: "mallory"}, nil},
-		"the requester":              {"ops", approval.Approver{Name: "requester"}, task.ErrSelfApproval},
-		"the requester by its task":  {"two", approval.Approver{Name: "session 1"}, task.ErrSelfApproval},
-		"the requester in capitals":  {"two", approval.Approver{Name: "Requester"}, task.ErrSelfApproval},
-		"the requester elsewhere":    {"two", approval.Approver{Name: "rita", Aliases: []string{"Requester"}}, task.ErrSelfApproval},
-		"the requester's other name": {"two", approval.Approver{Name: "r@example.com"}, task.ErrSelfApproval},
-		"other names on both sides":  {"two", approval.Approver{Name: "rita", Aliases: []string{"R@example.com"}}, task.ErrSelfApproval},
-		"no name on either side":     {"two", approval.Approver{Name: "mallory", Aliases: []string{""}}, nil},
-		"the requester, who may":     {"self", approval.Approver{Name: "requester"}, nil},
+		"named":                          {"ops", alice, nil},
+		"in a group":                     {"ops", bob, nil},
+		"not named":                      {"ops", approval.Approver{Name: "mallory"}, approval.ErrForbidden},
+		"in another group":               {"ops", approval.Approver{Name: "mallory", Groups: []string{"alice", "ops"}}, approval.ErrForbidden},
+		"named like a group":             {"ops", approval.Approver{Name: "group:oncall"}, approval.ErrForbidden},
+		"in a group named like an entry": {"ops", approval.Approver{Name: "mallory", Groups: []string{"group:oncall"}}, approval.ErrForbidden},
+		"in a role":                      {"admins", approval.Approver{Name: "mallory", Roles: []string{"approver", "admin"}}, nil},
+		"in another role":                {"admins", approval.Approver{Name: "mallory", Roles: []string{"approver"}, Groups: []string{"admin"}}, approval.ErrForbidden},
+		"named like a role":              {"admins", approval.Approver{Name: "role:admin"}, approval.ErrForbidden},
+		"no name":                        {"ops", approval.Approver{Groups: []string{"oncall"}}, approval.ErrForbidden},
+		"no name, open workflow":         {"two", approval.Approver{}, approval.ErrForbidden},
+		"open workflow":                  {"two", approval.Approver{Name: "mallory"}, nil},
+		"requester":                      {"ops", approval.Approver{Name: "requester"}, lifecycle.ErrSelfApproval},
+		"owner of the task":              {"two", approval.Approver{Name: "session 1"}, lifecycle.ErrSelfApproval},
+		"requester in another case":      {"two", approval.Approver{Name: "Requester"}, lifecycle.ErrSelfApproval},
+		"requester as alias":             {"two", approval.Approver{Name: "rita", Aliases: []string{"Requester"}}, lifecycle.ErrSelfApproval},
+		"alias of the requester":         {"two", approval.Approver{Name: "r@example.com"}, lifecycle.ErrSelfApproval},
+		"alias on both sides":            {"two", approval.Approver{Name: "rita", Aliases: []string{"R@example.com"}}, lifecycle.ErrSelfApproval},
+		"empty alias on both sides":      {"two", approval.Approver{Name: "mallory", Aliases: []string{""}}, nil},
+		"requester with self-approval":   {"self", approval.Approver{Name: "requester"}, nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -60,8 +62,8 @@ func TestDecideWho(t *testing.T) {
 	}
 }
 
-// Requesters may approve their own calls if they might both when the call was
-// held and now.
+// Requesters may approve their own calls if self-approval was allowed when the call was held
+// and is allowed now.
 func TestDecideSelfApprovalWithdrawn(t *testing.T) {
 	o := open(t, nil)
 	c := call("ann", "/a")
@@ -76,7 +78,7 @@ func TestDecideSelfApprovalWithdrawn(t *testing.T) {
 	}
 }
 
-// A workflow that is gone has no approvers.
+// A removed workflow has no approvers.
 func TestDecideWithoutWorkflow(t *testing.T) {
 	o := open(t, nil)
 	got := o.hold(t, call("ann", "/a"))
@@ -87,16 +89,15 @@ func TestDecideWithoutWorkflow(t *testing.T) {
 	mustBe(t, err, approval.ErrForbidden)
 }
 
-// Whoever might be the same person counts once, whichever of their credentials
-// comes first.
+// Two approvers who may be the same person count once, in any order of their credentials.
 func TestDecideQuorumOfDistinctPeople(t *testing.T) {
 	login := approval.Approver{Name: "alice@example.com", Aliases: []string{"00u1", "alice"}}
 	for name, both := range map[string][2]approval.Approver{
-		"in another case":         {alice, {Name: "Alice"}},
-		"a token and a login":     {alice, login},
-		"a login and a token":     {login, alice},
-		"two names in common":     {login, {Name: "a.smith", Aliases: []string{"00U1"}}},
-		"the name of the other's": {{Name: "ALICE@example.com"}, login},
+		"in another case":                {alice, {Name: "Alice"}},
+		"a token and a login":            {alice, login},
+		"a login and a token":            {login, alice},
+		"aliases in common":              {login, {Name: "a.smith", Aliases: []string{"00U1"}}},
+		"name among the other's aliases": {{Name: "ALICE@example.com"}, login},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := open(t, nil)
@@ -107,17 +108,18 @@ func TestDecideQuorumOfDistinctPeople(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := o.decide(t.Context(), held.ID, both[1], approval.Approve, "")
-			mustBe(t, err, task.ErrAlreadyDecided)
+			mustBe(t, err, lifecycle.ErrAlreadyDecided)
 			mustState(t, o.now(t, held.ID), task.InputRequired)
-			seen, err := o.Case(t.Context(), held.ID, o.Objection(both[1]))
+			seen, err := o.views.Details(t.Context(), held.ID, o.Objection(both[1]))
 			if err != nil {
 				t.Fatal(err)
 			}
-			mustBe(t, seen.Objection, task.ErrAlreadyDecided)
+			mustBe(t, seen.Objection, lifecycle.ErrAlreadyDecided)
 		})
 	}
 }
 
+// A quorum needs different approvers, and one rejection is final.
 func TestDecideQuorum(t *testing.T) {
 	o := open(t, nil)
 	c := call("ann", "/a")
@@ -129,7 +131,7 @@ func TestDecideQuorum(t *testing.T) {
 	}
 	mustState(t, after, task.InputRequired)
 	_, err = o.decide(t.Context(), got.ID, alice, approval.Approve, "again")
-	mustBe(t, err, task.ErrAlreadyDecided)
+	mustBe(t, err, lifecycle.ErrAlreadyDecided)
 	after, err = o.decide(t.Context(), got.ID, bob, approval.Approve, "")
 	if err != nil {
 		t.Fatal(err)
@@ -143,11 +145,12 @@ func TestDecideQuorum(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustState(t, after, task.Rejected) // one no is enough
+	mustState(t, after, task.Rejected) // one rejection is enough
 }
 
-// A decision that comes too late says why, and changes nothing. Denied stays denied.
-func TestDecideTooLate(t *testing.T) {
+// A decision that comes too late fails with the reason and changes nothing. A rejected call
+// stays rejected.
+func TestLateDecisionChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		again := func(held task.Task, want error, state task.State) {
@@ -156,7 +159,7 @@ func TestDecideTooLate(t *testing.T) {
 				_, err := o.decide(t.Context(), held.ID, carol, what, "")
 				mustBe(t, err, want)
 			}
-			o.Contact(t.Context(), mine(held), o.ledger.send)
+			o.Contact(t.Context(), mine(held), o.upstream.send)
 			synctest.Wait()
 			mustState(t, o.now(t, held.ID), state)
 		}
@@ -171,7 +174,7 @@ func TestDecideTooLate(t *testing.T) {
 		overdue := o.hold(t, call("ann", "/overdue"))
 		pass(15*time.Minute + time.Second)
 		again(overdue, task.ErrExpired, task.Expired)
-		if runs := o.ledger.entries(); len(runs) != 0 {
+		if runs := o.upstream.entries(); len(runs) != 0 {
 			t.Errorf("ran %v", runs)
 		}
 
@@ -185,7 +188,7 @@ func TestDecideTooLate(t *testing.T) {
 	})
 }
 
-func TestDecideRefuses(t *testing.T) {
+func TestDecideRefusesInvalidRuling(t *testing.T) {
 	o := open(t, nil)
 	got := o.hold(t, call("ann", "/a"))
 	_, err := o.decide(t.Context(), got.ID, alice, "maybe", "")
@@ -195,7 +198,7 @@ func TestDecideRefuses(t *testing.T) {
 	mustState(t, o.now(t, got.ID), task.InputRequired)
 }
 
-// The gate keeps an approver's reason bounded, and only its visible characters.
+// Only a limited number of visible characters of an approver's reason is stored.
 func TestDecideReason(t *testing.T) {
 	o := open(t, nil)
 	got := o.hold(t, call("ann", "/a"))
@@ -210,11 +213,11 @@ func TestDecideReason(t *testing.T) {
 	}
 }
 
-// The id, and everything else that an agent sees, approves nothing: only an
-// authenticated approver does, and a task's owner is none.
-func TestDecideByAgent(t *testing.T) {
+// Only an authenticated approver can approve. The task id and everything else that an agent
+// knows are not enough, even for the owner of the task.
+func TestAgentCannotDecide(t *testing.T) {
 	o := open(t, nil)
-	c := call("alice", "/a") // an agent that has an approver's name
+	c := call("alice", "/a") // an agent with the name of an approver
 	got := o.hold(t, c)
 	for _, name := range []string{"alice", string(got.ID), "", "group:oncall"} {
 		if _, err := o.decide(t.Context(), got.ID, approval.Approver{Name: name}, approval.Approve, ""); err == nil {
@@ -222,33 +225,33 @@ func TestDecideByAgent(t *testing.T) {
 		}
 	}
 	if _, err := o.SetVariables(t.Context(), mine(got), task.Variables{"server.approval": []byte(`{"state":"approved"}`)}); err == nil {
-		t.Error("the agent wrote the gate's variable")
+		t.Error("the agent set a variable of the gate")
 	}
 	mustState(t, o.now(t, got.ID), task.InputRequired)
 }
 
-// The policy that is in force when a call is about to run decides.
+// The policy at the time of the run decides.
 func TestRecheck(t *testing.T) {
 	approve := func(workflow string) policy.Verdict {
 		return policy.Verdict{Action: policy.Approve, Workflow: workflow}
 	}
 	tests := map[string]struct {
-		change    func(*office)
+		change    func(*fixture)
 		runs      bool
 		stage     task.Stage
 		retriable bool
 	}{
-		"unchanged":          {func(*office) {}, true, "", false},
-		"now forwarded":      {func(o *office) { o.rule(policy.Verdict{Action: policy.Forward}) }, true, "", false},
-		"now denied":         {func(o *office) { o.rule(policy.Verdict{Action: policy.Deny}) }, false, task.StagePolicyDrift, false},
-		"no verdict":         {func(o *office) { o.rule(policy.Verdict{}) }, false, task.StagePolicyDrift, false},
-		"another workflow":   {func(o *office) { o.rule(approve("self")) }, false, task.StagePolicyDrift, true},
-		"a workflow unknown": {func(o *office) { o.rule(approve("nobody")) }, false, task.StagePolicyDrift, true},
-		"a higher quorum":    {func(o *office) { o.setWorkflow("ops", approval.Workflow{Quorum: 2}) }, false, task.StagePolicyDrift, true},
-		"no longer valid": {func(o *office) {
+		"unchanged":        {func(*fixture) {}, true, "", false},
+		"now forwarded":    {func(o *fixture) { o.rule(policy.Verdict{Action: policy.Forward}) }, true, "", false},
+		"now denied":       {func(o *fixture) { o.rule(policy.Verdict{Action: policy.Deny}) }, false, lifecycle.StagePolicyDrift, false},
+		"no verdict":       {func(o *fixture) { o.rule(policy.Verdict{}) }, false, lifecycle.StagePolicyDrift, false},
+		"another workflow": {func(o *fixture) { o.rule(approve("self")) }, false, lifecycle.StagePolicyDrift, true},
+		"unknown workflow": {func(o *fixture) { o.rule(approve("nobody")) }, false, lifecycle.StagePolicyDrift, true},
+		"a higher quorum":  {func(o *fixture) { o.setWorkflow("ops", approval.Workflow{Quorum: 2}) }, false, lifecycle.StagePolicyDrift, true},
+		"no longer valid": {func(o *fixture) {
 			o.setWorkflow("ops", approval.Workflow{Validity: time.Minute})
 			pass(2 * time.Minute)
-		}, false, task.StageUncollected, true},
+		}, false, lifecycle.StageUncollected, true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -257,11 +260,11 @@ func TestRecheck(t *testing.T) {
 				got := o.hold(t, call("ann", "/a"))
 				o.approve(t, got.ID)
 				tt.change(o)
-				if _, err := o.Contact(t.Context(), mine(got), o.ledger.send); err != nil {
+				if _, err := o.Contact(t.Context(), mine(got), o.upstream.send); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()
-				if ran := len(o.ledger.entries()) == 1; ran != tt.runs {
+				if ran := len(o.upstream.entries()) == 1; ran != tt.runs {
 					t.Fatalf("ran: %t; want %t", ran, tt.runs)
 				}
 				after := o.now(t, got.ID)
@@ -275,15 +278,15 @@ func TestRecheck(t *testing.T) {
 				}
 				_, attached, err := o.Hold(t.Context(), call("ann", "/a"))
 				if err != nil || attached == tt.retriable {
-					t.Errorf("the call made again: attached %t, %v", attached, err)
+					t.Errorf("repeated call: attached %t, %v", attached, err)
 				}
 			})
 		})
 	}
 }
 
-// A call that was let in without approval does not run once it needs one, and
-// one that was approved by its requester not once that is not allowed.
+// A call that was forwarded as a task does not run once policy requires approval. A call that
+// its requester approved does not run once self-approval is no longer allowed.
 func TestRecheckStricter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
@@ -301,37 +304,37 @@ func TestRecheckStricter(t *testing.T) {
 		o.setWorkflow("self", approval.Workflow{})
 		for _, held := range []task.Task{admitted, approved} {
 			o.rule(policy.Verdict{Action: policy.Approve, Workflow: held.Workflow})
-			after, err := o.Contact(t.Context(), mine(held), o.ledger.send)
+			after, err := o.Contact(t.Context(), mine(held), o.upstream.send)
 			if err != nil {
 				t.Fatal(err)
 			}
 			mustState(t, after, task.Failed)
 		}
 		synctest.Wait()
-		if runs := o.ledger.entries(); len(runs) != 0 {
+		if runs := o.upstream.entries(); len(runs) != 0 {
 			t.Errorf("ran %v", runs)
 		}
 		if o.count(approval.NotRun) != 2 {
-			t.Error("it was not told")
+			t.Error("the step was not reported")
 		}
 	})
 }
 
-// The approval of somebody who is no longer an approver does not count: the call
-// does not run. People count as what they were when they approved.
+// An approval does not count if its approver is no longer one; the call does not run. Approvers
+// count with the groups and roles that they had when they approved.
 func TestRecheckApprovers(t *testing.T) {
 	carol := approval.Approver{Name: "carol", Groups: []string{"night"}, Roles: []string{"viewer", "approver"}}
 	for name, tt := range map[string]struct {
 		approvers []string
 		want      task.State
 	}{
-		"still there":   {[]string{"carol", "dave"}, task.Completed},
-		"anybody":       {nil, task.Completed},
-		"her group":     {[]string{"dave", "group:night"}, task.Completed},
-		"her role":      {[]string{"role:approver"}, task.Completed},
-		"another group": {[]string{"dave", "group:oncall"}, task.Failed},
-		"another role":  {[]string{"dave", "role:admin"}, task.Failed},
-		"removed":       {[]string{"dave", "carol2"}, task.Failed},
+		"still an approver": {[]string{"carol", "dave"}, task.Completed},
+		"open workflow":     {nil, task.Completed},
+		"same group":        {[]string{"dave", "group:night"}, task.Completed},
+		"same role":         {[]string{"role:approver"}, task.Completed},
+		"another group":     {[]string{"dave", "group:oncall"}, task.Failed},
+		"another role":      {[]string{"dave", "role:admin"}, task.Failed},
+		"removed":           {[]string{"dave", "carol2"}, task.Failed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -341,7 +344,7 @@ func TestRecheckApprovers(t *testing.T) {
 					t.Fatal(err)
 				}
 				o.setWorkflow("ops", approval.Workflow{Approvers: tt.approvers})
-				o.Contact(t.Context(), mine(held), o.ledger.send)
+				o.Contact(t.Context(), mine(held), o.upstream.send)
 				synctest.Wait()
 				mustState(t, o.now(t, held.ID), tt.want)
 			})
@@ -349,9 +352,9 @@ func TestRecheckApprovers(t *testing.T) {
 	}
 }
 
-// An approval under another name of the requester's stays one's own, should that
-// no longer be allowed.
-func TestRecheckOwnUnderAnotherName(t *testing.T) {
+// An approval by another name of the requester is a self-approval, also if self-approval is
+// forbidden later.
+func TestRecheckSelfApprovalUnderAlias(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		c := call("session 1", "/a")
@@ -363,14 +366,14 @@ func TestRecheckOwnUnderAnotherName(t *testing.T) {
 		}
 		o.setWorkflow("self", approval.Workflow{})
 		o.rule(policy.Verdict{Action: policy.Approve, Workflow: "self"})
-		o.Contact(t.Context(), mine(held), o.ledger.send)
+		o.Contact(t.Context(), mine(held), o.upstream.send)
 		synctest.Wait()
 		mustState(t, o.now(t, held.ID), task.Failed)
 	})
 }
 
-// The policy is asked about the call and the requester that were held.
-func TestRecheckAsksTheSame(t *testing.T) {
+// Before the run, policy is asked about the held call and its requester.
+func TestRecheckAsksAboutHeldCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		yes := true
@@ -385,7 +388,7 @@ func TestRecheckAsksTheSame(t *testing.T) {
 			asked = c
 			return held
 		}
-		o.Contact(t.Context(), mine(got), o.ledger.send)
+		o.Contact(t.Context(), mine(got), o.upstream.send)
 		synctest.Wait()
 		want := policy.Call{
 			Upstream: "files", Method: "tools/call", Name: "delete_file", Arguments: []byte(`{"path":"/a"}`),
@@ -397,7 +400,7 @@ func TestRecheckAsksTheSame(t *testing.T) {
 	})
 }
 
-// A call whose stored message is not the one that was approved does not run.
+// A call whose stored message differs from the approved one does not run.
 func TestRecheckTamperedMessage(t *testing.T) {
 	for name, tamper := range map[string]func(*task.Task){
 		"message":   func(x *task.Task) { x.Call.Message = strings.Replace(x.Call.Message, "/a", "/etc", 1) },
@@ -425,13 +428,13 @@ func TestRecheckTamperedMessage(t *testing.T) {
 				if err := o.store.Swap(t.Context(), stored); err != nil {
 					t.Fatal(err)
 				}
-				after, err := o.Contact(t.Context(), mine(got), o.ledger.send)
+				after, err := o.Contact(t.Context(), mine(got), o.upstream.send)
 				if err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()
 				mustState(t, after, task.Failed)
-				if runs := o.ledger.entries(); len(runs) != 0 {
+				if runs := o.upstream.entries(); len(runs) != 0 {
 					t.Errorf("ran %v", runs)
 				}
 			})
@@ -439,8 +442,8 @@ func TestRecheckTamperedMessage(t *testing.T) {
 	}
 }
 
-// With the real policy: tightened while a call is pending, it does not run;
-// relaxed, it does.
+// With the real policy: if it becomes stricter while a call is pending, the call does not run;
+// if it is relaxed, the call runs.
 func TestRecheckWithSnapshots(t *testing.T) {
 	snapshot := func(action policy.Action) *policy.Snapshot {
 		t.Helper()
@@ -470,27 +473,27 @@ func TestRecheckWithSnapshots(t *testing.T) {
 			held := o.hold(t, c)
 			o.approve(t, held.ID)
 			o.policy = after.Judge
-			if _, err := o.Contact(t.Context(), mine(held), o.ledger.send); err != nil {
+			if _, err := o.Contact(t.Context(), mine(held), o.upstream.send); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
 			mustState(t, o.now(t, held.ID), want)
-			if ran := len(o.ledger.entries()) == 1; ran != (want == task.Completed) {
+			if ran := len(o.upstream.entries()) == 1; ran != (want == task.Completed) {
 				t.Errorf("%s: ran %t", action, ran)
 			}
 		})
 	}
 }
 
-// When a share of the time is over, the approvers of another workflow may decide too.
-// Their earlier decisions do not count, and neither does an escalation that the
-// configuration no longer has.
+// After a share of the time, the approvers of another workflow may decide too. Their earlier
+// decisions do not count. If the configuration no longer has the escalation, their decisions do
+// not count either.
 func TestEscalation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		o.workflows["ops"] = approval.Workflow{
 			Approvers: []string{"alice"}, Timeout: 10 * time.Minute,
-			Escalation: approval.Escalation{After: 0.5, Approvers: []string{"group:managers"}},
+			Escalate: policy.Escalation{After: 0.5, Approvers: []string{"group:managers"}},
 		}
 		manager := approval.Approver{Name: "mona", Groups: []string{"managers"}}
 		got := o.hold(t, call("session 1", "/a"))
@@ -503,14 +506,14 @@ func TestEscalation(t *testing.T) {
 				t.Errorf("%s may decide", who.Name)
 			}
 		}
-		if c, err := o.Case(t.Context(), got.ID, o.Objection(manager)); err != nil || c.Objection != nil || !slices.Contains(c.Approvers, "group:managers") {
-			t.Errorf("the case: %v, objection %v, approvers %v", err, c.Objection, c.Approvers)
+		if c, err := o.views.Details(t.Context(), got.ID, o.Objection(manager)); err != nil || c.Objection != nil || !slices.Contains(c.Approvers, "group:managers") {
+			t.Errorf("Show: %v, objection %v, approvers %v", err, c.Objection, c.Approvers)
 		}
 		if _, err := o.decide(t.Context(), got.ID, manager, approval.Approve, ""); err != nil {
 			t.Fatal(err)
 		}
 		mustState(t, o.now(t, got.ID), task.Approved)
-		after, err := o.Contact(t.Context(), mine(o.now(t, got.ID)), o.ledger.send)
+		after, err := o.Contact(t.Context(), mine(o.now(t, got.ID)), o.upstream.send)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -521,21 +524,21 @@ func TestEscalation(t *testing.T) {
 	})
 }
 
-// An approval by somebody to whom the call was escalated does not count once the
-// configuration has no such escalation any more.
+// An approval by an escalation approver does not count once the configuration no longer has
+// that escalation.
 func TestRecheckEscalation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
-		ops := approval.Workflow{Approvers: []string{"alice"}, Timeout: 10 * time.Minute, Escalation: approval.Escalation{After: 0.5, Approvers: []string{"mona"}}}
+		ops := approval.Workflow{Approvers: []string{"alice"}, Timeout: 10 * time.Minute, Escalate: policy.Escalation{After: 0.5, Approvers: []string{"mona"}}}
 		o.setWorkflow("ops", ops)
 		got := o.hold(t, call("session 1", "/a"))
 		time.Sleep(6 * time.Minute)
 		if _, err := o.decide(t.Context(), got.ID, approval.Approver{Name: "mona"}, approval.Approve, ""); err != nil {
 			t.Fatal(err)
 		}
-		ops.Escalation.After = 0.9 // when she approved, it was not escalated
+		ops.Escalate.After = 0.9 // when she approved, the call was not escalated
 		o.setWorkflow("ops", ops)
-		if _, err := o.Contact(t.Context(), mine(o.now(t, got.ID)), o.ledger.send); err != nil {
+		if _, err := o.Contact(t.Context(), mine(o.now(t, got.ID)), o.upstream.send); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

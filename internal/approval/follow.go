@@ -8,56 +8,57 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/ownstack"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// followPoll is how long a follower relies on being woken, and followRetry how
-// long it waits for a store that fails.
+// followPoll is the longest time that a follower relies on notifications of the store. followRetry
+// is the pause after a store error.
 const (
 	followPoll  = 30 * time.Second
 	followRetry = 5 * time.Second
 )
 
-// A Following reports the steps of an owner's tasks, on whichever replica they
-// happen. Every change of state is reported once and in order, also when
-// several happened since the last look: the trail of a task has them all, so
-// whoever is slow has nothing queued for it and misses nothing.
+// A Follower reports the steps of an owner's tasks, on whichever replica they happen. It reports
+// every change of state once and in order. It reads missed changes from the task's transitions, so
+// nothing is queued for a slow reader.
 //
-// A Following is for one goroutine.
-type Following struct {
-	desk    *Desk
-	owner   string
-	all     bool              // whether all of the owner's tasks are followed
-	named   []task.ID         // or else those that have not ended
-	known   map[task.ID]*mark // what has been reported
-	looked  time.Time         // the last look
-	changes *task.Changes
+// A Follower is for one goroutine.
+type Follower struct {
+	service   *Service
+	owner     string
+	all       bool                  // follow all tasks of the owner
+	named     []task.ID             // or else the followed tasks that have not ended
+	reported  map[task.ID]*progress // what was reported
+	checkedAt time.Time             // when news was called last
+	changes   *storekit.Changes
 }
 
-// A mark is how much of a task has been reported.
-type mark struct {
-	steps int       // changes of state
-	at    time.Time // the last change of anything that the owner can see
-	made  time.Time // when the task was made
-	due   time.Time // zero if it has ended
+// A progress is how much of a task was reported.
+type progress struct {
+	steps int       // number of state changes
+	at    time.Time // the last change that the owner can see
+	made  time.Time // when the task was created
+	due   time.Time // the deadline; zero if the task has ended
 }
 
-// Follow begins to follow the tasks of an owner that have the given ids.
-// [Following.Next] first reports how each stands; those that are not the owner's
-// do not exist. It does not count as contact. The caller must call
-// [Following.Close].
-func (d *Desk) Follow(ctx context.Context, owner string, ids []task.ID) (*Following, error) {
-	return d.follow(ctx, &Following{desk: d, owner: owner, named: ids})
+// Follow follows the tasks of an owner with the given ids. [Follower.Next] first reports their
+// current states; tasks of other owners are ignored. Following does not count as contact. The
+// caller must call [Follower.Close].
+func (s *Service) Follow(ctx context.Context, owner string, ids []task.ID) (*Follower, error) {
+	return s.follow(ctx, &Follower{service: s, owner: owner, named: ids})
 }
 
-// FollowAll is [Desk.Follow] for all tasks that the owner has and gets. Only
-// what happens from now on is reported.
-func (d *Desk) FollowAll(ctx context.Context, owner string) (*Following, error) {
-	return d.follow(ctx, &Following{desk: d, owner: owner, all: true})
+// FollowAll is [Service.Follow] for all present and future tasks of the owner. It reports only
+// what happens from now on.
+func (s *Service) FollowAll(ctx context.Context, owner string) (*Follower, error) {
+	return s.follow(ctx, &Follower{service: s, owner: owner, all: true})
 }
 
-func (d *Desk) follow(ctx context.Context, f *Following) (*Following, error) {
-	f.known = make(map[task.ID]*mark, len(f.named))
-	f.changes = task.WatchChanges(ctx, d.cfg.Store, followPoll, f.watched()...)
+func (s *Service) follow(ctx context.Context, f *Follower) (*Follower, error) {
+	f.reported = make(map[task.ID]*progress, len(f.named))
+	f.changes = storekit.WatchChanges(ctx, s.env.store, followPoll, f.watched()...)
 	var err error
 	if f.all {
 		ownstack.Do(func() { err = f.begin(ctx) })
@@ -69,17 +70,17 @@ func (d *Desk) follow(ctx context.Context, f *Following) (*Following, error) {
 	return f, nil
 }
 
-// After says that the owner knows the first steps of a named task already, so
-// that Next reports the later ones instead of how the task stands.
-func (f *Following) After(id task.ID, steps int) {
-	f.known[id] = &mark{steps: max(steps, 0), at: time.Unix(1<<40, 0)} // what else has changed cannot be known
+// SkipSteps says that the owner knows the first steps of a task, so that Next reports the later
+// ones instead of the current state.
+func (f *Follower) SkipSteps(id task.ID, steps int) {
+	f.reported[id] = &progress{steps: max(steps, 0), at: time.Unix(1<<40, 0)} // other changes are treated as known
 }
 
 // Close ends following.
-func (f *Following) Close() { f.changes.Close() }
+func (f *Follower) Close() { f.changes.Close() }
 
-// watched names the tasks that are watched.
-func (f *Following) watched() []task.Ref {
+// watched returns the watched tasks.
+func (f *Follower) watched() []task.Ref {
 	scope := task.OwnedBy(f.owner)
 	if f.all {
 		return []task.Ref{scope.Ref("")}
@@ -91,23 +92,22 @@ func (f *Following) watched() []task.Ref {
 	return refs
 }
 
-// skew is by how much the clocks of replicas may differ.
+// skew is the largest expected difference between the clocks of replicas.
 const skew = 10 * time.Second
 
-// begin takes what has happened as reported.
-func (f *Following) begin(ctx context.Context) error {
-	f.looked = f.desk.cfg.Now()
-	mark := func(t task.Task) { f.known[t.ID] = markOf(t) }
+// begin marks everything so far as reported.
+func (f *Follower) begin(ctx context.Context) error {
+	f.checkedAt = f.service.env.now()
+	mark := func(t task.Task) { f.reported[t.ID] = progressOf(t) }
 	if err := f.recent(ctx, mark); err != nil {
 		return err
 	}
 	return f.each(ctx, task.Pending(), func(t task.Task) bool { mark(t); return true })
 }
 
-// recent calls do with the tasks that were made since the last look, as far as
-// the clocks of replicas agree.
-func (f *Following) recent(ctx context.Context, do func(task.Task)) error {
-	since := f.looked.Add(-skew)
+// recent calls do with the tasks created since the last check, allowing for clock skew.
+func (f *Follower) recent(ctx context.Context, do func(task.Task)) error {
+	since := f.checkedAt.Add(-skew)
 	return f.each(ctx, nil, func(t task.Task) bool {
 		if t.CreatedAt.Before(since) {
 			return false
@@ -117,32 +117,31 @@ func (f *Following) recent(ctx context.Context, do func(task.Task)) error {
 	})
 }
 
-func markOf(t task.Task) *mark {
-	m := &mark{steps: len(t.Transitions), at: t.UpdatedAt, made: t.CreatedAt}
+func progressOf(t task.Task) *progress {
+	m := &progress{steps: len(t.Transitions), at: t.UpdatedAt, made: t.CreatedAt}
 	if !t.State.Terminal() {
 		m.due = t.Due()
 	}
 	return m
 }
 
-// Open returns the named tasks that have not ended, as far as was reported.
-func (f *Following) Open() []task.ID { return f.named }
+// Unfinished returns the followed tasks that have not ended, as far as was reported.
+func (f *Follower) Unfinished() []task.ID { return f.named }
 
-// ended reports whether nothing more can happen to the tasks that were named.
-func (f *Following) ended() bool { return !f.all && len(f.named) == 0 }
+// ended reports whether all followed tasks have ended.
+func (f *Follower) ended() bool { return !f.all && len(f.named) == 0 }
 
-// Next returns what has happened to the tasks: each task as it was after each
-// step. It waits for that, but returns nothing once patience is over, or as
-// soon as there is nothing left to follow. It fails when ctx ends or the desk
-// is closed; a store that fails is asked again.
-func (f *Following) Next(ctx context.Context, patience time.Duration) ([]task.Task, error) {
-	over := f.desk.cfg.Now().Add(patience)
+// Next waits for changes of the tasks and returns each task as it was after each step. It returns
+// nothing when patience is over or when all followed tasks have ended. It fails when ctx ends or
+// the service closes; after a store error it retries.
+func (f *Follower) Next(ctx context.Context, patience time.Duration) ([]task.Task, error) {
+	over := f.service.env.now().Add(patience)
 	for {
 		wait := patience
 		if !f.ended() {
 			var news []task.Task
 			var err error
-			ownstack.Do(func() { news, err = f.look(ctx) })
+			ownstack.Do(func() { news, err = f.news(ctx) })
 			if len(news) > 0 || err == nil && f.ended() {
 				return news, nil
 			}
@@ -150,7 +149,7 @@ func (f *Following) Next(ctx context.Context, patience time.Duration) ([]task.Ta
 				return nil, err
 			}
 		}
-		left := over.Sub(f.desk.cfg.Now())
+		left := over.Sub(f.service.env.now())
 		if left <= 0 {
 			return nil, nil
 		}
@@ -160,63 +159,61 @@ func (f *Following) Next(ctx context.Context, patience time.Duration) ([]task.Ta
 	}
 }
 
-// retry returns how long to wait after a look that may have failed, or why
-// there is no use in another.
-func (f *Following) retry(ctx context.Context, err error) (time.Duration, error) {
+// retry returns how long to wait before the next check, or the error that ends Next.
+func (f *Follower) retry(ctx context.Context, err error) (time.Duration, error) {
 	if err == nil {
-		return f.lookAgain(), nil
+		return f.nextCheck(), nil
 	}
 	if ctx.Err() != nil || errors.Is(err, task.ErrClosed) {
 		return 0, err
 	}
-	f.desk.cfg.Log.WarnContext(ctx, "following tasks is interrupted", "error", err)
+	f.service.env.log.WarnContext(ctx, "following tasks is interrupted", "err", err)
 	return followRetry, nil
 }
 
-// await waits for a reason to look.
-func (f *Following) await(ctx context.Context, most time.Duration) error {
+// await waits for a change, a poll or the end of the service.
+func (f *Follower) await(ctx context.Context, most time.Duration) error {
 	f.changes.PollIn(most)
-	reason, err := f.changes.Next(ctx, nil, f.desk.work.closing)
-	if reason == task.Ended {
-		err = closedError("", task.ActionWatch)
+	reason, err := f.changes.Next(ctx, nil, f.service.background.closing)
+	if reason == storekit.Ended {
+		err = closedError("", action.Watch)
 	}
 	return err
 }
 
-// lookAgain returns how long to wait for the next look if nobody wakes the
-// follower: until the deadline of a task, which that look expires, and at most
-// followPoll.
-func (f *Following) lookAgain() time.Duration {
-	wait, now := followPoll, f.desk.cfg.Now()
-	for _, m := range f.known {
+// nextCheck returns how long to wait without a notification: until the next deadline of a task,
+// and at most followPoll.
+func (f *Follower) nextCheck() time.Duration {
+	wait, now := followPoll, f.service.env.now()
+	for _, m := range f.reported {
 		due := m.due.Sub(now) + time.Microsecond
 		switch {
 		case m.due.IsZero():
 		case due > 0:
 			wait = min(wait, due)
 		default:
-			wait = min(wait, troubleBeat) // its run is under way here, and is about to be stored
+			wait = min(wait, storeRetry) // its run is active in this process; the end is about to be stored
 		}
 	}
 	return wait
 }
 
-// look returns what has happened since the last look.
-func (f *Following) look(ctx context.Context) ([]task.Task, error) {
+// news returns what has happened since the last call.
+func (f *Follower) news(ctx context.Context) ([]task.Task, error) {
 	if f.all {
-		return f.lookAtAll(ctx)
+		return f.allNews(ctx)
 	}
-	return f.lookAtNamed(ctx)
+	return f.namedNews(ctx)
 }
 
-func (f *Following) lookAtNamed(ctx context.Context) ([]task.Task, error) {
+func (f *Follower) namedNews(ctx context.Context) ([]task.Task, error) {
 	var news []task.Task
 	var failed error
 	f.named = slices.DeleteFunc(slices.Clone(f.named), func(id task.ID) bool {
 		if failed != nil {
 			return false
 		}
-		t, err := f.desk.tasks.get(ctx, task.OwnedBy(f.owner).Ref(id))
+		t, err := f.service.tasks.get(ctx, task.OwnedBy(f.owner).Ref(id))
 		switch {
 		case err == nil:
 			news = append(news, f.newSteps(t)...)
@@ -231,23 +228,22 @@ func (f *Following) lookAtNamed(ctx context.Context) ([]task.Task, error) {
 	return news, failed
 }
 
-// lookAtAll looks at the tasks that were pending, and at those that are new,
-// which may have ended already.
-func (f *Following) lookAtAll(ctx context.Context) ([]task.Task, error) {
-	now := f.desk.cfg.Now()
+// allNews checks the pending tasks, and new ones, which may have ended already.
+func (f *Follower) allNews(ctx context.Context) ([]task.Task, error) {
+	now := f.service.env.now()
 	var found []*task.Task
 	seen := make(map[task.ID]bool)
 	err := f.recent(ctx, func(t task.Task) {
 		seen[t.ID] = true
 		found = append(found, &t)
 	})
-	for id, m := range f.known {
+	for id, m := range f.reported {
 		if err != nil || seen[id] || m.due.IsZero() {
 			continue
 		}
-		t, getErr := f.desk.tasks.get(ctx, task.OwnedBy(f.owner).Ref(id))
+		t, getErr := f.service.tasks.get(ctx, task.OwnedBy(f.owner).Ref(id))
 		if errors.Is(getErr, task.ErrNotFound) {
-			delete(f.known, id)
+			delete(f.reported, id)
 			continue
 		}
 		if err = getErr; err == nil {
@@ -260,8 +256,8 @@ func (f *Following) lookAtAll(ctx context.Context) ([]task.Task, error) {
 	slices.SortFunc(found, func(a, b *task.Task) int { return task.Compare(b.Position(), a.Position()) })
 	var news []task.Task
 	for _, t := range found {
-		if _, known := f.known[t.ID]; !known {
-			f.known[t.ID] = &mark{} // it is new, so all of its steps are
+		if _, known := f.reported[t.ID]; !known {
+			f.reported[t.ID] = &progress{} // a new task: report all steps
 		}
 		news = append(news, f.newSteps(*t)...)
 	}
@@ -269,23 +265,22 @@ func (f *Following) lookAtAll(ctx context.Context) ([]task.Task, error) {
 	return news, nil
 }
 
-// forget lets go of tasks that have ended and will not be found again.
-func (f *Following) forget(now time.Time) {
-	f.looked = now
-	for id, m := range f.known {
+// forget removes ended tasks that will not be listed again.
+func (f *Follower) forget(now time.Time) {
+	f.checkedAt = now
+	for id, m := range f.reported {
 		if m.due.IsZero() && m.made.Before(now.Add(-skew)) {
-			delete(f.known, id)
+			delete(f.reported, id)
 		}
 	}
 }
 
-// each calls do with the tasks of the owner in the given states, newest first,
-// until it returns false.
-func (f *Following) each(ctx context.Context, states []task.State, do func(task.Task) bool) error {
+// each calls do with the owner's tasks in the given states, newest first, until it returns false.
+func (f *Follower) each(ctx context.Context, states []task.State, do func(task.Task) bool) error {
 	q := task.Query{Scope: task.OwnedBy(f.owner), States: states, Limit: sweepBatch}
-	for t, err := range task.Each(ctx, f.desk.cfg.Store, q) {
+	for t, err := range storekit.Each(ctx, f.service.env.store, q) {
 		if err == nil {
-			t, err = f.desk.tasks.settled(ctx, t)
+			t, err = f.service.tasks.settled(ctx, t)
 		}
 		if err != nil {
 			return err
@@ -297,22 +292,21 @@ func (f *Following) each(ctx context.Context, states []task.State, do func(task.
 	return nil
 }
 
-// newSteps returns the steps of t that have not been reported, and takes them as
-// reported.
-func (f *Following) newSteps(t task.Task) []task.Task {
-	m, known := f.known[t.ID]
-	f.known[t.ID] = markOf(t)
+// newSteps returns the unreported steps of t and marks them as reported.
+func (f *Follower) newSteps(t task.Task) []task.Task {
+	m, known := f.reported[t.ID]
+	f.reported[t.ID] = progressOf(t)
 	if !known {
-		m = &mark{}
+		m = &progress{}
 	}
 	if known && len(t.Transitions) <= m.steps && !t.UpdatedAt.After(m.at) {
 		return nil
 	}
 	var steps []task.Task
 	for n := m.steps + 1; known && n < len(t.Transitions); n++ {
-		steps = append(steps, f.desk.withInterval(asOf(t, n)))
+		steps = append(steps, f.service.env.withInterval(asOf(t, n)))
 	}
-	return append(steps, f.desk.withInterval(t))
+	return append(steps, f.service.env.withInterval(t))
 }
 
 // asOf returns t as it was after its nth change of state, which is not the last.
@@ -320,7 +314,7 @@ func asOf(t task.Task, n int) task.Task {
 	last := t.Transitions[n-1]
 	t.State, t.UpdatedAt, t.Transitions = last.To, last.At, t.Transitions[:n:n]
 	t.Failure, t.Result = nil, nil
-	later := func(d task.Decision) bool { return d.At.After(last.At) }
+	later := func(d gatetask.Decision) bool { return d.At.After(last.At) }
 	if a := t.Approval; a != nil {
 		before := *a
 		before.Approvals = slices.DeleteFunc(slices.Clone(a.Approvals), later)

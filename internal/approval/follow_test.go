@@ -13,16 +13,17 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// A follower is told of tasks, as long as its test lasts.
+// A follower follows tasks until its test ends.
 type follower struct {
-	*approval.Following
+	*approval.Follower
 
 	t *testing.T
 }
 
-func (o *office) follow(t *testing.T, owner string, ids ...task.ID) follower {
+func (o *fixture) follow(t *testing.T, owner string, ids ...task.ID) follower {
 	t.Helper()
 	f, err := o.Follow(t.Context(), owner, ids)
 	if err != nil {
@@ -32,7 +33,7 @@ func (o *office) follow(t *testing.T, owner string, ids ...task.ID) follower {
 	return follower{f, t}
 }
 
-func (o *office) followAll(t *testing.T, owner string) follower {
+func (o *fixture) followAll(t *testing.T, owner string) follower {
 	t.Helper()
 	f, err := o.FollowAll(t.Context(), owner)
 	if err != nil {
@@ -42,9 +43,8 @@ func (o *office) followAll(t *testing.T, owner string) follower {
 	return follower{f, t}
 }
 
-// hears fails the test unless the follower is told of these states next, within
-// a second of which there is nothing else.
-func (f follower) hears(want ...task.State) {
+// expects fails the test unless the follower reports exactly these states within a second.
+func (f follower) expects(want ...task.State) {
 	f.t.Helper()
 	var got []task.State
 	for {
@@ -60,12 +60,12 @@ func (f follower) hears(want ...task.State) {
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		f.t.Fatalf("told (-want +got):\n%s", diff)
+		f.t.Fatalf("states (-want +got):\n%s", diff)
 	}
 }
 
-// F-012: every step is told once and in order, whichever replica it happened
-// at, also if several happened since the last look.
+// F-012: every step is reported once and in order, on any replica, even if several steps
+// happened between two checks.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
@@ -76,30 +76,30 @@ func TestFollow(t *testing.T) {
 		all := other.followAll(t, "ann")
 		stranger := o.follow(t, "bea", held.ID)
 
-		f.hears(task.InputRequired)
-		all.hears() // nothing has happened since
-		stranger.hears()
+		f.expects(task.InputRequired)
+		all.expects() // nothing has happened since
+		stranger.expects()
 		other.approve(t, held.ID)
-		f.hears(task.Approved)
-		w := o.wait(t.Context(), mine(held), o.ledger.slow(time.Minute))
-		f.hears(task.Executing)
+		f.expects(task.Approved)
+		w := o.wait(t.Context(), mine(held), o.upstream.slow(time.Minute))
+		f.expects(task.Executing)
 		<-w.done
-		f.hears(task.Completed)
-		f.hears()
-		all.hears(task.Approved, task.Executing, task.Completed)
-		all.hears()
-		if open := f.Open(); len(open) != 0 {
+		f.expects(task.Completed)
+		f.expects()
+		all.expects(task.Approved, task.Executing, task.Completed)
+		all.expects()
+		if open := f.Unfinished(); len(open) != 0 {
 			t.Errorf("Open = %v; the task has ended", open)
 		}
 
 		next := other.hold(t, call("ann", "/new"))
 		other.Cancel(t.Context(), mine(next), approval.Withdrawal{By: "ann"})
-		all.hears(task.InputRequired, task.Cancelled)
+		all.expects(task.InputRequired, task.Cancelled)
 	})
 }
 
-// A report of an earlier step has the state of that time.
-func TestFollowTellsThePast(t *testing.T) {
+// A report of an earlier step has the state after that step.
+func TestFollowReportsEarlierStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		all := o.followAll(t, "ann")
@@ -112,16 +112,16 @@ func TestFollowTellsThePast(t *testing.T) {
 		}
 		first, last := news[0], news[1]
 		if first.State != task.InputRequired || first.Failure != nil || first.Approval.Rejection != nil || !first.UpdatedAt.Equal(held.UpdatedAt) || len(first.Transitions) != 1 {
-			t.Errorf("first told = %+v; want the task as it was before the decision", first)
+			t.Errorf("first report = %+v; want the task before the decision", first)
 		}
 		if last.State != task.Rejected || last.Approval.Rejection == nil || last.Failure == nil {
-			t.Errorf("last told = %+v; want the rejected task", last)
+			t.Errorf("last report = %+v; want the rejected task", last)
 		}
 	})
 }
 
-// A client that comes again is told what it missed, and nothing else.
-func TestFollowAfter(t *testing.T) {
+// A client that reconnects gets the steps that it missed, and no others.
+func TestFollowSkipsKnownSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		held := o.hold(t, call("ann", "/a"))
@@ -136,27 +136,26 @@ func TestFollowAfter(t *testing.T) {
 			99: nil,
 		} {
 			f := o.follow(t, "ann", held.ID)
-			f.After(held.ID, steps)
-			f.hears(want...)
+			f.SkipSteps(held.ID, steps)
+			f.expects(want...)
 		}
 	})
 }
 
-// A task whose time is over is told as such at that time, without anybody
-// running housekeeping.
+// An expired task is reported at its deadline, without housekeeping.
 func TestFollowExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		held := o.hold(t, call("ann", "/a"))
 		f, all := o.follow(t, "ann", held.ID), o.followAll(t, "ann")
-		f.hears(task.InputRequired)
+		f.expects(task.InputRequired)
 		for _, one := range []follower{f, all} {
 			news, err := one.Next(t.Context(), time.Hour)
 			if err != nil || len(news) != 1 || news[0].State != task.Expired {
 				t.Fatalf("Next = %v, %v; want the expired task", news, err)
 			}
 			if late := time.Since(news[0].Approval.Deadline); late > time.Second {
-				t.Errorf("told %s after its deadline", late)
+				t.Errorf("reported %s after the deadline", late)
 			}
 		}
 	})
@@ -168,20 +167,20 @@ func TestFollowSeveral(t *testing.T) {
 		o := open(t, nil)
 		a, b := o.hold(t, call("ann", "/a")), o.hold(t, call("ann", "/b"))
 		f := o.follow(t, "ann", a.ID, "tg_unknown", b.ID)
-		f.hears(task.InputRequired, task.InputRequired)
+		f.expects(task.InputRequired, task.InputRequired)
 		o.approve(t, b.ID)
-		f.hears(task.Approved)
+		f.expects(task.Approved)
 		o.Cancel(t.Context(), mine(a), approval.Withdrawal{By: "ann"})
-		f.hears(task.Cancelled)
-		if diff := cmp.Diff([]task.ID{b.ID}, f.Open()); diff != "" {
+		f.expects(task.Cancelled)
+		if diff := cmp.Diff([]task.ID{b.ID}, f.Unfinished()); diff != "" {
 			t.Errorf("open (-want +got):\n%s", diff)
 		}
 	})
 }
 
-// A countingStore counts what is asked of it, and fails while it is told to.
+// A countingStore counts its reads, and fails on request.
 type countingStore struct {
-	task.GateStore
+	gatestore.Store
 
 	reads  atomic.Int64
 	broken atomic.Bool
@@ -194,34 +193,34 @@ func (s *countingStore) Get(ctx context.Context, ref task.Ref) (task.Task, error
 	if s.broken.Load() {
 		return task.Task{}, errBroken
 	}
-	return s.GateStore.Get(ctx, ref)
+	return s.Store.Get(ctx, ref)
 }
 
 func (s *countingStore) List(ctx context.Context, q task.Query) (task.Page, error) {
 	s.reads.Add(1)
-	return s.GateStore.List(ctx, q)
+	return s.Store.List(ctx, q)
 }
 
-// NF-001.3: an executing task costs nothing while nobody listens, and a
-// listener only a look now and then.
-func TestFollowIsCheap(t *testing.T) {
+// NF-001.3: a running task that is not followed causes no reads, and a follower reads only
+// occasionally.
+func TestFollowersRarelyRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
-		store := &countingStore{GateStore: o.store}
-		desk := branch(t, store, func(c *approval.Config) { c.Lease = 5 * time.Hour; c.Execution = time.Hour })
-		desk.rule(policy.Verdict{Action: policy.Forward})
+		store := &countingStore{Store: o.store}
+		service := branch(t, store, func(c *approval.Config) { c.Lease = 5 * time.Hour; c.Execution = time.Hour })
+		service.rule(policy.Verdict{Action: policy.Forward})
 		free := call("ann", "/a")
 		free.Verdict, free.TTL = policy.Verdict{Action: policy.Forward}, time.Hour
-		held := desk.hold(t, free)
-		desk.Contact(t.Context(), mine(held), o.ledger.slow(30*time.Minute))
+		held := service.hold(t, free)
+		service.Contact(t.Context(), mine(held), o.upstream.slow(30*time.Minute))
 		mustState(t, o.now(t, held.ID), task.Executing)
-		f := desk.follow(t, "ann", held.ID)
-		f.hears(task.Executing)
+		f := service.follow(t, "ann", held.ID)
+		f.expects(task.Executing)
 
 		store.reads.Store(0)
 		news, err := f.Next(t.Context(), 10*time.Minute)
 		if err != nil || len(news) != 0 {
-			t.Fatalf("Next = %v, %v; nothing has happened", news, err)
+			t.Fatalf("Next = %v, %v; want no steps", news, err)
 		}
 		if n := store.reads.Load(); n > 25 {
 			t.Errorf("%d reads in ten minutes", n)
@@ -230,38 +229,38 @@ func TestFollowIsCheap(t *testing.T) {
 		store.reads.Store(0)
 		time.Sleep(10 * time.Minute)
 		if n := store.reads.Load(); n != 0 {
-			t.Errorf("%d reads while nobody listened", n)
+			t.Errorf("%d reads without a follower", n)
 		}
 		pass(10 * time.Minute) // the run ends
 	})
 }
 
-// A store that fails for a moment ends nothing.
+// Following survives a store that fails for a moment.
 func TestFollowStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
-		store := &countingStore{GateStore: o.store}
-		desk := branch(t, store, nil)
-		held := desk.hold(t, call("ann", "/a"))
-		f := desk.follow(t, "ann", held.ID)
+		store := &countingStore{Store: o.store}
+		service := branch(t, store, nil)
+		held := service.hold(t, call("ann", "/a"))
+		f := service.follow(t, "ann", held.ID)
 		store.broken.Store(true)
-		f.hears()
+		f.expects()
 		store.broken.Store(false)
-		f.hears(task.InputRequired)
+		f.expects(task.InputRequired)
 	})
 }
 
-// A desk that is closed, and a context that ends, end following.
+// Closing the service, or ending the context, ends following.
 func TestFollowEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		held := o.hold(t, call("ann", "/a"))
 		f := o.follow(t, "ann", held.ID)
-		f.hears(task.InputRequired)
+		f.expects(task.InputRequired)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		if _, err := f.Next(ctx, time.Hour); !errors.Is(err, context.Canceled) {
-			t.Errorf("Next = %v; want that its context has ended", err)
+			t.Errorf("Next = %v; want the error of the context", err)
 		}
 		time.AfterFunc(time.Second, func() { o.Close(context.Background()) })
 		for {
@@ -271,7 +270,7 @@ func TestFollowEnds(t *testing.T) {
 				return
 			}
 			if len(news) != 1 || news[0].State != task.Failed {
-				t.Fatalf("Next = %v; want the end of the task with that of the desk", news)
+				t.Fatalf("Next = %v; want the end of the task when the service closes", news)
 			}
 		}
 	})

@@ -6,47 +6,45 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// A standing approval, called a grant in the code, lets calls run that are like one
-// which people have approved:
+// A standing approval, called a grant in the code, lets calls run that are like an approved one:
 //
-//   - An approver gives it together with an approval ([Ruling.Gives]). If several
-//     people must approve, all of them must give it, and the narrowest of what they
-//     say counts.
-//   - A call that policy holds becomes a task like any other. If a grant covers it, it
-//     is approved from the beginning ([holder.byGrant]). All that protects an approved
-//     call protects it too: policy is asked again, the definition of the tool and the
-//     digest are compared, it is claimed once, and the request is written from the
-//     parts that a grant covers.
-//   - Its use is counted before the task is created. If the process ends in between,
-//     the use is lost: there are never more calls than uses.
+//   - An approver gives it with an approval ([Ruling.Gives]). If several approvals are needed, all
+//     approvers must give it, and the narrowest terms count.
+//   - A call that policy holds becomes a task. If a grant covers it, the task is created as
+//     approved ([holder.byGrant]). All other checks remain: policy is asked again, the tool
+//     definition and the digest are compared, the task is claimed once, and the request is written
+//     from the covered parts.
+//   - The use is counted before the task is created. If the process dies in between, the use is
+//     lost: there are never more calls than uses.
 
-// maxGrants is how many grants one owner can have for one tool at the same time.
+// maxGrants is how many active grants one owner can have for one tool.
 const maxGrants = 20
 
-// maxMeta is how many digests of metadata a grant keeps.
+// maxMeta is how many digests of metadata a grant stores.
 const maxMeta = 16
 
-// Grants give, check and revoke standing approvals.
+// Grants create, use, check and revoke standing approvals.
 type grants struct {
-	*core
-
-	cases  *casefile.Viewer
-	stored grantstore.Store
-}
-
-func newGrants(c *core, cases *casefile.Viewer) *grants {
-	return &grants{core: c, cases: cases, stored: grantstore.Store{Records: c.cfg.Store}}
+	env       *env
+	workflows *workflows
+	viewer    *review.Viewer
+	stored    grantstore.Store
 }
 
 // mayGive returns nil if who may give the grant of r with an approval of t.
@@ -54,15 +52,16 @@ func (gs *grants) mayGive(t task.Task, who Approver, r Ruling) error {
 	if r.Gives == nil {
 		return nil
 	}
-	offer, err := gs.cases.Offer(t)
+	offer, err := gs.viewer.Offer(t)
 	if err != nil {
 		return err
 	}
-	now := gs.cfg.Now()
+	now := gs.env.now()
 	var why string
 	switch {
 	case r.Decision != Approve:
 		why = "a rejection gives none"
+	//mutate:false TestGrantIsRefused a requester gives a grant to their own agent
 	case isRequester(t, who):
 		why = "you cannot give one to your own agent"
 	case r.Unread > 0:
@@ -76,10 +75,10 @@ func (gs *grants) mayGive(t task.Task, who Approver, r Ruling) error {
 	default:
 		return nil
 	}
-	return &casefile.NoGrantError{Why: why}
+	return &review.NoGrantError{Reason: why}
 }
 
-// allIn reports whether each of names is in all, and none is there twice.
+// allIn reports whether all has each of names, without duplicates.
 func allIn(names, all []string) bool {
 	for i, name := range names {
 		if !slices.Contains(all, name) || slices.Contains(names[:i], name) {
@@ -89,110 +88,141 @@ func allIn(names, all []string) bool {
 	return true
 }
 
-// give keeps the grant that the approvers of t gave, if all of them did. The journal
-// knows of it before it takes effect, and of none that is not kept.
+// give stores the grant that the approvers of t gave, if all of them did. The journal records it
+// before it takes effect.
 func (gs *grants) give(ctx context.Context, t task.Task) error {
 	terms, all := grantstore.Narrowest(t.Approval.Approvals)
 	if !all {
 		return nil
 	}
-	scope, meta, err := gs.scopeOf(t, terms.Free)
+	g, err := gs.grantFrom(t, terms)
 	if err != nil {
 		return err
 	}
-	if err := gs.hasRoom(ctx, scope); err != nil {
-		return err
-	}
-	g := grantstore.Grant{
-		ID: grantstore.NewID(scope), Workflow: t.Workflow, Free: terms.Free, Meta: metaDigests(meta), From: t.ID,
-		By: t.Approval.Approvals, GivenAt: gs.cfg.Now().UTC(), Until: terms.Until.UTC(), MaxUses: terms.Uses,
-	}
-	if g.Pattern, err = scope.Digest(); err != nil {
-		return err
-	}
-	if g.Facts, err = gs.cases.GrantFacts(t, terms.Free); err != nil {
+	if err := gs.checkCount(ctx, t); err != nil {
 		return err
 	}
 	n := note(t, Granted, g.GivenAt)
 	last := g.By[len(g.By)-1]
 	n.Actor, n.Approver, n.Grant, n.Outcome = last.By, last.By, g.ID, grantText(g)
-	if err := gs.keep(ctx, g, n); err != nil {
+	if err := gs.add(ctx, g, n); err != nil {
 		return err
 	}
-	gs.cfg.Log.InfoContext(About(ctx, t), "standing approval given", "grant", g.ID, "by", last.By, "until", g.Until, "uses", g.MaxUses)
-	gs.observe(ctx, Event{Step: Granted, Task: t, By: last.By})
+	gs.env.log.InfoContext(LogContext(ctx, t), "standing approval given", "grant", g.ID, "by", last.By, "until", g.Until, "uses", g.MaxUses)
+	gs.env.observe(ctx, Event{Step: Granted, Task: t, By: last.By})
 	return nil
 }
 
-// keep keeps a new grant, of which n is the note for the journal. If the grant cannot
-// be put in force after that, the journal has it as revoked, like the store, unless the
-// gate is killed meanwhile, or does not hear that the journal has the note: then the
-// journal says that it was given, and it is not in force.
-func (gs *grants) keep(ctx context.Context, g grantstore.Grant, n task.Note) error {
+// allowRetry turns the approval of t into a grant for exactly the same call until t expires. The
+// upstream refused the session or the credentials of the client, so the call can be repeated
+// without another approval. If a grant approved t, its use is returned.
+func (gs *grants) allowRetry(ctx context.Context, t task.Task) {
+	if t.Approval == nil || review.ReadFacts(t).SharedOwner {
+		return // no person approved it, or the owner cannot be recognized
+	}
+	var err error
+	if used := t.Approval.Grant(); used != "" {
+		err = gs.stored.Return(ctx, used, t.ID)
+	} else {
+		err = gs.giveRetry(ctx, t)
+	}
+	if err != nil {
+		gs.env.log.WarnContext(LogContext(ctx, t), "people will be asked again about a call that did not run", "err", err)
+	}
+}
+
+func (gs *grants) giveRetry(ctx context.Context, t task.Task) error {
+	w, _ := gs.workflows.of(t)
+	//mutate:swap "review.ValidUntil(t, w.Validity)" "review.ValidUntil(t, w.Validity).Add(1000 * time.Hour)" TestRefusedCallIsApprovedUntilItsDeadline the approval of a retry never expires
+	g, err := gs.grantFrom(t, gatetask.GrantTerms{Until: review.ValidUntil(t, w.Validity), Uses: 1})
+	if err != nil {
+		return err
+	}
+	g.Retry = true
+	n := note(t, Granted, g.GivenAt)
+	n.Actor, n.Grant, n.Outcome = gs.env.name, g.ID, grantText(g)
+	n.Reason = "the call did not run, because the upstream refused the session or the credentials of the client"
+	return gs.add(ctx, g, n)
+}
+
+// grantFrom returns the grant that the approvers of t gave with the given terms.
+func (gs *grants) grantFrom(t task.Task, terms gatetask.GrantTerms) (grantstore.Grant, error) {
+	scope, meta, err := gs.scopeOf(t, terms.Free)
+	if err != nil {
+		return grantstore.Grant{}, err
+	}
+	g := grantstore.Grant{
+		ID: grantstore.NewID(scope), Workflow: t.Workflow, Free: terms.Free, Meta: metaDigests(meta), From: t.ID,
+		By: t.Approval.Approvals, GivenAt: gs.env.now().UTC(), Until: terms.Until.UTC(), MaxUses: terms.Uses,
+	}
+	if g.Pattern, err = scope.Digest(); err != nil {
+		return g, err
+	}
+	g.Facts, err = gs.viewer.GrantFacts(t, terms.Free)
+	return g, err
+}
+
+// add stores a new grant and its note n. If the grant cannot take effect after the note was
+// written, the journal records a revocation. If the gate is killed in between, the journal has a
+// grant that is not in force.
+func (gs *grants) add(ctx context.Context, g grantstore.Grant, n task.Note) error {
 	noted := false
-	err := gs.stored.GiveRecorded(ctx, g, gs.cfg.Name, func() error {
-		err := gs.cfg.Store.Append(ctx, n)
+	err := gs.stored.AddRecorded(ctx, g, gs.env.name, func() error {
+		err := gs.env.store.Append(ctx, n)
 		noted = err == nil
 		return err
 	})
 	if err == nil || !noted || errors.Is(err, grantstore.ErrUncertain) {
 		return err
 	}
-	n.Step, n.Actor, n.Approver, n.Reason = string(Revoked), gs.cfg.Name, "", grantstore.NeverInForce
+	n.Step, n.Actor, n.Approver, n.Reason = string(Revoked), gs.env.name, "", grantstore.NeverInForce
 	n.Outcome = fmt.Sprintf("used: 0 of %d", g.MaxUses)
-	return errors.Join(err, gs.cfg.Store.Append(ctx, n))
+	return errors.Join(err, gs.env.store.Append(ctx, n))
 }
 
-// grantText says how far g goes, for the journal. The names of arguments are not
-// part of it.
+// grantText describes the terms of g for the journal, without names of arguments.
 func grantText(g grantstore.Grant) string {
 	return fmt.Sprintf("until %s, uses: %d, free arguments: %d", g.Until.UTC().Format(time.RFC3339), g.MaxUses, len(g.Free))
 }
 
-// hasRoom returns nil if there can be one more grant for the tool and owner of s.
-func (gs *grants) hasRoom(ctx context.Context, s grantstore.Scope) error {
-	all, err := gs.stored.Of(ctx, s)
+// checkCount returns nil if the owner of t can have one more grant for the tool. Grants of
+// [grants.allowRetry] are not counted: each stands for one approved call.
+func (gs *grants) checkCount(ctx context.Context, t task.Task) error {
+	scope, _, err := gs.scopeOf(t, nil)
+	if err != nil {
+		return err
+	}
+	all, err := gs.stored.ForTool(ctx, scope)
 	if err != nil {
 		return err
 	}
 	live := 0
 	for _, g := range all {
-		if g.Usable(gs.cfg.Now(), grantstore.Limits{Longest: time.Duration(1<<62 - 1), Uses: grantstore.MaxUses}) == nil {
+		if !g.Retry && g.Usable(gs.env.now(), grantstore.Limits{Longest: time.Duration(1<<62 - 1), Uses: grantstore.MaxUses}) == nil {
 			live++
 		}
 	}
 	if live >= maxGrants {
-		return &casefile.NoGrantError{Why: fmt.Sprintf("the agent has %d for this tool already", live)}
+		return &review.NoGrantError{Reason: fmt.Sprintf("the agent has %d for this tool already", live)}
 	}
 	return nil
 }
 
-// scopeOf returns what calls of a grant have in common with t, and the metadata of
-// t that is no part of it.
+// scopeOf returns the scope of a grant given for t, and the metadata of t outside that scope.
 func (gs *grants) scopeOf(t task.Task, free []string) (grantstore.Scope, map[string]jsontext.Value, error) {
-	p := casefile.ReadFacts(t).Principal
+	p := review.ReadFacts(t).Principal
 	principal := "named " + p.ID
 	if p.Anonymous {
 		principal = "anonymous"
 	}
-	call, meta, err := withoutRequestMeta(t.Call, gs.grantMeta())
+	call, meta, err := withoutRequestMeta(t.Call)
 	return grantstore.Scope{
-		Owner: t.Owner, Principal: principal, Workflow: t.Workflow, ToolDigest: t.Verdict.ToolDigest, Call: call, Free: free,
+		Owner: t.Owner, Principal: principal, Workflow: t.Workflow, ToolDigest: strings.Join(heldDefinitions(t), " "), Call: call, Free: free,
 	}, meta, err
 }
 
-// grantMeta names the members of _meta that are no part of a grant, besides those that
-// the gate knows. Gates that share a store and have other configurations must agree on
-// them.
-func (gs *grants) grantMeta() []string {
-	if gs.cfg.Mixed {
-		return nil
-	}
-	return gs.settings().RequestMeta
-}
-
-// metaDigests returns the digests of metadata. Of more than a grant keeps, it returns
-// none: such metadata is never sent.
+// metaDigests returns the digests of metadata, or nil if there are more than a grant stores.
+// Metadata without a digest is never sent.
 func metaDigests(meta map[string]jsontext.Value) map[string]task.Digest {
 	if len(meta) > maxMeta {
 		return nil
@@ -204,41 +234,46 @@ func metaDigests(meta map[string]jsontext.Value) map[string]task.Digest {
 	return digests
 }
 
-// covers reports whether the call of t is one for which g was given.
+// covers reports whether g was given for calls like t. Grants that people give require a known
+// tool definition.
 func (gs *grants) covers(g grantstore.Grant, t task.Task) bool {
 	scope, _, err := gs.scopeOf(t, g.Free)
 	if err != nil {
 		return false
 	}
 	pattern, err := scope.Digest()
-	return err == nil && pattern == g.Pattern && g.Workflow == t.Workflow && t.Verdict.ToolDigest != ""
+	return err == nil && pattern == g.Pattern && g.Workflow == t.Workflow && (g.Retry || t.Verdict.ToolDigest != "" && t.Call.Method == mcpname.ToolsCall)
 }
 
-// Revoke ends a grant on every replica. A call that it let in and that has not begun
-// does not run. The error is [grantstore.ErrRevoked] if it was revoked before.
-func (gs *grants) Revoke(ctx context.Context, id task.GrantID, who Approver, reason string) (casefile.Grant, error) {
+// Revoke ends a grant on every replica. Calls that it approved and that have not started do not
+// run. The error is [grantstore.ErrRevoked] if it was revoked before.
+func (s *Service) Revoke(ctx context.Context, id gatetask.GrantID, who Approver, reason string) (review.Grant, error) {
+	return s.grants.revoke(ctx, id, who, reason)
+}
+
+// revoke implements [Service.Revoke].
+func (gs *grants) revoke(ctx context.Context, id gatetask.GrantID, who Approver, reason string) (review.Grant, error) {
 	if who.Name == "" {
-		return casefile.Grant{}, ErrForbidden
+		return review.Grant{}, ErrForbidden
 	}
-	now := gs.cfg.Now()
-	reason = plain.Text(reason, casefile.MaxReason)
+	now := gs.env.now()
+	reason = safetext.Text(reason, review.MaxReason)
 	g, err := gs.stored.Revoke(ctx, id, grantstore.Revocation{By: who.Name, At: now, Reason: reason})
 	if err != nil {
-		return casefile.Grant{}, err
+		return review.Grant{}, err
 	}
-	shown := gs.cases.ViewGrant(g)
-	gs.cfg.Log.InfoContext(ctx, "standing approval revoked", "grant", id, "by", who.Name)
-	gs.observe(ctx, Event{Step: Revoked, By: who.Name})
-	// It is revoked whether or not the journal can say so.
-	return shown, gs.cfg.Store.Append(context.WithoutCancel(ctx), task.Note{
+	shown := gs.viewer.ViewGrant(g)
+	gs.env.log.InfoContext(ctx, "standing approval revoked", "grant", id, "by", who.Name)
+	gs.env.observe(ctx, Event{Step: Revoked, By: who.Name})
+	// The revocation counts even if the journal cannot be written.
+	return shown, gs.env.store.Append(context.WithoutCancel(ctx), task.Note{
 		At: now, Task: g.From, Step: string(Revoked), Actor: who.Name, Requester: shown.Principal, Upstream: shown.Upstream,
-		Method: casefile.MethodTool, Tool: shown.Tool, ToolDigest: shown.ToolDigest, Workflow: g.Workflow,
+		Method: mcpname.ToolsCall, Tool: shown.Tool, ToolDigest: shown.ToolDigest, Workflow: g.Workflow,
 		Reason: reason, Outcome: fmt.Sprintf("used: %d of %d", len(g.Uses), g.MaxUses), Grant: g.ID,
 	})
 }
 
-// grantNotes returns what the journal says of a call that a grant approved, where n
-// is the note of the change.
+// grantNotes returns the notes for a call that a grant approved. N is the note of the change.
 func grantNotes(t task.Task, n task.Note) []task.Note {
 	var notes []task.Note
 	for _, a := range t.Approval.Approvals {
@@ -250,4 +285,174 @@ func grantNotes(t task.Task, n task.Note) []task.Note {
 		notes[i].From, notes[i].To = "", ""
 	}
 	return notes
+}
+
+// byGrant returns c and its task t approved by a grant if one covers them, after counting the use.
+// Otherwise it returns them unchanged.
+func (h *holder) byGrant(ctx context.Context, c Call, t task.Task) (Call, task.Task) {
+	w, covering := h.grants.covering(ctx, c, t)
+	if len(covering) == 0 {
+		return c, t
+	}
+	if same, err := h.identical(ctx, t); err != nil || same.ID != "" {
+		return c, t // it attaches to that task and needs no use
+	}
+	if c.Define != nil {
+		now := c.Define(ctx)
+		//mutate:false TestGrantCoversNothingElse a grant ignores the current definition of the tool
+		if now.Digest != c.Tool.Digest {
+			return h.redefined(ctx, c, t, now)
+		}
+	}
+	for _, g := range covering {
+		used, err := h.grants.stored.Use(ctx, g.ID, t.ID, h.env.now(), grantstore.Limits(w.Grants))
+		if err != nil {
+			h.env.log.InfoContext(LogContext(ctx, t), "standing approval not used", "grant", g.ID, "err", err)
+			continue
+		}
+		approved, err := h.approvedBy(ctx, c, t, used)
+		if err != nil {
+			h.env.log.ErrorContext(LogContext(ctx, t), "standing approval not used", "grant", g.ID, "err", err)
+			break
+		}
+		c.grant = &used
+		return c, approved
+	}
+	return c, t
+}
+
+// covering returns the workflow of c and the grants that cover its task t, the earliest end first.
+func (gs *grants) covering(ctx context.Context, c Call, t task.Task) (Workflow, []grantstore.Grant) {
+	w, known := gs.workflows.named(t.Workflow)
+	if !known || t.State != task.InputRequired || c.SharedOwner {
+		return w, nil
+	}
+	scope, _, err := gs.scopeOf(t, nil)
+	if err != nil {
+		return w, nil
+	}
+	all, err := gs.stored.ForTool(ctx, scope)
+	if err != nil {
+		gs.env.log.WarnContext(LogContext(ctx, t), "standing approvals not read", "err", err)
+		return w, nil
+	}
+	all = slices.DeleteFunc(all, func(g grantstore.Grant) bool {
+		now := w
+		now.SelfApproval = w.SelfApproval && g.Retry // approvers cannot give a grant to their own agent
+		//mutate:swap "!satisfied" "false && !satisfied" TestGrantNeedsCurrentPolicy a grant is used although its approvers may no longer approve
+		return g.Usable(gs.env.now(), grantstore.Limits(w.Grants)) != nil || c.Tool.Change != nil && !g.Retry || !gs.covers(g, t) || !satisfied(now, task.Task{
+			Owner: t.Owner, HeldCall: gatetask.HeldCall{Verdict: t.Verdict, Approval: &gatetask.Approval{Approvals: g.By}},
+		})
+	})
+	sort.Slice(all, func(i, j int) bool { return all[i].Until.Before(all[j].Until) }) // slices.SortFunc would be compiled for this large type alone
+	return w, all
+}
+
+// redefined returns c and its task with the tool's current definition, if that is known.
+func (h *holder) redefined(ctx context.Context, c Call, t task.Task, now Tool) (Call, task.Task) {
+	if now.Digest == "" {
+		return c, t
+	}
+	c.Tool = now
+	again, err := h.prepare(ctx, c)
+	if err != nil {
+		return c, t
+	}
+	return c, again
+}
+
+// approvedBy returns the task of c as approved by g. It replaces t, and lacks metadata that the
+// approvers of g did not see.
+func (h *holder) approvedBy(ctx context.Context, c Call, t task.Task, g grantstore.Grant) (task.Task, error) {
+	_, meta, err := h.grants.scopeOf(t, nil)
+	if err != nil {
+		return t, err
+	}
+	var unseen []string
+	for name, value := range meta {
+		//mutate:false TestGrantIgnoresRequestMetadata metadata that no approver saw is sent
+		if g.Meta[name] != sha256.Sum256(value) {
+			unseen = append(unseen, name)
+		}
+	}
+	if c, err = c.withoutMeta(unseen); err != nil {
+		return t, err
+	}
+	c.id, c.grant = t.ID, &g
+	return h.prepare(ctx, c)
+}
+
+// withoutMeta returns c without the given members of _meta.
+func (c Call) withoutMeta(names []string) (Call, error) {
+	if len(names) == 0 {
+		return c, nil
+	}
+	p, _, err := c.read()
+	if err != nil {
+		return c, err
+	}
+	meta := p.Messages[0].Params.Meta
+	var patch jsonrpc.Patch
+	patch.Replace(meta, meta.Without(names...))
+	c.Message, c.Parsed = patch.Apply(p.Messages[0].Raw), nil
+	return c, nil
+}
+
+// settleUse reports a use that was counted for t, or returns it if no task was created. If that is
+// unknown, the use stays counted.
+func (gs *grants) settleUse(ctx context.Context, c Call, t, held task.Task, err error) {
+	if c.grant == nil {
+		return
+	}
+	if err == nil && held.ID == t.ID {
+		gs.env.observe(ctx, Event{Step: UsedGrant, Task: held})
+		return
+	}
+	notCreated := err == nil || errors.Is(err, task.ErrRateLimited) || errors.Is(err, task.ErrOwnerFull) ||
+		errors.Is(err, task.ErrCapacityExceeded) && !failed(err)
+	//mutate:false TestCountedUseOfMissingCallStaysCounted a use is returned although the call may have been made
+	if !notCreated {
+		return
+	}
+	if err := gs.stored.Return(context.WithoutCancel(ctx), c.grant.ID, t.ID); err != nil {
+		gs.env.log.WarnContext(LogContext(ctx, t), "use of a standing approval not given back", "grant", c.grant.ID, "err", err)
+	}
+}
+
+// drift returns a failure if the grant that approved t no longer does, or nil.
+func (gs *grants) drift(ctx context.Context, t task.Task) (*task.Failure, error) {
+	id := t.Approval.Grant()
+	if id == "" {
+		return nil, nil // nil means that t may run
+	}
+	g, err := gs.stored.Get(ctx, id)
+	if err != nil && !errors.Is(err, task.ErrNotFound) && !errors.Is(err, task.ErrUnreadable) {
+		return nil, err
+	}
+	why := gs.withdrawn(g, t)
+	if why == "" {
+		return nil, nil // nil means that t may run
+	}
+	return &task.Failure{Stage: lifecycle.StagePolicyDrift, Reason: why, Retriable: true}, nil
+}
+
+// withdrawn returns why g, which may be zero, does not let t run, or "": g must have counted t,
+// cover it and be in force.
+func (gs *grants) withdrawn(g grantstore.Grant, t task.Task) string {
+	counted := slices.ContainsFunc(g.Uses, func(u grantstore.Use) bool { return u.Task == t.ID })
+	w, _ := gs.workflows.named(t.Workflow)
+	g.Uses = nil // the use of t is one of them
+	switch usable := g.Usable(gs.env.now(), grantstore.Limits(w.Grants)); {
+	//mutate:swap "counted" "counted && false" TestForgedGrantUseDoesNotRun a task runs although the grant has not counted it
+	case !counted || !gs.covers(g, t):
+		return "there is no standing approval for it"
+	case errors.Is(usable, grantstore.ErrRevoked):
+		return "the standing approval was revoked"
+	case w.Grants.Uses < 1 && !g.Retry:
+		return "the workflow no longer allows standing approvals"
+	case usable != nil:
+		return "the standing approval is over"
+	default:
+		return ""
+	}
 }

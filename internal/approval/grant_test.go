@@ -11,19 +11,22 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
 const definition = "v2-0011"
 
-// grantable are the limits of the workflows that give grants in these tests.
-var grantable = grantstore.Limits{Longest: time.Hour, Uses: 20}
+// grantable are the limits of the workflows that allow grants in these tests.
+var grantable = policy.Grants{Longest: time.Hour, Uses: 20}
 
 // allowGrants lets approvers of a workflow give grants.
-func (o *office) allowGrants(workflow string) {
+func (o *fixture) allowGrants(workflow string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	w := o.workflows[workflow]
@@ -31,7 +34,7 @@ func (o *office) allowGrants(workflow string) {
 	o.workflows[workflow] = w
 }
 
-// toolCall is a call by ann of a tool whose definition is known.
+// toolCall returns a call by ann of a tool with a known definition.
 func toolCall(arguments string) approval.Call {
 	c := call("ann", "/a")
 	c.Message = message("delete_file", arguments)
@@ -39,56 +42,56 @@ func toolCall(arguments string) approval.Call {
 	return c
 }
 
-// terms returns terms of a grant that begins now.
-func terms(uses int, free ...string) *task.GrantTerms {
-	return &task.GrantTerms{Until: time.Now().Add(30 * time.Minute), Uses: uses, Free: free}
+// terms returns the terms of a grant that begins now.
+func terms(uses int, free ...string) *gatetask.GrantTerms {
+	return &gatetask.GrantTerms{Until: time.Now().Add(30 * time.Minute), Uses: uses, Free: free}
 }
 
-// rule decides with a grant.
-func (o *office) ruleWith(t testing.TB, id task.ID, who approval.Approver, gives *task.GrantTerms) (task.Task, error) {
+// ruleWith approves a call and gives a grant.
+func (o *fixture) ruleWith(t testing.TB, id task.ID, who approval.Approver, gives *gatetask.GrantTerms) (task.Task, error) {
 	t.Helper()
-	shown, err := o.ShowAll(t.Context(), id)
+	shown, err := o.views.ShowAll(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return o.Decide(t.Context(), id, who, approval.Ruling{Decision: approval.Approve, Shown: shown.ShownDigest, Gives: gives})
 }
 
-// grant has c held, approved by alice with a grant, and run.
-func (o *office) grant(t testing.TB, c approval.Call, gives *task.GrantTerms) casefile.Grant {
+// grant holds c, has alice approve it with a grant, runs it, and returns the grant.
+func (o *fixture) grant(t testing.TB, c approval.Call, gives *gatetask.GrantTerms) review.Grant {
 	t.Helper()
 	asked := o.hold(t, c)
 	if _, err := o.ruleWith(t, asked.ID, alice, gives); err != nil {
 		t.Fatal(err)
 	}
 	o.finish(t, asked)
-	all, err := o.Grants(t.Context(), true)
+	all, err := o.views.Grants(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(all, func(g casefile.Grant) bool { return g.From == asked.ID })
+	i := slices.IndexFunc(all, func(g review.Grant) bool { return g.From == asked.ID })
 	if i < 0 {
-		t.Fatal("there is no grant")
+		t.Fatal("no grant was stored")
 	}
 	return all[i]
 }
 
-// finish lets an approved task run to its end, and its owner hear of it.
-func (o *office) finish(t testing.TB, asked task.Task) task.Task {
+// finish runs an approved task to its end and delivers the result to its owner.
+func (o *fixture) finish(t testing.TB, asked task.Task) task.Task {
 	t.Helper()
-	done, err := o.Wait(t.Context(), mine(asked), o.ledger.send)
+	done, err := o.Wait(t.Context(), mine(asked), o.upstream.send)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := o.Delivered(t.Context(), mine(asked)); err != nil {
+	if err := o.Delivered(t.Context(), done); err != nil {
 		t.Fatal(err)
 	}
 	return done
 }
 
-// TestGrantLetsRun: a call that a grant covers runs without anybody being asked, as
-// often as the grant says, and the journal names the grant and who gave it.
-func TestGrantLetsRun(t *testing.T) {
+// A call that a grant covers runs without another approval, as often as the grant allows. The
+// journal names the grant and its approver.
+func TestGrantRunsCoveredCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		o.allowGrants("ops")
@@ -100,65 +103,65 @@ func TestGrantLetsRun(t *testing.T) {
 			checkGrantNotes(t, o, asked.ID, g.ID)
 		}
 		mustState(t, o.hold(t, toolCall(`{"path":"/d","n":1}`)), task.InputRequired)
-		if runs := o.ledger.entries(); len(runs) != 3 || !strings.Contains(runs[2], `"/c"`) {
+		if runs := o.upstream.entries(); len(runs) != 3 || !strings.Contains(runs[2], `"/c"`) {
 			t.Errorf("ran %q", runs)
 		}
-		after, err := o.Grant(t.Context(), g.ID)
-		if err != nil || after.State != casefile.GrantSpent || after.Used != 2 || after.Uses[0].Became != "completed" {
-			t.Errorf("the grant is %+v, %v", after, err)
+		after, err := o.views.Grant(t.Context(), g.ID)
+		if err != nil || after.State != review.GrantSpent || after.Used != 2 || after.Uses[0].Outcome != "completed" {
+			t.Errorf("grant %+v, %v", after, err)
 		}
 		if string(after.Arguments) != `{"n":1}` || !slices.Equal(after.Free, []string{"path"}) {
-			t.Errorf("it shows %s and free %q", after.Arguments, after.Free)
+			t.Errorf("arguments %s, free %q", after.Arguments, after.Free)
 		}
 		if n := o.count(approval.UsedGrant); n != 2 {
-			t.Errorf("%d uses were observed", n)
+			t.Errorf("%d reported uses", n)
 		}
 	})
 }
 
-// checkGrantNotes checks what the journal has of a call that a grant approved.
-func checkGrantNotes(t *testing.T, o *office, id task.ID, grant task.GrantID) {
+// checkGrantNotes checks the journal entries about a call that a grant approved.
+func checkGrantNotes(t *testing.T, o *fixture, id task.ID, grant gatetask.GrantID) {
 	t.Helper()
-	story, err := o.Story(t.Context(), id)
+	history, err := o.views.History(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var steps []string
-	for _, e := range story {
+	for _, e := range history {
 		steps = append(steps, e.Step)
 		if e.Step == string(approval.Decided) && (e.Grant != grant || e.Approver != "alice" || e.To != task.Approved || !strings.HasPrefix(e.Actor, "gate ")) {
-			t.Errorf("the decision is recorded as %+v", e.Note)
+			t.Errorf("journal entry of the decision: %+v", e.Note)
 		}
 	}
 	if want := []string{"held", "decided", "rechecked", "started", "finished", "delivered"}; !slices.Equal(steps, want) {
-		t.Errorf("the journal has %q, want %q", steps, want)
+		t.Errorf("journal %q, want %q", steps, want)
 	}
 }
 
-// TestGrantIsGiven: the journal has the grant itself.
-func TestGrantIsGiven(t *testing.T) {
+// The journal has an entry about the grant itself.
+func TestGrantIsRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		o.allowGrants("ops")
 		g := o.grant(t, toolCall(`{"path":"/a","password":"hunter2"}`), terms(2, "path"))
-		story, err := o.Story(t.Context(), g.From)
+		history, err := o.views.History(t.Context(), g.From)
 		if err != nil {
 			t.Fatal(err)
 		}
-		i := slices.IndexFunc(story, func(e task.Entry) bool { return e.Step == string(approval.Granted) })
-		if i < 0 || story[i].Grant != g.ID || story[i].Approver != "alice" || !strings.Contains(story[i].Outcome, "uses: 2, free arguments: 1") {
-			t.Errorf("the journal has %+v", story)
+		i := slices.IndexFunc(history, func(e auditlog.Entry) bool { return e.Step == string(approval.Granted) })
+		if i < 0 || history[i].Grant != g.ID || history[i].Approver != "alice" || !strings.Contains(history[i].Outcome, "uses: 2, free arguments: 1") {
+			t.Errorf("journal %+v", history)
 		}
 		kept, err := o.store.GetRecord(t.Context(), "grant/"+string(g.ID))
 		if err != nil || strings.Contains(string(kept.Value), "hunter2") || !strings.Contains(string(g.Arguments), "redacted") {
-			t.Errorf("the grant keeps %s and shows %s, %v", kept.Value, g.Arguments, err)
+			t.Errorf("stored %s, shown %s, %v", kept.Value, g.Arguments, err)
 		}
 		if _, err := o.Revoke(t.Context(), g.ID, bob, "enough"); err != nil {
 			t.Fatal(err)
 		}
-		story, _ = o.Story(t.Context(), g.From)
-		if last := story[len(story)-1]; last.Step != string(approval.Revoked) || last.Grant != g.ID || last.Actor != "bob" || last.Reason != "enough" {
-			t.Errorf("the revocation is recorded as %+v", last.Note)
+		history, _ = o.views.History(t.Context(), g.From)
+		if last := history[len(history)-1]; last.Step != string(approval.Revoked) || last.Grant != g.ID || last.Actor != "bob" || last.Reason != "enough" {
+			t.Errorf("journal entry of the revocation: %+v", last.Note)
 		}
 		_, err = o.Revoke(t.Context(), g.ID, bob, "")
 		mustBe(t, err, grantstore.ErrRevoked)
@@ -167,8 +170,8 @@ func TestGrantIsGiven(t *testing.T) {
 	})
 }
 
-// TestGrantCoversNothingElse changes everything of a call in turn: what differs from
-// the call that the approver saw, in more than a free argument, is held.
+// A call that differs from the approved one in anything but a free argument is held. The test
+// changes each part in turn.
 func TestGrantCoversNothingElse(t *testing.T) {
 	const given = `{"path":"/a","n":1,"deep":{"x":[1,"é"]}}`
 	params := func(extra string) []byte {
@@ -205,12 +208,12 @@ func TestGrantCoversNothingElse(t *testing.T) {
 		"another upstream":     change(func(c *approval.Call) { c.Upstream = "files2" }),
 		"another workflow":     change(func(c *approval.Call) { c.Verdict.Workflow = "brief" }),
 		"another definition":   change(func(c *approval.Call) { c.Tool.Digest = "v2-0012" }),
-		"no definition":        change(func(c *approval.Call) { c.Tool.Digest = "" }),
+		"unknown definition":   change(func(c *approval.Call) { c.Tool.Digest = "" }),
 		"an early definition":  change(func(c *approval.Call) { c.Tool.Digest = "0011" }),
 		"an unknown param":     change(func(c *approval.Call) { c.Message = params(`,"dryRun":false`) }),
 		"unknown metadata":     change(func(c *approval.Call) { c.Message = params(`,"_meta":{"tenant":"b"}`) }),
 		"metadata as a param":  change(func(c *approval.Call) { c.Message = params(`,"claudecode/toolUseId":"x"`) }),
-		"nobody can tell whom": change(func(c *approval.Call) { c.Alone = true }),
+		"nobody can tell whom": change(func(c *approval.Call) { c.SharedOwner = true }),
 		"a resource": change(func(c *approval.Call) {
 			c.Message = []byte(`{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"delete_file"}}`)
 		}),
@@ -229,8 +232,8 @@ func TestGrantCoversNothingElse(t *testing.T) {
 				o.allowGrants("brief")
 				g := o.grant(t, toolCall(given), terms(5, "path"))
 				mustState(t, o.hold(t, c), task.InputRequired)
-				if now, err := o.Grant(t.Context(), g.ID); err != nil || now.Used != 0 {
-					t.Errorf("it was used %d times, %v", now.Used, err)
+				if now, err := o.views.Grant(t.Context(), g.ID); err != nil || now.Used != 0 {
+					t.Errorf("%d uses, %v", now.Used, err)
 				}
 				mustState(t, o.hold(t, toolCall(strings.Replace(given, "/a", "/b", 1))), task.Approved)
 			})
@@ -238,9 +241,9 @@ func TestGrantCoversNothingElse(t *testing.T) {
 	}
 }
 
-// TestGrantPassesOverMetadata: members of _meta with which hosts number requests
-// do not matter, and reach the upstream only if an approver saw them.
-func TestGrantPassesOverMetadata(t *testing.T) {
+// Request metadata that hosts change with each call does not matter. Metadata reaches the
+// upstream only if an approver saw it.
+func TestGrantIgnoresRequestMetadata(t *testing.T) {
 	numbered := func(number, info string) approval.Call {
 		c := toolCall(`{}`)
 		c.Message = fmt.Appendf(nil, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"delete_file","arguments":{"path":"/a"},`+
@@ -253,48 +256,48 @@ func TestGrantPassesOverMetadata(t *testing.T) {
 		o.grant(t, numbered("first", "host"), terms(5))
 		asked := o.hold(t, numbered("second", "host"))
 		mustState(t, asked, task.Approved)
-		sent, err := approval.Outgoing(asked)
+		sent, err := approval.NewUpstreamRequest(asked)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text := string(sent); strings.Contains(text, "second") || !strings.Contains(text, `"tenant":"b"`) || !strings.Contains(text, `{"name":"host"}`) {
-			t.Errorf("it is sent as %s", text)
+		if text := string(sent.Text); strings.Contains(text, "second") || !strings.Contains(text, `"tenant":"b"`) || !strings.Contains(text, `{"name":"host"}`) {
+			t.Errorf("sent as %s", text)
 		}
 		mustState(t, o.finish(t, asked), task.Completed)
 		asked = o.hold(t, numbered("third", "evil"))
 		mustState(t, asked, task.Approved)
-		if sent, _ := approval.Outgoing(asked); strings.Contains(string(sent), "evil") || strings.Contains(asked.Call.Message, "evil") {
-			t.Errorf("it is sent as %s", sent)
+		if sent, _ := approval.NewUpstreamRequest(asked); strings.Contains(string(sent.Text), "evil") || strings.Contains(asked.Call.Message, "evil") {
+			t.Errorf("sent as %s", sent.Text)
 		}
 	})
 }
 
-// TestGrantRefused: who may not approve may not give a grant, and nobody gives one
-// that is wider than the workflow, or the call, allows.
-func TestGrantRefused(t *testing.T) {
+// An operator who may not approve may not give a grant. A grant cannot be wider than the
+// workflow or the call allows.
+func TestGrantIsRefused(t *testing.T) {
 	for name, test := range map[string]struct {
-		change func(*office, *approval.Call)
+		change func(*fixture, *approval.Call)
 		who    approval.Approver
-		gives  task.GrantTerms
+		gives  gatetask.GrantTerms
 		unread int
 		why    string
 	}{
-		"the workflow":       {func(o *office, _ *approval.Call) { o.setWorkflow("ops", approval.Workflow{}) }, alice, *terms(1), 0, "does not allow"},
-		"no uses":            {nil, alice, *terms(0), 0, "1 to 20 uses"},
-		"too many uses":      {nil, alice, *terms(21), 0, "1 to 20 uses"},
-		"too long":           {nil, alice, task.GrantTerms{Uses: 1, Until: time.Now().Add(1000 * time.Hour)}, 0, "within 1h"},
-		"over already":       {nil, alice, task.GrantTerms{Uses: 1, Until: time.Unix(0, 0)}, 0, "within 1h"},
-		"an unknown one":     {nil, alice, *terms(1, "force"), 0, "left free"},
-		"one twice":          {nil, alice, *terms(1, "path", "path"), 0, "left free"},
-		"a redacted one":     {nil, alice, *terms(1, "password"), 0, "left free"},
-		"unread":             {nil, alice, *terms(1), 5, "not read"},
-		"their own agent":    {nil, approval.Approver{Name: "carol", Aliases: []string{"ANN"}}, *terms(1), 0, "your own agent"},
-		"no definition":      {func(_ *office, c *approval.Call) { c.Tool.Digest = "" }, alice, *terms(1), 0, "definition"},
-		"nobody in special":  {func(_ *office, c *approval.Call) { c.Alone = true }, alice, *terms(1), 0, "distinguish the agent"},
-		"a batch":            {func(_ *office, c *approval.Call) { c.Message = fmt.Appendf(nil, "[%s]", c.Message) }, alice, *terms(1), 0, "single calls"},
-		"somebody else":      {nil, approval.Approver{Name: "mallory"}, *terms(1), 0, "not an approver"},
-		"a rejection":        {nil, alice, *terms(1), -1, "rejection"},
-		"one of no workflow": {func(o *office, _ *approval.Call) { delete(o.workflows, "ops") }, alice, *terms(1), 0, "not an approver"},
+		"workflow without grants": {func(o *fixture, _ *approval.Call) { o.setWorkflow("ops", approval.Workflow{}) }, alice, *terms(1), 0, "does not allow"},
+		"no uses":                 {nil, alice, *terms(0), 0, "1 to 20 uses"},
+		"too many uses":           {nil, alice, *terms(21), 0, "1 to 20 uses"},
+		"too long":                {nil, alice, gatetask.GrantTerms{Uses: 1, Until: time.Now().Add(1000 * time.Hour)}, 0, "within 1h"},
+		"already expired":         {nil, alice, gatetask.GrantTerms{Uses: 1, Until: time.Unix(0, 0)}, 0, "within 1h"},
+		"unknown argument":        {nil, alice, *terms(1, "force"), 0, "left free"},
+		"duplicate argument":      {nil, alice, *terms(1, "path", "path"), 0, "left free"},
+		"redacted argument":       {nil, alice, *terms(1, "password"), 0, "left free"},
+		"unread":                  {nil, alice, *terms(1), 5, "not read"},
+		"their own agent":         {nil, approval.Approver{Name: "carol", Aliases: []string{"ANN"}}, *terms(1), 0, "your own agent"},
+		"unknown definition":      {func(_ *fixture, c *approval.Call) { c.Tool.Digest = "" }, alice, *terms(1), 0, "definition"},
+		"shared owner":            {func(_ *fixture, c *approval.Call) { c.SharedOwner = true }, alice, *terms(1), 0, "distinguish the agent"},
+		"a batch":                 {func(_ *fixture, c *approval.Call) { c.Message = fmt.Appendf(nil, "[%s]", c.Message) }, alice, *terms(1), 0, "single calls"},
+		"not an approver":         {nil, approval.Approver{Name: "mallory"}, *terms(1), 0, "not an approver"},
+		"a rejection":             {nil, alice, *terms(1), -1, "rejection"},
+		"missing workflow":        {func(o *fixture, _ *approval.Call) { delete(o.workflows, "ops") }, alice, *terms(1), 0, "not an approver"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -304,22 +307,22 @@ func TestGrantRefused(t *testing.T) {
 				})
 				c := toolCall(`{"path":"/a","password":{"x":1,"y":2}}`)
 				if test.gives.Until.After(time.Unix(0, 0)) {
-					test.gives.Until = time.Now().Add(time.Until(test.gives.Until)) // the bubble has a clock of its own
+					test.gives.Until = time.Now().Add(time.Until(test.gives.Until)) // the bubble has its own clock
 				}
 				if name != "too long" && test.gives.Until.After(time.Unix(0, 0)) {
 					test.gives.Until = time.Now().Add(30 * time.Minute)
 				}
-				if test.change != nil && name != "one of no workflow" && name != "the workflow" {
+				if test.change != nil && name != "missing workflow" && name != "workflow without grants" {
 					test.change(o, &c)
 				}
 				asked := o.hold(t, c)
-				shown, err := o.ShowAll(t.Context(), asked.ID)
+				shown, err := o.views.ShowAll(t.Context(), asked.ID)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if name == "one of no workflow" || name == "the workflow" {
+				if name == "missing workflow" || name == "workflow without grants" {
 					test.change(o, &c)
-					shown, _ = o.ShowAll(t.Context(), asked.ID)
+					shown, _ = o.views.ShowAll(t.Context(), asked.ID)
 				}
 				r := approval.Ruling{Decision: approval.Approve, Shown: shown.ShownDigest, Unread: max(0, test.unread), Gives: &test.gives}
 				if test.unread < 0 {
@@ -327,19 +330,18 @@ func TestGrantRefused(t *testing.T) {
 				}
 				_, err = o.Decide(t.Context(), asked.ID, test.who, r)
 				if err == nil || !strings.Contains(err.Error(), test.why) {
-					t.Errorf("Decide = %v, want one about %q", err, test.why)
+					t.Errorf("Decide = %v, want an error about %q", err, test.why)
 				}
 				mustState(t, o.now(t, asked.ID), task.InputRequired)
-				if all, err := o.Grants(t.Context(), true); err != nil || len(all) > 0 {
-					t.Errorf("there are %d grants, %v", len(all), err)
+				if all, err := o.views.Grants(t.Context(), true); err != nil || len(all) > 0 {
+					t.Errorf("%d grants, %v", len(all), err)
 				}
 			})
 		})
 	}
 }
 
-// TestGrantQuorum: where two must approve, two must give a grant, and it goes as far
-// as the narrower of the two.
+// If two approvals are needed, both approvers must give a grant, and the narrower terms count.
 func TestGrantQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
@@ -350,7 +352,7 @@ func TestGrantQuorum(t *testing.T) {
 			return c
 		}
 		o.policy = func(policy.Call) policy.Verdict { return two("{}").Verdict }
-		decide := func(arguments string, gives ...*task.GrantTerms) int {
+		decide := func(arguments string, gives ...*gatetask.GrantTerms) int {
 			asked := o.hold(t, two(arguments))
 			for i, who := range []approval.Approver{alice, carol} {
 				if _, err := o.ruleWith(t, asked.ID, who, gives[i]); err != nil {
@@ -358,20 +360,20 @@ func TestGrantQuorum(t *testing.T) {
 				}
 			}
 			o.finish(t, asked)
-			all, err := o.Grants(t.Context(), false)
+			all, err := o.views.Grants(t.Context(), false)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return len(all)
 		}
 		if n := decide(`{"path":"/a","n":1}`, terms(5, "path"), nil); n != 0 {
-			t.Errorf("the first alone gave %d grants", n)
+			t.Errorf("%d grants after the first approval", n)
 		}
 		if n := decide(`{"path":"/a","n":1}`, nil, terms(5, "path")); n != 0 {
-			t.Errorf("the second alone gave %d grants", n)
+			t.Errorf("%d grants given by the second approver alone", n)
 		}
 		if n := decide(`{"path":"/a","n":1}`, terms(5, "path", "n"), terms(1, "path")); n != 1 {
-			t.Errorf("both gave %d grants", n)
+			t.Errorf("%d grants given by both approvers", n)
 		}
 		mustState(t, o.hold(t, two(`{"path":"/a","n":2}`)), task.InputRequired)
 		mustState(t, o.hold(t, two(`{"path":"/b","n":1}`)), task.Approved)
@@ -379,78 +381,78 @@ func TestGrantQuorum(t *testing.T) {
 	})
 }
 
-// An approver whose standing approval is not made is told so. The call is approved all
-// the same. The journal has no standing approval of which there is no record, and none
-// is in force that the journal does not have.
-func TestGrantNotGiven(t *testing.T) {
+// An approver is told if the grant could not be stored; the call is approved anyway. The
+// journal mentions no grant without a record, and no grant is in force that the journal does
+// not have.
+func TestFailedGrantIsReported(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fail func(*grantlessStore)
-		kept int      // how many records there are
-		said []string // what the journal has of it
+		kept int      // the number of grant records
+		said []string // the journal steps of the grant
 	}{
-		"not kept":         {func(s *grantlessStore) { s.puts = 1 }, 0, nil},
-		"not recorded":     {func(s *grantlessStore) { s.appends = 1 }, 1, nil},
-		"not put in force": {func(s *grantlessStore) { s.puts = 2 }, 1, []string{"granted", "revoked"}},
+		"not stored":    {func(s *grantlessStore) { s.puts = 1 }, 0, nil},
+		"not recorded":  {func(s *grantlessStore) { s.appends = 1 }, 1, nil},
+		"not activated": {func(s *grantlessStore) { s.puts = 2 }, 1, []string{"granted", "revoked"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &grantlessStore{}
-				o := open(t, func(c *approval.Config) { store.GateStore, c.Store = c.Store, store })
+				o := open(t, func(c *approval.Config) { store.Store, c.Store = c.Store, store })
 				o.allowGrants("ops")
 				asked := o.hold(t, toolCall(`{"path":"/a"}`))
 				tt.fail(store)
 				after, err := o.ruleWith(t, asked.ID, alice, terms(2))
 				mustState(t, after, task.Approved)
-				if lost, ok := errors.AsType[*approval.NotGivenError](err); !ok || !strings.Contains(lost.Error(), "the gate could not keep it") {
-					t.Errorf("Decide = %v; want to know that there is no standing approval", err)
+				if lost, ok := errors.AsType[*approval.GrantFailedError](err); !ok || !strings.Contains(lost.Error(), "the gate could not keep it") {
+					t.Errorf("Decide = %v; want a GrantFailedError", err)
 				}
 				mustState(t, o.finish(t, asked), task.Completed)
-				all, err := o.Grants(t.Context(), true)
-				if err != nil || len(all) != tt.kept || len(all) == 1 && all[0].State != casefile.GrantRevoked {
-					t.Errorf("the grants are %+v, %v; want %d, not in force", all, err, tt.kept)
+				all, err := o.views.Grants(t.Context(), true)
+				if err != nil || len(all) != tt.kept || len(all) == 1 && all[0].State != review.GrantRevoked {
+					t.Errorf("grants %+v, %v; want %d, not in force", all, err, tt.kept)
 				}
-				story, err := o.Story(t.Context(), asked.ID)
+				history, err := o.views.History(t.Context(), asked.ID)
 				var said []string
-				for _, e := range story {
+				for _, e := range history {
 					if e.Grant != "" {
 						said = append(said, e.Step)
 					}
 				}
 				if err != nil || !slices.Equal(said, tt.said) {
-					t.Errorf("the journal has %q of the grant, %v; want %q", said, err, tt.said)
+					t.Errorf("journal of the grant %q, %v; want %q", said, err, tt.said)
 				}
 				mustState(t, o.hold(t, toolCall(`{"path":"/a"}`)), task.InputRequired)
 				if n := o.count(approval.Granted); n != 0 {
-					t.Errorf("%d grants were observed", n)
+					t.Errorf("%d reported grants", n)
 				}
 			})
 		})
 	}
 }
 
-// A grantlessStore fails to keep a grant, or to record that one was given.
+// A grantlessStore fails to store a grant, or to record it in the journal.
 type grantlessStore struct {
-	task.GateStore
+	gatestore.Store
 
-	puts, appends int // which one fails, counted from one; none if zero
+	puts, appends int // the number of the call that fails, from 1; 0 for none
 }
 
-// PutRecord implements [task.Records].
-func (s *grantlessStore) PutRecord(ctx context.Context, r task.Record) error {
+// PutRecord implements [gatestore.Records].
+func (s *grantlessStore) PutRecord(ctx context.Context, r gatestore.Record) error {
 	if strings.HasPrefix(r.Name, "grant/") {
 		if s.puts--; s.puts == 0 {
-			return &task.Error{Kind: task.KindUnavailable}
+			return &task.Error{Kind: task.ErrUnavailable}
 		}
 	}
-	return s.GateStore.PutRecord(ctx, r)
+	return s.Store.PutRecord(ctx, r)
 }
 
-// Append implements [task.Journal].
+// Append implements [auditlog.Journal].
 func (s *grantlessStore) Append(ctx context.Context, notes ...task.Note) error {
 	if notes[0].Step == string(approval.Granted) {
 		if s.appends--; s.appends == 0 {
-			return &task.Error{Kind: task.KindUnavailable}
+			return &task.Error{Kind: task.ErrUnavailable}
 		}
 	}
-	return s.GateStore.Append(ctx, notes...)
+	return s.Store.Append(ctx, notes...)
 }

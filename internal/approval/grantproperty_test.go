@@ -13,16 +13,16 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A wanted is a call as the property test makes it: each part out of a few values,
-// the first of which is the one that the approver saw.
+// A wanted is a call of the property test. Each part has one of a few values; the first one is
+// the value that the approver saw.
 type wanted struct {
 	owner, principal, upstream, tool, workflow, definition string
 	path, n, extra, params, meta                           string
 	late                                                   time.Duration
 }
 
-// parts are the values of each part. Those that are refused before the desk looks for
-// a grant, such as duplicate names, are no less interesting.
+// parts are the values of each part. They include values that are refused before the service
+// looks for a grant, such as duplicate names.
 var parts = map[string][]string{
 	"owner":      {"ann", "Ann", "ann ", "eve"},
 	"principal":  {"ann", "eve"},
@@ -37,9 +37,9 @@ var parts = map[string][]string{
 	"meta":       {``, `"tenant":"b"`, `"claudecode/toolUseId":"7"`, `"progressToken":1`, `"client.reason":"please"`},
 }
 
-// harmless are values that say nothing of what is asked for, or say the same.
+// harmless are values that do not change the meaning of a call.
 var harmless = map[string][]string{
-	"path":   {`"/b"`, `"\u002fa"`}, // it is free
+	"path":   {`"/b"`, `"\u002fa"`}, // a free argument
 	"params": {`,"task":{}`},
 	"meta":   {`"claudecode/toolUseId":"7"`, `"progressToken":1`, `"client.reason":"please"`},
 }
@@ -72,9 +72,9 @@ func (w wanted) call() approval.Call {
 	return c
 }
 
-// TestGrantProperty: whatever is changed of a call, it is let in by a grant only if
-// what is changed is free, or says nothing.
-func TestGrantProperty(t *testing.T) {
+// Whatever is changed in a call, a grant lets it run only if the changed parts are free or
+// harmless.
+func TestGrantCoversOnlyHarmlessChanges(t *testing.T) {
 	first := wanted{"ann", "ann", "files", "delete_file", "ops", definition, `"/a"`, "1", "", "", "", 0}
 	rapid.Check(t, func(r *rapid.T) {
 		w, covered := draw(r)
@@ -91,7 +91,7 @@ func TestGrantProperty(t *testing.T) {
 			letIn = err == nil && asked.State == task.Approved
 		})
 		if letIn != covered {
-			r.Fatalf("%+v is let in: %t, want %t (%v)", w, letIn, covered, err)
+			r.Fatalf("%+v runs: %t, want %t (%v)", w, letIn, covered, err)
 		}
 	})
 }

@@ -10,48 +10,48 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
-	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// TestGrantPolicy: what policy and the workflow say now counts, also for a call that a
-// grant has let in.
-func TestGrantPolicy(t *testing.T) {
+// The current policy and workflow count, also for a call that a grant has approved already.
+func TestGrantNeedsCurrentPolicy(t *testing.T) {
 	strict := approval.Workflow{Approvers: []string{"alice"}, Quorum: 2, Grants: grantable}
 	for name, test := range map[string]struct {
-		change func(*office)
+		change func(*fixture)
 		in     task.State // of a call that is made after the change
 	}{
-		"policy denies":        {func(o *office) { o.rule(policy.Verdict{Action: policy.Deny}) }, ""},
-		"policy wants another": {func(o *office) { o.rule(policy.Verdict{Action: policy.Approve, Workflow: "brief"}) }, ""},
-		"more must approve":    {func(o *office) { o.setWorkflow("ops", strict) }, task.InputRequired},
-		"others must approve": {func(o *office) {
+		"policy denies":                    {func(o *fixture) { o.rule(policy.Verdict{Action: policy.Deny}) }, ""},
+		"policy requires another workflow": {func(o *fixture) { o.rule(policy.Verdict{Action: policy.Approve, Workflow: "brief"}) }, ""},
+		"higher quorum":                    {func(o *fixture) { o.setWorkflow("ops", strict) }, task.InputRequired},
+		"other approvers": {func(o *fixture) {
 			o.setWorkflow("ops", approval.Workflow{Approvers: []string{"bob"}, Grants: grantable})
 		}, task.InputRequired},
-		"no grants any more": {func(o *office) { o.setWorkflow("ops", approval.Workflow{}) }, task.InputRequired},
-		"shorter grants": {func(o *office) {
-			o.setWorkflow("ops", approval.Workflow{Grants: grantstore.Limits{Longest: time.Minute, Uses: 5}})
+		"workflow without grants": {func(o *fixture) { o.setWorkflow("ops", approval.Workflow{}) }, task.InputRequired},
+		"shorter grants": {func(o *fixture) {
+			o.setWorkflow("ops", approval.Workflow{Grants: policy.Grants{Longest: time.Minute, Uses: 5}})
 		}, task.InputRequired},
-		"the workflow is not there": {func(o *office) { o.mu.Lock(); delete(o.workflows, "ops"); o.mu.Unlock() }, ""},
-		"revoked": {func(o *office) {
-			all, _ := o.Grants(context.Background(), false)
+		"missing workflow": {func(o *fixture) { o.mu.Lock(); delete(o.workflows, "ops"); o.mu.Unlock() }, ""},
+		"revoked": {func(o *fixture) {
+			all, _ := o.views.Grants(context.Background(), false)
 			_, _ = o.Revoke(context.Background(), all[0].ID, bob, "")
 		}, task.InputRequired},
-		"its time is over": {func(*office) { time.Sleep(time.Hour) }, task.InputRequired},
+		"expired": {func(*fixture) { time.Sleep(time.Hour) }, task.InputRequired},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := open(t, func(c *approval.Config) { c.MaxTTL, c.Retrieval = 24*time.Hour, 3*time.Hour })
 				o.allowGrants("ops")
 				o.grant(t, toolCall(`{"path":"/a"}`), terms(5, "path"))
-				ran := len(o.ledger.entries())
+				ran := len(o.upstream.entries())
 				time.Sleep(2 * time.Minute)
 				in := o.hold(t, toolCall(`{"path":"/b"}`)) // it waits for its owner
 				mustState(t, in, task.Approved)
 				test.change(o)
-				after, err := o.Contact(t.Context(), mine(in), o.ledger.send)
+				after, err := o.Contact(t.Context(), mine(in), o.upstream.send)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -60,7 +60,7 @@ func TestGrantPolicy(t *testing.T) {
 				if test.in != "" {
 					mustState(t, o.hold(t, toolCall(`{"path":"/c"}`)), test.in)
 				}
-				if runs := o.ledger.entries(); len(runs) != ran {
+				if runs := o.upstream.entries(); len(runs) != ran {
 					t.Errorf("ran %q", runs)
 				}
 			})
@@ -68,24 +68,23 @@ func TestGrantPolicy(t *testing.T) {
 	}
 }
 
-// TestGrantToolDrift: a tool that changes after a grant has let the call in, and
-// before it runs, does not run.
+// If a tool changes after a grant has approved a call and before the run, the call does not
+// run.
 func TestGrantToolDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		o.allowGrants("ops")
 		o.grant(t, toolCall(`{"path":"/a"}`), terms(5, "path"))
 		in := o.hold(t, toolCall(`{"path":"/b"}`))
-		after, err := o.Contact(t.Context(), mine(in), definer{o.ledger.send, "v2-0012"})
-		if err != nil || after.State != task.Failed || after.Failure.Stage != task.StageToolDrift {
-			t.Errorf("it is %s, %+v, %v", after.State, after.Failure, err)
+		after, err := o.Contact(t.Context(), mine(in), definer{o.upstream.send, "v2-0012"})
+		if err != nil || after.State != task.Failed || after.Failure.Stage != lifecycle.StageToolDrift {
+			t.Errorf("task %s, %+v, %v", after.State, after.Failure, err)
 		}
 	})
 }
 
-// TestGrantShowsTheNewDefinition: approvers who are asked because the tool has changed
-// are asked about the tool as it is now.
-func TestGrantShowsTheNewDefinition(t *testing.T) {
+// Approvers of a call that is held because its tool has changed see the current definition.
+func TestChangedToolIsShownAsDefinedNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		o.allowGrants("ops")
@@ -94,15 +93,15 @@ func TestGrantShowsTheNewDefinition(t *testing.T) {
 		c.Define = func(context.Context) approval.Tool {
 			return approval.Tool{Digest: "v2-0012", Description: "deletes more"}
 		}
-		shown, err := o.Show(t.Context(), o.hold(t, c).ID)
+		shown, err := o.views.Show(t.Context(), o.hold(t, c).ID)
 		if err != nil || shown.ToolDigest != "v2-0012" || shown.Description != "deletes more" {
-			t.Errorf("approvers see %s %q, %v", shown.ToolDigest, shown.Description, err)
+			t.Errorf("shown definition %s %q, %v", shown.ToolDigest, shown.Description, err)
 		}
 	})
 }
 
-// TestGrantLastUse: two gates on one store, many calls, and fewer uses.
-func TestGrantLastUse(t *testing.T) {
+// Two gates on one store make many calls for a grant with few uses. No use is counted twice.
+func TestGrantIsNotOverused(t *testing.T) {
 	o := open(t, nil)
 	other := branch(t, o.store, nil)
 	o.allowGrants("ops")
@@ -111,32 +110,32 @@ func TestGrantLastUse(t *testing.T) {
 	var approved atomic.Int32
 	var all []func() error
 	for i := range 8 {
-		gate := []*office{o, other}[i%2]
+		gate := []*fixture{o, other}[i%2]
 		all = append(all, func() error {
 			c := toolCall(fmt.Sprintf(`{"path":"/%d"}`, i))
-			c.Send = gate.ledger.send
+			c.Send = gate.upstream.send
 			asked, _, err := gate.Hold(t.Context(), c)
 			if err == nil && asked.State != task.InputRequired {
 				approved.Add(1)
-				_, err = gate.Wait(t.Context(), mine(asked), gate.ledger.send)
+				_, err = gate.Wait(t.Context(), mine(asked), gate.upstream.send)
 			}
 			return err
 		})
 	}
 	if n := together(all...); n != len(all) {
-		t.Errorf("%d of %d calls were held or run", n, len(all))
+		t.Errorf("%d of %d calls have tasks", n, len(all))
 	}
 	if n := approved.Load(); n != 3 {
-		t.Errorf("%d calls used a grant with 3 uses", n)
+		t.Errorf("%d calls used a grant with three uses", n)
 	}
-	if n := len(o.ledger.entries()) + len(other.ledger.entries()); n != 4 {
+	if n := len(o.upstream.entries()) + len(other.upstream.entries()); n != 4 {
 		t.Errorf("%d calls ran, want the first and 3 more", n)
 	}
 }
 
-// A cutOff is a store that fails when a task is to be created.
+// A cutOff is a store that fails to create tasks.
 type cutOff struct {
-	task.GateStore
+	gatestore.Store
 	err atomic.Value
 }
 
@@ -144,49 +143,48 @@ func (c *cutOff) Create(ctx context.Context, t task.Task, l task.Limits, notes .
 	if err, ok := c.err.Load().(error); ok && !errors.Is(err, errNone) {
 		return err
 	}
-	return c.GateStore.Create(ctx, t, l, notes...)
+	return c.Store.Create(ctx, t, l, notes...)
 }
 
 var errNone = errors.New("none")
 
-// TestGrantCountedButNotMade: a use that was counted before the process ended, and
-// whose call was never made, stays counted, and is shown as what it is. One whose
-// call was refused is given back.
-func TestGrantCountedButNotMade(t *testing.T) {
+// A use stays counted if the process ended after counting it, although the call was never made.
+// It is shown as such. The use of a refused call is returned.
+func TestCountedUseOfMissingCallStaysCounted(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error
 		used int
 	}{
-		"the store broke":  {&task.Error{Kind: task.KindUnavailable}, 1},
-		"nobody can tell":  {errors.New("killed"), 1},
-		"the disk is full": {&task.Error{Kind: task.KindCapacityExceeded, Err: errors.New("disk")}, 1},
-		"too many":         {&task.Error{Kind: task.KindRateLimited}, 0},
-		"too many of all":  {&task.Error{Kind: task.KindCapacityExceeded}, 0},
+		"store unavailable": {&task.Error{Kind: task.ErrUnavailable}, 1},
+		"outcome unknown":   {errors.New("killed"), 1},
+		"disk full":         {&task.Error{Kind: task.ErrCapacityExceeded, Err: errors.New("disk")}, 1},
+		"rate limit":        {&task.Error{Kind: task.ErrRateLimited}, 0},
+		"capacity limit":    {&task.Error{Kind: task.ErrCapacityExceeded}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				broken := &cutOff{}
-				o := open(t, func(c *approval.Config) { broken.GateStore = c.Store; c.Store = broken })
+				o := open(t, func(c *approval.Config) { broken.Store = c.Store; c.Store = broken })
 				o.allowGrants("ops")
 				g := o.grant(t, toolCall(`{"path":"/a"}`), terms(2, "path"))
 				broken.err.Store(test.err)
 				if _, _, err := o.Hold(t.Context(), toolCall(`{"path":"/b"}`)); err == nil {
 					t.Fatal("the call was held")
 				}
-				now, err := o.Grant(t.Context(), g.ID)
+				now, err := o.views.Grant(t.Context(), g.ID)
 				if err != nil || now.Used != test.used {
-					t.Fatalf("it was used %d times, want %d: %v", now.Used, test.used, err)
+					t.Fatalf("%d uses, want %d: %v", now.Used, test.used, err)
 				}
-				if test.used > 0 && now.Uses[0].Became != casefile.UseNotMade {
-					t.Errorf("the use is shown as %s", now.Uses[0].Became)
+				if test.used > 0 && now.Uses[0].Outcome != review.UseNotMade {
+					t.Errorf("shown outcome of the use: %s", now.Uses[0].Outcome)
 				}
 			})
 		})
 	}
 }
 
-// TestGrantJoins: a call that joins an identical one needs no use.
-func TestGrantJoins(t *testing.T) {
+// A call that attaches to an identical one needs no use.
+func TestAttachedCallNeedsNoUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		o.allowGrants("ops")
@@ -194,16 +192,16 @@ func TestGrantJoins(t *testing.T) {
 		first := o.hold(t, toolCall(`{"path":"/a"}`))
 		second, attached, err := o.Hold(t.Context(), toolCall(`{"path":"/a"}`))
 		if err != nil || !attached || second.ID != first.ID {
-			t.Errorf("the second call is %s, attached %t, %v", second.ID, attached, err)
+			t.Errorf("second call: %s, attached %t, %v", second.ID, attached, err)
 		}
-		if now, _ := o.Grant(t.Context(), g.ID); now.Used != 1 {
-			t.Errorf("it was used %d times", now.Used)
+		if now, _ := o.views.Grant(t.Context(), g.ID); now.Used != 1 {
+			t.Errorf("%d uses", now.Used)
 		}
 	})
 }
 
-// TestGrantForged: a task that claims a grant which does not know it does not run.
-func TestGrantForged(t *testing.T) {
+// A task that names a grant which has not counted it does not run.
+func TestForgedGrantUseDoesNotRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		o.allowGrants("ops")
@@ -214,79 +212,105 @@ func TestGrantForged(t *testing.T) {
 		if err := o.store.Create(t.Context(), forged, task.Limits{}); err != nil {
 			t.Fatal(err)
 		}
-		after, err := o.Contact(t.Context(), mine(forged), o.ledger.send)
+		after, err := o.Contact(t.Context(), mine(forged), o.upstream.send)
 		if err != nil || after.State != task.Failed {
-			t.Errorf("it is %s, %v", after.State, err)
+			t.Errorf("task %s, %v", after.State, err)
 		}
-		if now, _ := o.Grant(t.Context(), g.ID); now.Used != 1 {
-			t.Errorf("it was used %d times", now.Used)
+		if now, _ := o.views.Grant(t.Context(), g.ID); now.Used != 1 {
+			t.Errorf("%d uses", now.Used)
 		}
 	})
 }
 
-// TestGrantRoom: an agent has a limited number of grants for a tool. An approver who
-// gives one more is told that there is none.
-func TestGrantRoom(t *testing.T) {
+// The number of grants that an agent has for one tool is limited. An approver who gives one
+// more gets an error.
+func TestGrantCountIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		o.allowGrants("ops")
 		for i := range 21 {
 			asked := o.hold(t, toolCall(fmt.Sprintf(`{"path":"/%d"}`, i)))
 			_, err := o.ruleWith(t, asked.ID, alice, terms(1))
-			full, ok := errors.AsType[*approval.NotGivenError](err)
-			if i < 20 && err != nil || i == 20 && (!ok || full.Why != "the agent has 20 for this tool already") {
+			full, ok := errors.AsType[*approval.GrantFailedError](err)
+			if i < 20 && err != nil || i == 20 && (!ok || full.Reason != "the agent has 20 for this tool already") {
 				t.Fatalf("grant %d: %v", i, err)
 			}
 			o.finish(t, asked)
 		}
-		if all, err := o.Grants(t.Context(), false); err != nil || len(all) != 20 {
-			t.Errorf("there are %d grants, %v", len(all), err)
+		if all, err := o.views.Grants(t.Context(), false); err != nil || len(all) != 20 {
+			t.Errorf("%d grants, %v", len(all), err)
 		}
 	})
 }
 
-// TestGrantAfterACrash: a call that a grant let in before its gate died runs once, when
-// its owner asks another gate, and takes no second use.
-func TestGrantAfterACrash(t *testing.T) {
+// A call that a grant approved before its gate died runs once, when its owner asks another
+// gate. It takes no second use.
+func TestGrantedCallRunsOnceAfterCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		o.allowGrants("ops")
 		g := o.grant(t, toolCall(`{"path":"/a"}`), terms(5, "path"))
-		in := o.hold(t, toolCall(`{"path":"/b"}`)) // and that gate is never heard of again
+		in := o.hold(t, toolCall(`{"path":"/b"}`)) // this gate does nothing more
 		other := branch(t, o.store, nil)
 		other.allowGrants("ops")
 		again, attached, err := other.Hold(t.Context(), toolCall(`{"path":"/b"}`))
 		if err != nil || !attached || again.ID != in.ID {
-			t.Fatalf("the same call is %s, attached %t, %v", again.ID, attached, err)
+			t.Fatalf("repeated call: %s, attached %t, %v", again.ID, attached, err)
 		}
 		mustState(t, other.finish(t, again), task.Completed)
-		if n := len(other.ledger.entries()); n != 1 {
-			t.Errorf("it ran %d times", n)
+		if n := len(other.upstream.entries()); n != 1 {
+			t.Errorf("ran %d times", n)
 		}
-		if now, err := other.Grant(t.Context(), g.ID); err != nil || now.Used != 1 {
-			t.Errorf("it was used %d times, %v", now.Used, err)
+		if now, err := other.views.Grant(t.Context(), g.ID); err != nil || now.Used != 1 {
+			t.Errorf("%d uses, %v", now.Used, err)
 		}
 	})
 }
 
-// TestGrantOfMixedGates: gates with other configurations agree on what a grant covers.
-func TestGrantOfMixedGates(t *testing.T) {
-	tenant := func(name string) approval.Call {
-		c := toolCall(`{}`)
-		c.Message = fmt.Appendf(nil, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"delete_file","arguments":{},"_meta":{%s}}}`, name)
-		return c
-	}
-	synctest.Test(t, func(t *testing.T) {
-		home := open(t, func(c *approval.Config) { c.Mixed = true })
-		home.allowGrants("ops")
-		inbox := branch(t, home.store, func(c *approval.Config) { c.Mixed, c.RequestMeta = true, []string{"tenant"} })
-		asked := home.hold(t, tenant(`"tenant":"b"`))
-		if _, err := inbox.ruleWith(t, asked.ID, alice, terms(5)); err != nil {
-			t.Fatal(err)
+// If the upstream refuses the client of a call, its approval stays good for exactly the same
+// call of the same owner until the deadline. It also does so if the repeated call is refused,
+// and if the workflow allows no grants.
+func TestRefusedCallIsApprovedUntilItsDeadline(t *testing.T) {
+	refused := plain(func(context.Context, []byte) (approval.Outcome, error) {
+		return approval.Outcome{}, &approval.SendError{
+			Stage: lifecycle.StageSessionGone, Ran: task.RanNo, Err: errors.New("status 404"), Refusal: &approval.Refusal{Status: 404},
 		}
-		home.finish(t, asked)
-		mustState(t, home.hold(t, tenant(``)), task.InputRequired)
-		mustState(t, home.hold(t, tenant(`"tenant":"c"`)), task.InputRequired)
-		mustState(t, home.hold(t, tenant(`"tenant":"b"`)), task.Approved)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		try := func(c approval.Call, send approval.Sender) task.Task {
+			t.Helper()
+			held := o.hold(t, c)
+			if held.State != task.Approved {
+				return held
+			}
+			if _, err := o.Contact(t.Context(), mine(held), send); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			return o.now(t, held.ID)
+		}
+		for _, late := range []bool{false, true} {
+			path := fmt.Sprint("/late-", late)
+			first := o.hold(t, call("ann", path))
+			o.approve(t, first.ID)
+			if _, err := o.Contact(t.Context(), mine(first), refused); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			mustState(t, o.now(t, first.ID), task.Failed)
+			time.Sleep(time.Second)
+			mustState(t, try(call("ann", path), refused), task.Failed)
+			mustState(t, try(call("ann", path+"-b"), refused), task.InputRequired)
+			mustState(t, try(call("bob", path), refused), task.InputRequired)
+			want := task.Completed
+			if late {
+				time.Sleep(time.Until(first.ExpiresAt))
+				want = task.InputRequired
+			} else {
+				time.Sleep(time.Until(first.ExpiresAt) - time.Minute)
+			}
+			mustState(t, try(call("ann", path), o.upstream.send), want)
+		}
 	})
 }

@@ -4,246 +4,269 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/time/rate"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
+	"github.com/thoughtgate/thoughtgate-go/internal/toolhistory"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// A Call is a request that is to be held.
+// A Call is a request to hold.
 type Call struct {
-	Owner     string // whose task it becomes; never taken from the message
-	Peer      string // which of the owner's clients makes it
+	Owner     string // owns the task; never taken from the message
+	Peer      string // identifies one of the owner's clients
 	Request   []byte // the id of the client's request; nil if it is a batch
 	Principal policy.Principal
 	Upstream  string
-	Message   []byte         // the whole request as it was received
-	Verdict   policy.Verdict // approve; or forward, for a call that only has to be a task
-	TTL       time.Duration  // what the client asked for, if it did; see [task.ParseTTL]
-	Variables task.Variables // what the client wants noted
+	Message   []byte           // the whole request or batch, as received
+	Parsed    *jsonrpc.Message // the parsed message, if available; replaces Message
+	Verdict   policy.Verdict   // approve; or forward, for a call that only has to be a task
+	TTL       time.Duration    // the lifetime that the client asked for; see [task.ParseTTL]
+	Variables task.Variables   // client variables
 	Tool      Tool
 	Session   policy.Session
-	Trace     string // the W3C traceparent of the request, if it is traced
+	Trace     string // the W3C traceparent of the request
 
 	Correlation string // the correlation id of the request
 
-	// Send makes the call for a client that is given a task to ask for, and
-	// counts as one that asked. It is nil for a client that waits in the
-	// request itself, which is there only as long as [Desk.Wait] is.
+	// Send makes the call for a client that gets a task and polls. It is nil for a client that
+	// waits in the request, which is present only during [Service.Wait].
 	Send Sender
 
-	// Alone keeps the call apart from identical ones: several clients that
-	// cannot be distinguished share this owner.
-	Alone bool
+	// SharedOwner means that several indistinguishable clients share this owner. The call then
+	// does not attach to identical ones.
+	SharedOwner bool
 
-	// Assurance says how far the owner is known, and Room where those that are not
-	// identified are counted together, such as their address. Prove finds out
-	// whether an unknown owner is a proven one; it may be nil.
+	// OwnerByName means that all programs of a user with the same client name share this owner.
+	OwnerByName bool
+
+	// Assurance says how well the owner is identified. Owners that are not identified are counted
+	// together by Network, such as their address. Prove tries to prove an unknown owner; it may be
+	// nil.
 	Assurance Assurance
-	Room      string
+	Network   string
 	Prove     func(context.Context) bool
 
-	// Define returns what the upstream says of the tool when it is asked again; the
-	// zero Tool if it does not say that soon. It may be nil.
+	// Define asks the upstream for the tool's definition again. It returns the zero Tool if the
+	// answer takes too long. It may be nil.
 	Define func(context.Context) Tool
 
-	// InBatch has, for a batch, what the upstream says of the tool that each of
-	// its messages is about.
+	// InBatch has the tools of the messages of a batch.
 	InBatch []Tool
 
-	id    task.ID           // of the task, if that is fixed already
-	grant *grantstore.Grant // that approves the call
+	id    task.ID           // of the task, if it is fixed already
+	grant *grantstore.Grant // approves the call
 }
 
-// A Tool is what an upstream says of one of its tools.
+// A Tool is an upstream's description of a tool.
 type Tool struct {
 	Description string
 	Annotations policy.Annotations
 	Digest      string // of the definition
+
+	// Change is the unaccepted change of the tool for which the call is held. Annotations are then
+	// those that policy uses, not the upstream's.
+	Change *toolhistory.Change
 }
 
-// Hold makes a task of a call. When it returns the task is durable, and waits
-// for the approvers or, if it needs none, to be run.
+// Hold makes a task of a call. When it returns, the task is stored and waits for approvers or, if
+// it needs no approval, for its run.
 //
-// If the same owner has an identical call pending, that one's task is returned
-// instead, and reported as attached; so is that of one that ended without its
-// outcome having been delivered to anybody, unless it would be as well to make
-// the call again. If the client asks for a longer life than that task has, it
-// gets it; see [Desk.Extend].
+// If the owner has an identical pending call, Hold returns its task and reports attached. It does
+// the same for an ended task whose result was never delivered, unless retrying is safe. If the
+// client asks for a longer lifetime than the task has, the task is extended; see [Service.Extend].
 //
-// The error is [task.ErrRateLimited], [task.ErrCapacityExceeded],
-// [task.ErrInvalid], one about variables, or [task.ErrClosed].
-func (d *Desk) Hold(ctx context.Context, c Call) (t task.Task, attached bool, err error) {
-	t, err = d.holder.prepare(ctx, c)
+// The error is [task.ErrRateLimited], [task.ErrCapacityExceeded], [task.ErrInvalid],
+// [task.ErrClosed], or one about variables.
+func (s *Service) Hold(ctx context.Context, c Call) (t task.Task, attached bool, err error) {
+	t, err = s.holder.prepare(ctx, c)
 	if err != nil {
 		return task.Task{}, false, err
 	}
-	held, attached, err := d.holder.keep(ctx, c, t)
+	held, attached, err := s.holder.store(ctx, c, t)
 	if err == nil && attached {
-		held, err = d.extendAttached(ctx, held, c.TTL)
+		held, err = s.extendAttached(ctx, held, c.TTL)
 	}
 	if err != nil {
-		d.observe(ctx, Event{Step: Refused, Task: t, Err: err})
+		s.env.observe(ctx, Event{Step: Refused, Task: t, Err: err})
 		return task.Task{}, false, err
 	}
 	step := Held
 	if attached {
 		step = Attached
-		d.cfg.Log.InfoContext(About(ctx, held), "identical call attaches to a held one", "state", held.State)
+		s.env.log.InfoContext(LogContext(ctx, held), "identical call attaches to a held one", "state", held.State)
 	}
-	d.observe(ctx, Event{Step: step, Task: held})
-	return d.begin(ctx, held, c.Send), attached, nil
+	s.env.observe(ctx, Event{Step: step, Task: held})
+	return s.start(ctx, held, c.Send, attached), attached, nil
 }
 
-// begin starts a task that has just been made, if it may start already.
-func (d *Desk) begin(ctx context.Context, t task.Task, send Sender) task.Task {
-	ref := task.OwnedBy(t.Owner).Ref(t.ID)
+// start starts a new or attached task if it may start already. [holder.store] has remembered the
+// owner of a new task.
+func (s *Service) start(ctx context.Context, t task.Task, send Sender, attached bool) task.Task {
+	start := s.env.settings().Start
+	approved := t.State == task.Approved
 	var err error
 	after := t
 	switch {
 	case t.State.Terminal():
-	case d.settings().Start == StartOnApproval && t.State == task.Approved:
-		after, err = d.runner.launch(ctx, ref, d.cfg.Send(t))
-	case send != nil:
-		after, err = d.Contact(ctx, ref, send)
+	case start == StartOnApproval && approved:
+		after, err = s.runner.launch(ctx, t, s.env.send(t))
+	case send == nil:
+	case attached:
+		after, err = s.Contact(ctx, task.OwnedBy(t.Owner).Ref(t.ID), send)
+	case start == StartOnContact && approved:
+		after, err = s.runner.launch(ctx, t, send)
 	}
 	if err != nil {
 		// The task is stored, and can be started later.
-		d.cfg.Log.WarnContext(About(ctx, t), "held call not started", "error", err)
+		s.env.log.WarnContext(LogContext(ctx, t), "held call not started", "err", err)
 		after = t
 	}
-	return d.withInterval(after)
+	return s.env.withInterval(after)
 }
 
 // A holder makes tasks of calls.
 type holder struct {
-	*core
-
-	tasks  *tasks
-	cases  *casefile.Viewer
-	grants *grants
-	pace   *pace
+	env        *env
+	workflows  *workflows
+	background *background
+	contacts   *contacts
+	tasks      *tasks
+	viewer     *review.Viewer
+	grants     *grants
+	rates      *ownerRates
 }
 
-// keep stores t, the task of c, or finds the one of an identical call, which it
-// reports as attached. If a grant covers the call, the task begins as approved.
-func (h *holder) keep(ctx context.Context, c Call, t task.Task) (held task.Task, attached bool, err error) {
+// store stores t, the task of c, or returns the task of an identical call as attached. If a grant
+// covers the call, the task is created as approved.
+func (h *holder) store(ctx context.Context, c Call, t task.Task) (held task.Task, attached bool, err error) {
 	c, t = h.byGrant(ctx, c, t)
+	if c.Send != nil && h.env.settings().Start == StartOnContact {
+		h.contacts.remember(t, c.Send) // before the task can be decided, so that the decision finds the sender
+	}
 	held, attached, err = h.admitCall(ctx, c, t)
+	if err != nil || attached {
+		h.contacts.forget(t.ID)
+	}
 	h.grants.settleUse(ctx, c, t, held, err)
 	return held, attached, err
 }
 
-// prepare returns the task that c becomes, as it is to be stored: all that
-// happens to it at first happens before, so that nobody ever finds it halfway.
+// prepare returns the task for c after its first events, so that no incomplete task is ever
+// stored.
 func (h *holder) prepare(ctx context.Context, c Call) (task.Task, error) {
-	if h.work.isClosed() {
-		return task.Task{}, closedError("", task.ActionCreate)
+	if h.background.isClosed() {
+		return task.Task{}, closedError("", action.Create)
 	}
-	call, err := readCall(c.Upstream, c.Message)
+	packet, text, err := c.read()
 	if err != nil {
-		return task.Task{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Err: err}
+		return task.Task{}, &task.Error{Kind: task.ErrInvalid, Action: action.Create, Err: err}
+	}
+	call, err := callIn(c.Upstream, packet, text)
+	if err != nil {
+		return task.Task{}, &task.Error{Kind: task.ErrInvalid, Action: action.Create, Err: err}
 	}
 	submit, w, err := h.firstEvent(c)
 	if err != nil {
 		return task.Task{}, err
 	}
-	facts, err := h.factsOf(c, call, w)
+	facts, err := h.factsOf(c, packet, call, w)
 	if err != nil {
 		return task.Task{}, err
 	}
-	same, err := h.identity(call)
+	same, err := identity(call)
 	if err != nil {
-		return task.Task{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Err: err}
+		return task.Task{}, &task.Error{Kind: task.ErrInvalid, Action: action.Create, Err: err}
 	}
-	now := h.cfg.Now()
+	now := h.env.now()
 	ttl := h.ttl(ctx, c, w, call.Name)
 	t, err := task.New(task.Draft{
-		ID: cmp.Or(c.id, task.NewID(now)), Owner: c.Owner, Room: c.Room, Call: call, Same: same, Workflow: c.Verdict.Workflow,
-		Verdict: task.Verdict{
+		ID: cmp.Or(c.id, task.NewID(now)), Owner: c.Owner, Group: c.Network, Call: call, SharedDigest: same, Workflow: c.Verdict.Workflow,
+		Verdict: gatetask.Verdict{
 			Reason: c.Verdict.Reason, Snapshot: c.Verdict.Snapshot, ToolDigest: c.Tool.Digest, Facts: facts,
 		},
-		TTL: ttl, PollInterval: h.settings().Polling.Interval(ttl), Waits: c.Send == nil,
+		TTL: ttl, PollInterval: h.env.settings().Polling.Interval(ttl), OwnerWaits: c.Send == nil,
 	}, now)
 	if err != nil {
 		return task.Task{}, err
 	}
 	if len(c.Variables) > 0 {
-		t, err = t.Apply(task.SetVariables{Side: task.ClientSide, Values: c.Variables, Limits: h.settings().Variables}, now)
+		t, err = lifecycle.Apply(t, lifecycle.SetVariables{Side: task.ClientSide, Values: c.Variables, Limits: h.env.settings().Variables}, now)
 		if err != nil {
 			return task.Task{}, err
 		}
 	}
-	if ask, ok := submit.(task.Submit); ok {
-		ask.Deadline = now.Add(w.timeout())
+	if ask, ok := submit.(lifecycle.Submit); ok {
+		ask.Deadline = now.Add(timeout(w))
 		submit = ask
 	}
-	return t.Apply(submit, now)
+	return lifecycle.Apply(t, submit, now)
 }
 
-// factsOf returns what is known of c, as it is kept with its task.
-func (h *holder) factsOf(c Call, call task.Call, w Workflow) (string, error) {
+// factsOf returns the facts of c that are stored with its task.
+func (h *holder) factsOf(c Call, p jsonrpc.Packet, call task.Call, w Workflow) (string, error) {
 	known := c.facts()
-	known.ToolsInBatch = toolsInBatch(c)
-	known.Preview = h.cases.Preview(call, c.Verdict.Workflow)
+	known.ToolsInBatch = toolsInBatch(c, p)
+	known.Preview = h.viewer.Preview(call, c.Verdict.Workflow)
 	if c.Verdict.Action == policy.Approve {
-		known.Home = h.home(w)
+		known.HoldingGate = h.workflows.holdingGate(w)
 	}
 	facts, err := known.Text()
 	if err != nil {
-		return "", &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Err: err}
+		return "", &task.Error{Kind: task.ErrInvalid, Action: action.Create, Err: err}
 	}
 	return facts, nil
 }
 
-// firstEvent returns the event that the task of c begins with, and its workflow.
-func (h *holder) firstEvent(c Call) (task.Event, Workflow, error) {
+// firstEvent returns the first event of the task of c, and its workflow.
+func (h *holder) firstEvent(c Call) (lifecycle.Event, Workflow, error) {
 	switch c.Verdict.Action {
 	case policy.Forward:
-		return task.Admit{By: h.cfg.Name, Reason: "needs no approval"}, Workflow{}, nil
+		return lifecycle.Admit{By: h.env.name, Reason: "needs no approval"}, Workflow{}, nil
 	case policy.Approve:
-		w, ok := h.cfg.Workflow(c.Verdict.Workflow)
+		w, ok := h.workflows.named(c.Verdict.Workflow)
 		if !ok {
-			return nil, Workflow{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Detail: "unknown workflow"}
+			return nil, Workflow{}, &task.Error{Kind: task.ErrInvalid, Action: action.Create, Detail: "unknown workflow"}
 		}
 		if c.grant != nil {
-			admit, err := c.grant.Admission(h.cfg.Name, "standing approval "+string(c.grant.ID))
+			admit, err := c.grant.Admission(h.env.name, "standing approval "+string(c.grant.ID))
 			return admit, w, err
 		}
-		return task.Submit{By: h.cfg.Name, Quorum: w.Quorum, SelfApproval: w.SelfApproval}, w, nil
+		return lifecycle.Submit{By: h.env.name, Quorum: w.Quorum, SelfApproval: w.SelfApproval}, w, nil
 	default:
-		return nil, Workflow{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionCreate, Detail: "the policy does not allow it"}
+		return nil, Workflow{}, &task.Error{Kind: task.ErrInvalid, Action: action.Create, Detail: "the policy does not allow it"}
 	}
 }
 
 func (h *holder) ttl(ctx context.Context, c Call, w Workflow, tool string) time.Duration {
-	rules := h.ttlRules()
+	rules := h.env.ttlRules()
 	if c.Verdict.Action == policy.Approve {
-		rules.Approval = w.timeout()
+		rules.Approval = timeout(w)
 	}
 	ttl := rules.Resolve(c.TTL)
 	if ttl.Clamped {
-		h.ttlLimited(logging.AboutCall(ctx, func() logging.Call { return logging.Call{Tool: tool} }), c.TTL, ttl.Value)
+		h.env.ttlLimited(logging.AboutCall(ctx, func() logging.Call { return logging.Call{Tool: tool} }), c.TTL, ttl.Value)
 	}
 	return ttl.Value
 }
 
-// ttlRules returns how long tasks live that need no approval.
-func (c *core) ttlRules() task.TTLRules {
-	s := c.settings()
-	return task.TTLRules{Execution: s.Execution, Retrieval: s.Retrieval, Max: s.MaxTTL}
-}
-
-// admit stores t, or finds the task of an identical call unless limits allow
-// several.
+// admit stores t, or returns the task of an identical call if limits allow only one.
 func (h *holder) admit(ctx context.Context, t task.Task, limits task.Limits) (task.Task, bool, error) {
 	if limits.Unique {
 		same, err := h.identical(ctx, t)
@@ -251,51 +274,62 @@ func (h *holder) admit(ctx context.Context, t task.Task, limits task.Limits) (ta
 			return same, true, err
 		}
 	}
-	if err := h.paced(t, limits); err != nil {
+	if err := h.checkRate(t, limits); err != nil {
 		return t, false, err
 	}
 	for {
-		err := task.Create(ctx, h.cfg.Store, t, limits, creationNotes(t)...)
+		err := storekit.Create(ctx, h.env.store, t, limits, creationNotes(t)...)
 		refused, ok := errors.AsType[*task.Error](err)
-		if !ok || refused.Kind != task.KindDuplicate {
+		if !ok || refused.Kind != task.ErrDuplicate {
 			return t, false, err
 		}
-		// Not the newest one again: clocks differ, and can be set back.
-		pending, err := h.cfg.Store.Get(ctx, task.OwnedBy(t.Owner).Ref(refused.ID))
-		if err == nil {
-			pending, err = h.attachTarget(ctx, pending)
-		}
-		if err != nil && !errors.Is(err, task.ErrNotFound) || pending.ID != "" {
+		// Read the task that the store found. The newest identical task may be another one, because
+		// clocks differ and can be set back.
+		pending, err := h.attachTarget(ctx, task.OwnedBy(t.Owner).Ref(refused.ID))
+		if err != nil || pending.ID != "" {
 			return pending, true, err
 		}
-		// It has ended since.
+		// The task has ended in the meantime: try again.
 	}
 }
 
-// paced returns an error if tasks like t arrive faster than limits allow. The
-// room counts before the owner, because a client may make up its owner.
-func (h *holder) paced(t task.Task, limits task.Limits) error {
-	now := h.cfg.Now()
-	if t.Room != "" {
-		if err := h.pace.take("room of "+strconv.Itoa(limits.PerRoom)+" "+t.Room, limits.PerRoom, now); err != nil {
+// checkRate returns an error if tasks like t arrive too fast. The network is checked before the
+// owner, because a client may invent its owner.
+func (h *holder) checkRate(t task.Task, limits task.Limits) error {
+	now := h.env.now()
+	if t.Group != "" {
+		if err := h.rates.take("group of "+strconv.Itoa(limits.PerGroup)+" "+t.Group, limits.PerGroup, now); err != nil {
 			return err
 		}
 	}
-	return h.pace.take("owner "+t.Owner, limits.PerOwner, now)
+	return h.rates.take("owner "+t.Owner, limits.PerOwner, now)
 }
 
-// identical returns the task to which t can attach, or none.
+// identicalLook is how many of the newest identical calls are read. Clocks differ and can be set
+// back, so the newest may not be the last one created.
+const identicalLook = 5
+
+// identical returns the task to which t can attach, or a zero task.
 func (h *holder) identical(ctx context.Context, t task.Task) (task.Task, error) {
-	page, err := h.cfg.Store.List(ctx, task.Query{Scope: task.OwnedBy(t.Owner), Digest: t.Digest, Limit: 1})
-	if err != nil || len(page.Tasks) == 0 {
+	page, err := h.env.store.List(ctx, task.Query{Scope: task.OwnedBy(t.Owner), Digest: t.Digest, Limit: identicalLook, Outlines: true})
+	if err != nil {
 		return task.Task{}, err
 	}
-	return h.attachTarget(ctx, page.Tasks[0])
+	for _, one := range page.Tasks {
+		if !canAttach(one) {
+			continue
+		}
+		whole, err := h.attachTarget(ctx, task.OwnedBy(t.Owner).Ref(one.ID))
+		if err != nil || whole.ID != "" {
+			return whole, err
+		}
+	}
+	return task.Task{}, nil
 }
 
-// attachTarget returns t as it is now if an identical call can attach to it, or none.
-func (h *holder) attachTarget(ctx context.Context, t task.Task) (task.Task, error) {
-	t, err := h.tasks.settled(ctx, t)
+// attachTarget returns the current task if an identical call can attach to it, or a zero task.
+func (h *holder) attachTarget(ctx context.Context, ref task.Ref) (task.Task, error) {
+	t, err := h.tasks.get(ctx, ref)
 	if errors.Is(err, task.ErrNotFound) {
 		return task.Task{}, nil
 	}
@@ -305,10 +339,9 @@ func (h *holder) attachTarget(ctx context.Context, t task.Task) (task.Task, erro
 	return t, nil
 }
 
-// canAttach reports whether an identical call attaches to t. It does
-// while t is pending, and once more afterwards if nobody has heard what became
-// of t; above all if it may have run. A call that failed before it ran, for a
-// reason that may be gone by now, is made again.
+// canAttach reports whether an identical call attaches to t. It does while t is pending, and
+// afterwards if the result was not delivered, above all if the call may have run. A call whose
+// failure is retriable is made again.
 func canAttach(t task.Task) bool {
 	switch {
 	case !t.State.Terminal():
@@ -322,13 +355,18 @@ func canAttach(t task.Task) bool {
 	}
 }
 
-// readCall returns what the message of a request is about. The arguments are a
-// part of the message, so that what is judged, shown and sent is one thing.
-func readCall(upstream string, message []byte) (task.Call, error) {
-	p, err := jsonrpc.Parse(message, jsonrpc.Limits{})
-	if err != nil {
-		return task.Call{}, err
+// read returns the parsed request or batch and its bytes.
+func (c Call) read() (p jsonrpc.Packet, text []byte, err error) {
+	if c.Parsed != nil {
+		return jsonrpc.Packet{Messages: []jsonrpc.Message{*c.Parsed}}, c.Parsed.Raw, nil
 	}
+	p, err = jsonrpc.Parse(c.Message, jsonrpc.Limits{})
+	return p, c.Message, err
+}
+
+// callIn returns the call in the parsed message p. The arguments are a substring of the message,
+// so the same bytes are judged, shown and sent.
+func callIn(upstream string, p jsonrpc.Packet, message []byte) (task.Call, error) {
 	text := string(message)
 	if p.Batch {
 		return readBatch(upstream, p, text)
@@ -343,26 +381,28 @@ func readCall(upstream string, message []byte) (task.Call, error) {
 		return task.Call{}, err
 	}
 	args := m.Params.Arguments
+	start := len(text) - len(strings.TrimLeft(text, " \t\r\n")) + args.Offset
 	return task.Call{
 		Upstream: upstream, Method: m.Method, Name: subject, Message: text,
-		Arguments: text[args.Offset:][:len(args.Bytes)], Also: also,
+		Arguments: text[start:][:len(args.Bytes)], Also: also,
 	}, nil
 }
 
 var errNotHeld = errors.New("not a request about something that can be held")
 
-// maxDescription is how many characters of a tool's description are kept.
+// maxDescription is how many characters of a tool's description are stored.
 const maxDescription = 2000
 
-// maxRequestID is the length of the longest id of a request that is kept.
+// maxRequestID is the maximum length of a stored request id.
 const maxRequestID = 256
 
-// facts returns what is known of c beyond the call itself.
-func (c Call) facts() casefile.Facts {
-	f := casefile.Facts{
+// facts returns the facts of c.
+func (c Call) facts() review.Facts {
+	f := review.Facts{
 		Principal: c.Principal, Annotations: c.Tool.Annotations, Session: c.Session,
-		Description: plain.Text(c.Tool.Description, maxDescription), Trace: c.Trace, Correlation: c.Correlation, Peer: c.Peer, Shared: c.Alone,
-		Why: whyOf(c.Verdict),
+		//mutate:swap "c.Correlation" `""` internal/app.TestLogLinesNameTheirCall log lines about a call lack its correlation id
+		Description: safetext.Text(c.Tool.Description, maxDescription), Trace: c.Trace, Correlation: c.Correlation, Peer: c.Peer, SharedOwner: c.SharedOwner, OwnerByName: c.OwnerByName,
+		HeldBy: heldByOf(c.Verdict), Change: c.Tool.Change,
 	}
 	if len(c.Request) <= maxRequestID {
 		f.Request = string(c.Request)
@@ -370,38 +410,143 @@ func (c Call) facts() casefile.Facts {
 	for _, tool := range c.InBatch {
 		f.InBatch = append(f.InBatch, tool.Annotations)
 		f.DigestsInBatch = append(f.DigestsInBatch, tool.Digest)
+		f.ChangesInBatch = append(f.ChangesInBatch, tool.Change)
+	}
+	if !slices.ContainsFunc(f.ChangesInBatch, func(c *toolhistory.Change) bool { return c != nil }) {
+		f.ChangesInBatch = nil
 	}
 	return f
 }
 
-// whyOf returns what made the policy hold a call, if it did.
-func whyOf(v policy.Verdict) *casefile.Why {
+// heldByOf returns the rule or policies that held a call, or nil.
+func heldByOf(v policy.Verdict) *review.HeldBy {
 	if v.Action != policy.Approve {
 		return nil
 	}
-	w := &casefile.Why{Label: v.Label, Match: v.Match, Policies: v.Policies}
+	w := &review.HeldBy{Label: v.Label, Match: v.Match, Policies: v.Policies}
 	for _, text := range v.Says {
-		w.Says = append(w.Says, plain.Text(text, casefile.MaxReason))
+		w.Reasons = append(w.Reasons, safetext.Text(text, review.MaxReason))
 	}
 	return w
 }
 
-// PeerOf returns which of its owner's clients made the call of t, or "".
-func PeerOf(t task.Task) string { return casefile.ReadFacts(t).Peer }
+// PeerOf identifies the client that made the call of t. It may be empty.
+func PeerOf(t task.Task) string { return review.ReadFacts(t).Peer }
 
-// TraceOf returns the W3C traceparent of the request that became t, or "".
-func TraceOf(t task.Task) string { return casefile.ReadFacts(t).Trace }
+// TraceOf returns the W3C traceparent of the request of t, or "".
+func TraceOf(t task.Task) string { return review.ReadFacts(t).Trace }
 
-// judged returns what the policy is asked when t is about to run: one call, or
-// all those of a batch.
-func judged(t task.Task, now time.Time) []policy.Call {
-	f := casefile.ReadFacts(t)
+// judged returns the questions to policy before t runs: one for a call, one per message for a
+// batch.
+func judged(t task.Task, messages []jsonrpc.Message, now time.Time) []policy.Call {
+	f := review.ReadFacts(t)
 	if t.Call.Method == MethodBatch {
-		return inBatch(t, f, now)
+		return inBatch(t, messages, f, now)
 	}
 	return []policy.Call{{
 		Upstream: t.Call.Upstream, Method: t.Call.Method, Name: t.Call.Name,
 		Arguments: jsontext.Value(t.Call.Arguments),
-		Principal: f.Principal, Annotations: f.Annotations, Session: f.Session, Time: now,
+		Principal: f.Principal, Annotations: f.Annotations, Listed: t.Verdict.ToolDigest != "", Changed: f.Change != nil,
+		Session: f.Session, Time: now,
 	}}
+}
+
+// An Assurance says how well the owner of a call is identified.
+type Assurance int
+
+// The assurances, the best one first.
+const (
+	Identified Assurance = iota // the gate authenticated the client
+	Proven                      // the client has a session that the upstream confirmed
+	Claimed                     // the client has credentials that only the upstream can check
+	Unknown                     // the client has no credentials, or an unconfirmed session
+)
+
+// Shares limit the pending tasks of owners that are not identified, so that space remains for
+// identified ones. Zero fields set no limit.
+type Shares struct {
+	PerNetwork        int // all of one network
+	UnknownPerNetwork int // those of unknown owners in one network; tasks of better known owners count too
+	Total             int // all, in all networks
+	UnprovenTotal     int // all, for an owner that is not proven
+}
+
+// limits returns the limits for a call. A shared owner is limited by its network instead.
+func (h *holder) limits(c Call) task.Limits {
+	l, shares := h.env.settings().Limits, h.env.settings().Shares
+	l.Unique = !c.SharedOwner
+	if c.Network == "" || c.Assurance == Identified {
+		return l
+	}
+	if c.SharedOwner {
+		l.PerOwner = 0
+	}
+	l.PerGroup, l.Grouped = shares.PerNetwork, shares.Total
+	if c.Assurance != Proven {
+		l.Grouped = shares.UnprovenTotal
+	}
+	if c.Assurance == Unknown {
+		l.PerGroup = shares.UnknownPerNetwork
+	}
+	return l
+}
+
+// admitCall stores the task of c. An unknown owner has to prove itself only when the space for
+// unknown owners is full.
+func (h *holder) admitCall(ctx context.Context, c Call, t task.Task) (task.Task, bool, error) {
+	held, attached, err := h.admit(ctx, t, h.limits(c))
+	full := errors.Is(err, task.ErrRateLimited) || errors.Is(err, task.ErrCapacityExceeded)
+	if full && c.Assurance == Unknown && c.Prove != nil && c.Prove(ctx) {
+		c.Assurance = Proven
+		return h.admit(ctx, t, h.limits(c))
+	}
+	return held, attached, err
+}
+
+// refillsPerMinute is how often per minute an owner may fill its share of pending tasks. Ended
+// tasks are kept for a while, so without this limit an owner could fill the store by creating and
+// canceling calls.
+const refillsPerMinute = 60
+
+// ownerRates limit how fast owners create tasks. The zero value is ready to use.
+type ownerRates struct {
+	mu     sync.Mutex
+	owners map[string]*rate.Limiter
+}
+
+// take returns nil if an owner with the given share of pending tasks may create one now. A share
+// of zero sets no limit.
+func (p *ownerRates) take(owner string, share int, now time.Time) error {
+	if share <= 0 {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l, known := p.owners[owner]
+	if !known {
+		if p.owners == nil {
+			p.owners = make(map[string]*rate.Limiter)
+		}
+		l = rate.NewLimiter(rate.Limit(share)*refillsPerMinute/60, share*refillsPerMinute)
+		p.owners[owner] = l
+	}
+	if l.AllowN(now, 1) {
+		return nil
+	}
+	wait := time.Duration(float64(time.Second) / float64(l.Limit())).Round(time.Second)
+	return &task.Error{
+		Kind: task.ErrRateLimited, Action: action.Create, RetryAfter: max(wait, time.Second),
+		Limit: int64(l.Burst()), Size: int64(l.Burst()),
+	}
+}
+
+// prune removes owners that have created no task for a while.
+func (p *ownerRates) prune(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for owner, l := range p.owners {
+		if l.TokensAt(now) >= float64(l.Burst()) {
+			delete(p.owners, owner)
+		}
+	}
 }

@@ -12,13 +12,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// EC-TASK-001, EC-TASK-002, F-002: a held call is durable when Hold returns,
-// and waits for the approvers.
+// EC-TASK-001, EC-TASK-002, F-002: a held call is durable when Hold returns, and waits for its
+// approvers.
 func TestHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
@@ -44,18 +46,19 @@ func TestHold(t *testing.T) {
 			t.Errorf("poll interval = %s; want 30s", got.PollInterval)
 		}
 		if len(stored.Transitions) != 1 || stored.Transitions[0].From != task.Working {
-			t.Errorf("trail = %+v; want one step from working", stored.Transitions)
+			t.Errorf("transitions = %+v; want one from working", stored.Transitions)
 		}
 		if o.count(approval.Held) != 1 {
-			t.Error("the hold was not told")
+			t.Error("the hold was not reported")
 		}
 	})
 }
 
+// The lifetime of a task leaves time for its approvers, and has a maximum.
 func TestHoldTTL(t *testing.T) {
 	o := open(t, func(c *approval.Config) { c.MaxTTL = 2 * time.Hour })
 	for i, tt := range []struct{ asked, want time.Duration }{
-		{time.Minute, 26 * time.Minute}, // too little for the approvers
+		{time.Minute, 26 * time.Minute}, // too short for the approvers
 		{time.Hour, time.Hour},
 		{48 * time.Hour, 2 * time.Hour},
 	} {
@@ -66,11 +69,11 @@ func TestHoldTTL(t *testing.T) {
 		}
 	}
 	if o.count(approval.TTLLimited) != 1 {
-		t.Error("the limit was not told")
+		t.Error("the limit was not reported")
 	}
 }
 
-func TestHoldRefuses(t *testing.T) {
+func TestHoldRefusesInvalidCall(t *testing.T) {
 	o := open(t, nil)
 	tests := map[string]struct {
 		change func(*approval.Call)
@@ -97,12 +100,12 @@ func TestHoldRefuses(t *testing.T) {
 			mustBe(t, err, tt.want)
 		})
 	}
-	if page, _ := o.Pending(t.Context(), casefile.Filter{States: task.States()}); len(page.Approvals) != 0 {
-		t.Errorf("%d tasks were made", len(page.Approvals))
+	if page, _ := o.views.Pending(t.Context(), review.Filter{States: task.States()}); len(page.Approvals) != 0 {
+		t.Errorf("%d tasks created", len(page.Approvals))
 	}
 }
 
-// EC-TASK-014, EC-TASK-015, F-009: limits per owner and for all.
+// EC-TASK-014, EC-TASK-015, F-009: limits apply per owner and in total.
 func TestHoldLimits(t *testing.T) {
 	o := open(t, func(c *approval.Config) { c.Limits = task.Limits{PerOwner: 2, Total: 3} })
 	first := o.hold(t, call("ann", "1"))
@@ -120,12 +123,12 @@ func TestHoldLimits(t *testing.T) {
 	}
 	o.hold(t, call("ann", "3"))
 	if o.count(approval.Refused) != 2 {
-		t.Error("refusals were not told")
+		t.Error("the refusals were not reported")
 	}
 }
 
-// An identical call of the same owner attaches; of another owner, with other
-// arguments or for another upstream it does not.
+// A call attaches to an identical one of the same owner, but not to one of another owner, with
+// other arguments or for another upstream.
 func TestHoldAttaches(t *testing.T) {
 	o := open(t, nil)
 	first := o.hold(t, call("ann", "/a"))
@@ -139,45 +142,45 @@ func TestHoldAttaches(t *testing.T) {
 	other.Upstream = "archive"
 	for _, c := range []approval.Call{call("ben", "/a"), call("ann", "/b"), other} {
 		if got := o.hold(t, c); got.ID == first.ID {
-			t.Errorf("%s %s joined another call", c.Owner, c.Message)
+			t.Errorf("%s %s attached to another call", c.Owner, c.Message)
 		}
 	}
 	alone := call("ann", "/a")
-	alone.Alone = true
+	alone.SharedOwner = true
 	if got := o.hold(t, alone); got.ID == first.ID {
-		t.Error("a call that is to stay alone was joined with another")
+		t.Error("a call of a shared owner attached to another")
 	}
 }
 
-// An identical call gets what became of one whose client had given up, once.
+// An identical call gets the undelivered result of an earlier one, once.
 func TestHoldAttachesToUndelivered(t *testing.T) {
 	outcomes := map[string]struct {
-		end   func(*testing.T, *office, task.Task)
+		end   func(*testing.T, *fixture, task.Task)
 		joins bool
 	}{
-		"completed": {func(t *testing.T, o *office, held task.Task) {
+		"completed": {func(t *testing.T, o *fixture, held task.Task) {
 			o.approve(t, held.ID)
-			o.Contact(t.Context(), mine(held), o.ledger.send)
+			o.Contact(t.Context(), mine(held), o.upstream.send)
 		}, true},
-		"rejected": {func(t *testing.T, o *office, held task.Task) {
+		"rejected": {func(t *testing.T, o *fixture, held task.Task) {
 			o.decide(t.Context(), held.ID, alice, approval.Reject, "no")
 		}, true},
-		"outcome unknown": {func(t *testing.T, o *office, held task.Task) {
+		"outcome unknown": {func(t *testing.T, o *fixture, held task.Task) {
 			o.approve(t, held.ID)
 			o.Contact(t.Context(), mine(held), plain(func(context.Context, []byte) (approval.Outcome, error) {
 				return approval.Outcome{}, context.Canceled
 			}))
 		}, true},
-		"not sent": {func(t *testing.T, o *office, held task.Task) {
+		"not sent": {func(t *testing.T, o *fixture, held task.Task) {
 			o.approve(t, held.ID)
 			o.Contact(t.Context(), mine(held), plain(func(context.Context, []byte) (approval.Outcome, error) {
-				return approval.Outcome{}, &approval.SendError{Stage: task.StageUpstreamUnreachable, Ran: task.RanNo, Err: context.Canceled}
+				return approval.Outcome{}, &approval.SendError{Stage: lifecycle.StageUpstreamUnreachable, Ran: task.RanNo, Err: context.Canceled}
 			}))
 		}, false},
-		"cancelled": {func(t *testing.T, o *office, held task.Task) {
+		"cancelled": {func(t *testing.T, o *fixture, held task.Task) {
 			o.Cancel(t.Context(), mine(held), approval.Withdrawal{By: "ann"})
 		}, false},
-		"expired": {func(*testing.T, *office, task.Task) { pass(16 * time.Minute) }, true},
+		"expired": {func(*testing.T, *fixture, task.Task) { pass(16 * time.Minute) }, true},
 	}
 	for name, tt := range outcomes {
 		t.Run(name, func(t *testing.T) {
@@ -206,12 +209,12 @@ func TestHoldAttachesToUndelivered(t *testing.T) {
 	}
 }
 
-// Many identical calls at once, on two replicas, none of which finds another
-// when it looks, are one task.
+// Identical calls that arrive at the same time on two replicas become one task, even if each
+// finds no pending one at first.
 func TestHoldAttachesConcurrently(t *testing.T) {
 	const callers = 8
-	store := &slowStore{GateStore: open(t, nil).store}
-	desks := []*office{branch(t, store, nil), branch(t, store, nil)}
+	store := &slowStore{Store: open(t, nil).store}
+	services := []*fixture{branch(t, store, nil), branch(t, store, nil)}
 	for round := range 50 {
 		store.gather(callers)
 		c := call("ann", fmt.Sprint(round))
@@ -219,7 +222,7 @@ func TestHoldAttachesConcurrently(t *testing.T) {
 		ids := make([]task.ID, callers)
 		for i := range ids {
 			all.Go(func() {
-				got, _, err := desks[i%2].Hold(t.Context(), c)
+				got, _, err := services[i%2].Hold(t.Context(), c)
 				if err != nil {
 					t.Error(err)
 				}
@@ -232,23 +235,23 @@ func TestHoldAttachesConcurrently(t *testing.T) {
 				t.Fatalf("round %d: %v; want one task", round, ids)
 			}
 		}
-		desks[0].Cancel(t.Context(), task.AnyOwner().Ref(ids[0]), approval.Withdrawal{By: "test"})
+		services[0].Cancel(t.Context(), task.AnyOwner().Ref(ids[0]), approval.Withdrawal{By: "test"})
 	}
-	if n := desks[0].count(approval.Held) + desks[1].count(approval.Held); n != 50 {
-		t.Errorf("%d tasks were made; want 50", n)
+	if n := services[0].count(approval.Held) + services[1].count(approval.Held); n != 50 {
+		t.Errorf("%d tasks created; want 50", n)
 	}
 }
 
-// A slowStore lets nobody go on after listing until everybody has listed.
+// A slowStore blocks lists until the expected number of callers has listed.
 type slowStore struct {
-	task.GateStore
+	gatestore.Store
 
 	mu      sync.Mutex
 	missing int
 	all     chan struct{}
 }
 
-// gather says how many are to list.
+// gather sets the expected number of callers.
 func (s *slowStore) gather(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,7 +259,7 @@ func (s *slowStore) gather(n int) {
 }
 
 func (s *slowStore) List(ctx context.Context, q task.Query) (task.Page, error) {
-	page, err := s.GateStore.List(ctx, q)
+	page, err := s.Store.List(ctx, q)
 	s.mu.Lock()
 	all := s.all
 	if s.missing--; s.missing == 0 {
@@ -267,44 +270,61 @@ func (s *slowStore) List(ctx context.Context, q task.Query) (task.Page, error) {
 	return page, err
 }
 
-// The accelerated path: a call that needs no approval but is to be a task runs
-// at once, with what its client brought.
-func TestHoldForward(t *testing.T) {
+// A call that needs no approval but becomes a task runs at once, with the sender of its client.
+func TestCallWithoutApprovalRunsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		o.rule(policy.Verdict{Action: policy.Forward})
 		c := call("ann", "/a")
-		c.Verdict, c.Send = policy.Verdict{Action: policy.Forward}, o.ledger.send
+		c.Verdict, c.Send = policy.Verdict{Action: policy.Forward}, o.upstream.send
 		got := o.hold(t, c)
 		if got.Approval != nil || got.State.Terminal() {
-			t.Fatalf("task = %+v; want one under way, without approval", got)
+			t.Fatalf("task = %+v; want a running task without approval", got)
 		}
 		synctest.Wait()
 		mustState(t, o.now(t, got.ID), task.Completed)
-		if n := len(o.ledger.entries()); n != 1 {
+		if n := len(o.upstream.entries()); n != 1 {
 			t.Errorf("ran %d times", n)
 		}
 		if _, err := o.decide(t.Context(), got.ID, alice, approval.Approve, ""); err == nil {
-			t.Error("a call that nobody was asked about could be decided")
+			t.Error("a call without approvers could be decided")
 		}
 	})
 }
 
-// A clock that was set back does not hide the call that is pending behind an
-// older one that seems to be newer.
-func TestHoldAttachesAfterClockStep(t *testing.T) {
-	var back time.Duration
-	o := open(t, func(c *approval.Config) { c.Now = func() time.Time { return time.Now().Add(-back) } })
-	first := o.hold(t, call("ann", "/a"))
-	if _, err := o.Cancel(t.Context(), mine(first), approval.Withdrawal{By: "ann"}); err != nil {
+// A replica whose clock is behind finds the pending or undelivered call, although an older one
+// seems newer.
+func TestHoldAttachesDespiteClockSkew(t *testing.T) {
+	ahead := open(t, nil)
+	behind := branch(t, ahead.store, func(c *approval.Config) { c.Now = func() time.Time { return time.Now().Add(-time.Hour) } })
+	first := ahead.hold(t, call("ann", "/a"))
+	if _, err := ahead.Cancel(t.Context(), mine(first), approval.Withdrawal{By: "ann"}); err != nil {
 		t.Fatal(err)
 	}
-	back = time.Hour
-	second := o.hold(t, call("ann", "/a"))
+	second := behind.hold(t, call("ann", "/a"))
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	got, attached, err := o.Hold(ctx, call("ann", "/a"))
-	if err != nil || !attached || got.ID != second.ID {
-		t.Errorf("Hold = %s, attached %t, %v; want %s", got.ID, attached, err, second.ID)
+	for _, state := range []task.State{task.InputRequired, task.Rejected} {
+		got, attached, err := behind.Hold(ctx, call("ann", "/a"))
+		if err != nil || !attached || got.ID != second.ID || got.State != state {
+			t.Errorf("Hold = %s %s, attached %t, %v; want %s %s", got.State, got.ID, attached, err, state, second.ID)
+		}
+		if state == task.InputRequired {
+			behind.decide(t.Context(), second.ID, alice, approval.Reject, "no")
+		}
 	}
+}
+
+// An immediate approval finds the sender of the client that made the call. The client need not
+// poll before the call runs.
+func TestDecisionFindsSenderOfNewCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, nil)
+		c := call("ann", "/a")
+		c.Send = o.upstream.send
+		held := o.hold(t, c)
+		o.approve(t, held.ID)
+		synctest.Wait()
+		mustState(t, o.now(t, held.ID), task.Completed)
+	})
 }

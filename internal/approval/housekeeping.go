@@ -8,77 +8,116 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
-	"github.com/thoughtgate/thoughtgate-go/internal/precedent"
+	"github.com/thoughtgate/thoughtgate-go/internal/toolhistory"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// A housekeeper ends tasks whose time is over, deletes what nobody needs any more,
-// and starts approved calls for owners that are present.
+// A housekeeper ends overdue tasks, deletes old ones, and starts approved calls for owners that
+// are present.
 type housekeeper struct {
-	*core
+	env       *env
+	workflows *workflows
+	contacts  *contacts
+	tasks     *tasks
+	runner    *runner
+	rates     *ownerRates
 
-	contacts *contacts
-	tasks    *tasks
-	runner   *runner
-	pace     *pace
-
-	workflows map[task.ID]string // of the tasks that awaited a decision when they were counted last
+	workflowOf map[task.ID]string // the workflows of the pending tasks at the last count
 }
 
-// dispatchPause is how long approvals by other replicas may gather before they
-// are looked for.
+// dispatchPause is how long approvals by other replicas are collected before they are looked up.
+// Approvals by this replica have started by then.
 const dispatchPause = 50 * time.Millisecond
 
-// Run does the housekeeping until ctx ends: it ends tasks whose time is over, deletes
-// those that nobody needs, cancels calls at upstreams that nobody waits for any
-// more, and starts what another replica approved for an owner that was here a
-// moment ago. Every replica may do it at the same time.
-func (d *Desk) Run(ctx context.Context) error {
-	changes := task.WatchChanges(ctx, d.cfg.Store, d.settings().Sweep, task.AnyOwner().Ref(""))
+// Run does housekeeping until ctx ends: it ends overdue tasks, deletes old ones, cancels abandoned
+// upstream calls, and starts calls that another replica approved for an owner that was here
+// recently. Several replicas can do so at the same time.
+func (s *Service) Run(ctx context.Context) error {
+	changes := storekit.WatchChanges(ctx, s.env.store, s.env.settings().Sweep, task.AnyOwner().Ref(""))
 	defer changes.Close()
 	var cancelling sync.WaitGroup
 	defer cancelling.Wait()
-	cancelling.Go(func() { d.canceller.run(ctx) })
-	var last loggedHead
+	cancelling.Go(func() { s.canceller.run(ctx) })
+	var last journalHead
 	for {
-		d.housekeeper.sweep(ctx)
-		last = d.housekeeper.logHead(ctx, last)
-		changes.PollIn(d.settings().Sweep) // it may have been changed
-		for reason := task.Changed; reason != task.Polled; {
-			var err error
-			if reason, err = changes.Next(ctx, nil, nil); err != nil {
-				return nil // the end of ctx
+		s.housekeeper.sweep(ctx)
+		last = s.housekeeper.logHead(ctx, last)
+		again := s.env.now().Add(s.env.settings().Sweep)
+		looked, next := s.housekeeper.nextExpiry(ctx, again)
+		for s.env.now().Before(again) {
+			changes.PollIn(next.Sub(s.env.now()))
+			reason, err := changes.Next(ctx, nil, nil)
+			if err != nil {
+				return nil // ctx has ended
 			}
-			if reason == task.Changed {
-				d.report(ctx, d.housekeeper.dispatch(ctx))
+			if reason == storekit.Changed {
 				pause.For(ctx, dispatchPause)
+				s.env.report(ctx, s.housekeeper.dispatch(ctx))
+				next = earliest(next, looked.Add(expiryPrecision)) // the changed task may expire soon
+			}
+			if now := s.env.now(); !now.Before(next) && now.Before(again) {
+				s.env.report(ctx, s.housekeeper.expire(ctx))
+				looked, next = s.housekeeper.nextExpiry(ctx, again)
 			}
 		}
 	}
 }
 
-// sweepBatch is how many tasks or records are deleted at a time.
+// expiryPrecision is how late a task may expire while the store is available.
+const expiryPrecision = time.Second
+
+// nextExpiry returns the current time, and when to look for overdue tasks: at the first deadline,
+// at most once per expiryPrecision, and no later than the next sweep.
+func (h *housekeeper) nextExpiry(ctx context.Context, sweep time.Time) (now, next time.Time) {
+	now = h.env.now()
+	first, err := h.env.store.Overdue(ctx, sweep, 1)
+	if err != nil || len(first) == 0 {
+		return now, sweep // the sweep reports the error
+	}
+	soonest := now.Add(expiryPrecision)
+	if due := first[0].Due().Add(time.Microsecond); due.After(soonest) {
+		soonest = due
+	}
+	return now, earliest(soonest, sweep)
+}
+
+// expire ends overdue tasks and counts the remaining ones.
+func (h *housekeeper) expire(ctx context.Context) error {
+	return errors.Join(h.settleOverdue(ctx), h.count(ctx))
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// sweepBatch is how many tasks or records are read or deleted at a time.
 const sweepBatch = 100
 
-// sweep does all the housekeeping once. A step that fails keeps no other from being
-// taken: in a full store tasks may be unable to end until others are deleted.
+// sweep does all housekeeping once. A failing step does not prevent the others: in a full store
+// tasks may be unable to end until others are deleted.
 func (h *housekeeper) sweep(ctx context.Context) {
 	for _, step := range []func(context.Context) error{
+		//mutate:swap "h.indexTools, " "" TestChangedSinceEarlierVersion definitions approved through an earlier version are forgotten
 		h.settleOverdue, h.sweepTasks, h.sweepRecords, h.count, h.startApproved, h.indexTools, h.trim,
 	} {
-		h.report(ctx, step(ctx))
+		h.env.report(ctx, step(ctx))
 	}
 }
 
-// startApproved starts approved tasks that this desk can start, and ends those whose
-// approval is too old.
+// startApproved starts approved tasks that this replica can start, and ends those whose approval
+// is too old.
 func (h *housekeeper) startApproved(ctx context.Context) error {
-	return h.eachApproved(ctx, func(t task.Task) error {
-		if !h.stale(t, h.cfg.Now()) {
+	return h.eachApproved(ctx, false, func(t task.Task) error {
+		if !h.workflows.stale(t, h.env.now()) {
 			return h.dispatchOne(ctx, t)
 		}
-		why := task.Failure{Stage: task.StageUncollected, Reason: tooOld, Retriable: true}
-		after, err := h.runner.refuse(ctx, task.AnyOwner().Ref(t.ID), why, policy.Verdict{})
+		why := task.Failure{Stage: lifecycle.StageUncollected, Reason: tooOld, Retriable: true}
+		after, err := h.runner.refuse(ctx, t, why, policy.Verdict{})
 		if err == nil {
 			h.tasks.uncollected(ctx, after)
 		}
@@ -86,41 +125,41 @@ func (h *housekeeper) startApproved(ctx context.Context) error {
 	})
 }
 
-// settleOverdue ends the tasks whose time is over.
+// settleOverdue ends overdue tasks.
 func (h *housekeeper) settleOverdue(ctx context.Context) error {
 	for {
-		ended, err := h.updater().SettleOverdue(ctx, h.cfg.Name, h.cfg.Now())
+		ended, err := h.env.updater.SettleOverdue(ctx, h.env.name, h.env.now())
 		for _, t := range ended {
 			h.tasks.overdue(ctx, t)
 		}
-		if len(ended) == 0 { // some may be left that cannot be read
+		if len(ended) == 0 { // some may be unreadable and remain
 			return err
 		}
 	}
 }
 
-// sweepTasks deletes the tasks that are no longer kept.
+// sweepTasks deletes tasks that are no longer kept.
 func (h *housekeeper) sweepTasks(ctx context.Context) error {
 	return inBatches(sweepBatch, func(limit int) (int, error) {
-		n, err := h.cfg.Store.Sweep(ctx, h.cfg.Now().Add(-h.settings().Keep), limit)
+		n, err := h.env.store.Sweep(ctx, h.env.now().Add(-h.env.settings().Keep), limit)
 		if n > 0 {
-			h.observe(ctx, Event{Step: SweptAway, Count: n})
+			h.env.observe(ctx, Event{Step: Deleted, Count: n})
 		}
 		return n, err
 	})
 }
 
-// sweepRecords deletes the records that have expired, in memory and in the store.
+// sweepRecords deletes expired records, in memory and in the store.
 func (h *housekeeper) sweepRecords(ctx context.Context) error {
-	h.pace.prune(h.cfg.Now())
+	h.rates.prune(h.env.now())
 	h.contacts.prune()
 	return inBatches(sweepBatch, func(limit int) (int, error) {
-		return h.cfg.Store.SweepRecords(ctx, h.cfg.Now(), limit)
+		return h.env.store.SweepRecords(ctx, h.env.now(), limit)
 	})
 }
 
-// inBatches calls remove, which returns how many things it has removed, until it finds
-// fewer than it may remove at a time.
+// inBatches calls remove, which returns how many things it removed, until it removes fewer than
+// limit.
 func inBatches(limit int, remove func(limit int) (int, error)) error {
 	for {
 		n, err := remove(limit)
@@ -130,18 +169,18 @@ func inBatches(limit int, remove func(limit int) (int, error)) error {
 	}
 }
 
-// count reports how many tasks there are in each state that does not end them.
+// count reports the number of pending tasks in each state.
 func (h *housekeeper) count(ctx context.Context) error {
-	if h.cfg.Observe == nil {
+	if h.env.observer == nil {
 		return nil
 	}
 	pending, oldest := make(map[task.State]int), time.Time{}
-	asked := newCensus(h.workflows)
+	asked := newWorkflowCount(h.workflowOf)
 	for _, s := range task.Pending() {
 		pending[s] = 0
 	}
 	q := task.Query{Scope: task.AnyOwner(), States: task.Pending(), Limit: sweepBatch, Heads: true}
-	for t, err := range task.Each(ctx, h.cfg.Store, q) {
+	for t, err := range storekit.Each(ctx, h.env.store, q) {
 		if err != nil {
 			return err
 		}
@@ -153,20 +192,33 @@ func (h *housekeeper) count(ctx context.Context) error {
 			oldest = t.CreatedAt
 		}
 	}
-	if err := asked.find(ctx, h.cfg.Store); err != nil {
+	if err := asked.readMissing(ctx, h.env.store); err != nil {
 		return err
 	}
-	h.workflows = asked.known
-	h.observe(ctx, Event{Step: Counted, Pending: pending, Oldest: oldest, Asked: asked.count()})
+	h.workflowOf = asked.known
+	h.env.observe(ctx, Event{Step: Counted, Pending: pending, Oldest: oldest, PendingByWorkflow: asked.counts()})
 	return nil
 }
 
-// dispatch starts approved tasks that this desk can start.
+// dispatch starts approved tasks that this replica can start.
 func (h *housekeeper) dispatch(ctx context.Context) error {
-	if h.contacts.none() && h.settings().Start != StartOnApproval {
+	if h.contacts.none() && h.env.settings().Start != StartOnApproval {
 		return nil
 	}
-	return h.eachApproved(ctx, func(t task.Task) error { return h.dispatchOne(ctx, t) })
+	heads := h.env.settings().Start == StartOnContact
+	return h.eachApproved(ctx, heads, func(t task.Task) error {
+		if !heads {
+			return h.dispatchOne(ctx, t)
+		}
+		if h.contacts.recentSender(t.ID) == nil {
+			return nil
+		}
+		t, err := h.env.store.Get(ctx, task.AnyOwner().Ref(t.ID))
+		if err != nil {
+			return err
+		}
+		return h.dispatchOne(ctx, t)
+	})
 }
 
 func (h *housekeeper) dispatchOne(ctx context.Context, t task.Task) error {
@@ -174,14 +226,15 @@ func (h *housekeeper) dispatchOne(ctx context.Context, t task.Task) error {
 	if send == nil {
 		return nil
 	}
-	_, err := h.runner.launch(ctx, task.AnyOwner().Ref(t.ID), send)
+	_, err := h.runner.launch(ctx, t, send)
 	return err
 }
 
-func (h *housekeeper) eachApproved(ctx context.Context, do func(task.Task) error) error {
-	q := task.Query{Scope: task.AnyOwner(), States: []task.State{task.Approved}, Limit: sweepBatch}
+func (h *housekeeper) eachApproved(ctx context.Context, heads bool, do func(task.Task) error) error {
+	//mutate:swap "Approved" "Approved, task.Executing" TestUpstreamTaskNeedsNoWork housekeeping reads calls that run as upstream tasks
+	q := task.Query{Scope: task.AnyOwner(), States: []task.State{task.Approved}, Limit: sweepBatch, Heads: heads}
 	var failed error
-	for t, err := range task.Each(ctx, h.cfg.Store, q) {
+	for t, err := range storekit.Each(ctx, h.env.store, q) {
 		if err == nil {
 			err = do(t)
 		}
@@ -190,51 +243,101 @@ func (h *housekeeper) eachApproved(ctx context.Context, do func(task.Task) error
 	return failed
 }
 
-// indexBatch is how many entries of a journal are read at a time for approved tools that
-// have no record.
+// indexBatch is how many journal entries are read at a time to index approved tools.
 const indexBatch = 10_000
 
-// indexTools keeps how tools were defined that were approved before this version of the
-// gate, or in a store from which the journal comes.
+// indexTools records tool definitions approved by earlier versions of the gate, or in an imported
+// journal.
 func (h *housekeeper) indexTools(ctx context.Context) error {
-	return precedent.Store{Records: h.cfg.Store}.Index(ctx, h.cfg.Store, indexBatch)
+	return toolhistory.Store{Records: h.env.store}.Index(ctx, h.env.store, indexBatch)
 }
 
-// trimBatch is how many entries of the journal are removed at a time.
+// trimBatch is how many journal entries are deleted at a time.
 const trimBatch = 500
 
-// trim removes what has been in the journal for long enough.
+// trim deletes journal entries after their retention.
 func (h *housekeeper) trim(ctx context.Context) error {
-	if h.settings().Retention <= 0 {
+	if h.env.settings().Retention <= 0 {
 		return nil
 	}
 	return inBatches(trimBatch, func(limit int) (int, error) {
-		return h.cfg.Store.Trim(ctx, h.cfg.Now().Add(-h.settings().Retention), limit)
+		return h.env.store.Trim(ctx, h.env.now().Add(-h.env.settings().Retention), limit)
 	})
 }
 
-// headEvery is how often the head of the journal is logged.
+// headEvery is the interval at which the head of the journal is logged.
 const headEvery = time.Hour
 
-// A loggedHead is where the journal ended when that was last logged.
-type loggedHead struct {
+// A journalHead is the last logged head of the journal.
+type journalHead struct {
 	at  time.Time
 	seq int64
 }
 
-// logHead writes where the journal ends into the log, now and then if it goes
-// on. Logs are kept elsewhere: whoever can write to the store can make a new
-// chain, but not one with a head that somebody else has seen.
-func (h *housekeeper) logHead(ctx context.Context, last loggedHead) loggedHead {
-	now := h.cfg.Now()
+// logHead logs the head of the journal periodically. Logs are usually kept elsewhere, so an
+// attacker who rewrites the chain in the store cannot reproduce a logged head.
+func (h *housekeeper) logHead(ctx context.Context, last journalHead) journalHead {
+	now := h.env.now()
 	if now.Before(last.at.Add(headEvery)) {
 		return last
 	}
-	ends, err := h.cfg.Store.Ends(ctx)
+	ends, err := h.env.store.Ends(ctx)
 	if err != nil || ends.Head.Seq == last.seq {
-		h.report(ctx, err)
+		h.env.report(ctx, err)
 		return last
 	}
-	h.cfg.Log.InfoContext(ctx, "audit head", "head", ends.Head.String(), "anchor", ends.Anchor.String())
-	return loggedHead{now, ends.Head.Seq}
+	h.env.log.InfoContext(ctx, "audit head", "head", ends.Head.String(), "anchor", ends.Anchor.String())
+	return journalHead{now, ends.Head.Seq}
+}
+
+// A workflowCount counts pending tasks by workflow. It reads only the tasks that were not known at
+// the last count.
+type workflowCount struct {
+	previous map[task.ID]string
+	known    map[task.ID]string
+	missing  map[task.ID]bool
+}
+
+func newWorkflowCount(before map[task.ID]string) *workflowCount {
+	return &workflowCount{previous: before, known: make(map[task.ID]string, len(before)), missing: map[task.ID]bool{}}
+}
+
+func (c *workflowCount) add(id task.ID) {
+	if workflow, ok := c.previous[id]; ok {
+		c.known[id] = workflow
+		return
+	}
+	c.missing[id] = true
+}
+
+// readMissing reads the missing workflows. The newest tasks are listed first.
+func (c *workflowCount) readMissing(ctx context.Context, store task.Store) error {
+	if len(c.missing) == 0 {
+		return nil
+	}
+	q := task.Query{Scope: task.AnyOwner(), States: []task.State{task.InputRequired}, Limit: sweepBatch, Outlines: true}
+	for t, err := range storekit.Each(ctx, store, q) {
+		if errors.Is(err, task.ErrUnreadable) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if c.missing[t.ID] {
+			c.known[t.ID] = t.Workflow
+			delete(c.missing, t.ID)
+		}
+		if len(c.missing) == 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (c *workflowCount) counts() map[string]int {
+	n := map[string]int{}
+	for _, workflow := range c.known {
+		n[workflow]++
+	}
+	return n
 }

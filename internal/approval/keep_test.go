@@ -16,15 +16,17 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// EC-TASK-012, F-008: housekeeping by two replicas ends each task once, and
-// deletes it in the end.
-// GOV-001 F-008.1, F-008.2, F-008.4.
-func TestRun(t *testing.T) {
+// EC-TASK-012, F-008: two replicas that do housekeeping end each task once, and finally delete
+// it. GOV-001 F-008.1, F-008.2, F-008.4.
+func TestHousekeepingEndsAndDeletesTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		other := branch(t, o.store, nil)
@@ -36,23 +38,72 @@ func TestRun(t *testing.T) {
 			o.hold(t, call("ann", fmt.Sprint(i)))
 		}
 		pass(16 * time.Minute)
-		page, err := o.Pending(t.Context(), casefile.Filter{States: []task.State{task.Expired}, Limit: 100})
+		page, err := o.views.Pending(t.Context(), review.Filter{States: []task.State{task.Expired}, Limit: 100})
 		if err != nil || len(page.Approvals) != 100 || page.Next == "" {
 			t.Fatalf("expired: %d, %v", len(page.Approvals), err)
 		}
 		if n := o.count(approval.Overdue) + other.count(approval.Overdue); n != many {
-			t.Errorf("told of %d ends; want %d", n, many)
+			t.Errorf("%d reported ends; want %d", n, many)
 		}
-		if page, _ := o.Pending(t.Context(), casefile.Filter{}); len(page.Approvals) != 0 {
-			t.Errorf("%d are pending", len(page.Approvals))
+		if page, _ := o.views.Pending(t.Context(), review.Filter{}); len(page.Approvals) != 0 {
+			t.Errorf("%d pending tasks", len(page.Approvals))
 		}
-		pass(2 * time.Hour) // its time, and an hour more
-		if page, _ := o.Pending(t.Context(), casefile.Filter{States: task.States()}); len(page.Approvals) != 0 {
-			t.Errorf("%d are still there", len(page.Approvals))
+		pass(2 * time.Hour) // the lifetime of the task and one more hour
+		if page, _ := o.views.Pending(t.Context(), review.Filter{States: task.States()}); len(page.Approvals) != 0 {
+			t.Errorf("%d tasks are left", len(page.Approvals))
 		}
-		if o.count(approval.SweptAway)+other.count(approval.SweptAway) == 0 {
-			t.Error("deletions were not told")
+		if o.count(approval.Deleted)+other.count(approval.Deleted) == 0 {
+			t.Error("the deletions were not reported")
 		}
+	})
+}
+
+// An expired task ends within a second on any replica, however rare housekeeping is. Lists and
+// the count of pending tasks show it.
+func TestExpiryIsNoticedWithinASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seldom := func(c *approval.Config) { c.Sweep = time.Hour }
+		o := open(t, seldom)
+		other := branch(t, o.store, seldom)
+		for _, one := range []*fixture{o, other} {
+			one.workflows["ops"] = approval.Workflow{Approvers: []string{"alice"}, Timeout: 8 * time.Second}
+			defer one.runHousekeeping(t)()
+		}
+		pass(100 * time.Second)
+		for i := range 3 { // each has its own deadline; some deadlines are close together
+			o.hold(t, call("ann", fmt.Sprint(i)))
+			pass(300 * time.Millisecond)
+		}
+		counted := func(want int) {
+			t.Helper()
+			for _, one := range []*fixture{o, other} {
+				one.mu.Lock()
+				got := -1
+				for _, e := range one.steps {
+					if e.Step == approval.Counted {
+						got = e.Pending[task.InputRequired]
+					}
+				}
+				one.mu.Unlock()
+				if got != want {
+					t.Errorf("%d counted as pending; want %d", got, want)
+				}
+			}
+		}
+		pass(7 * time.Second) // just before the first deadline
+		if n := o.count(approval.Overdue) + other.count(approval.Overdue); n != 0 {
+			t.Errorf("%d expired early", n)
+		}
+		counted(3)
+		pass(2500 * time.Millisecond) // more than a second after the last deadline
+		if n := o.count(approval.Overdue) + other.count(approval.Overdue); n != 3 {
+			t.Errorf("%d of 3 expiries noticed", n)
+		}
+		page, err := o.store.List(t.Context(), task.Query{Scope: task.AnyOwner(), States: task.Pending()})
+		if err != nil || len(page.Tasks) != 0 {
+			t.Errorf("%d pending in the store, %v", len(page.Tasks), err)
+		}
+		counted(0)
 	})
 }
 
@@ -83,8 +134,8 @@ func TestExpiryIsLogged(t *testing.T) {
 	})
 }
 
-// A desk that is stopped before it began has not failed.
-func TestRunStopped(t *testing.T) {
+// Run returns no error if its context ended before it began.
+func TestRunWithEndedContext(t *testing.T) {
 	o := open(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -93,8 +144,8 @@ func TestRunStopped(t *testing.T) {
 	}
 }
 
-// An approval that is too old to be used is ended by housekeeping. GOV-001 6.1,
-// approval_valid_until: approvers see until when it can be used.
+// Housekeeping ends a call whose approval is too old. GOV-001 6.1, approval_valid_until:
+// approvers see how long an approval is valid.
 func TestRunValidity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
@@ -103,50 +154,50 @@ func TestRunValidity(t *testing.T) {
 		c := call("ann", "/a")
 		c.Verdict.Workflow = "brief"
 		held := o.hold(t, c)
-		if asked := o.View(held); !asked.ValidUntil.IsZero() {
-			t.Errorf("a call that nobody approved is valid until %v", asked.ValidUntil)
+		if asked := o.views.View(held); !asked.ValidUntil.IsZero() {
+			t.Errorf("an unapproved call is valid until %v", asked.ValidUntil)
 		}
 		o.approve(t, held.ID)
 		now := o.now(t, held.ID)
-		if got, want := o.View(now).ValidUntil, now.Approval.DecidedAt().Add(time.Minute); !got.Equal(want) {
+		if got, want := o.views.View(now).ValidUntil, now.Approval.DecidedAt().Add(time.Minute); !got.Equal(want) {
 			t.Errorf("valid until %v; want %v", got, want)
 		}
 		pass(2 * time.Minute)
 		after := o.now(t, held.ID)
 		mustState(t, after, task.Failed)
-		if after.Failure.Stage != task.StageUncollected || after.Failure.Ran != task.RanNo || o.count(approval.Abandoned) != 1 {
-			t.Errorf("failure = %+v, abandoned %d times", after.Failure, o.count(approval.Abandoned))
+		if after.Failure.Stage != lifecycle.StageUncollected || after.Failure.Ran != task.RanNo || o.count(approval.OwnerAbsent) != 1 {
+			t.Errorf("failure = %+v, absent owner reported %d times", after.Failure, o.count(approval.OwnerAbsent))
 		}
 	})
 }
 
-// With start: approval, a replica that dies between the decision and the start
-// is stood in for by any other.
-func TestRunStartsForOthers(t *testing.T) {
+// With start: approval, if a replica dies between the decision and the start, any other replica
+// starts the call.
+func TestRunStartsCallOfDeadReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		died, held := approved(t, nil)
-		books := newLedger()
+		upstream := newFakeUpstream()
 		o := branch(t, died.store, func(c *approval.Config) {
-			c.Start, c.Send = approval.StartOnApproval, func(task.Task) approval.Sender { return books.send }
+			c.Start, c.Send = approval.StartOnApproval, func(task.Task) approval.Sender { return upstream.send }
 		})
 		stop := o.runHousekeeping(t)
 		defer stop()
 		pass(time.Second)
 		mustState(t, o.now(t, held.ID), task.Completed)
-		if len(books.entries()) != 1 {
-			t.Errorf("ran %v", books.entries())
+		if len(upstream.entries()) != 1 {
+			t.Errorf("ran %v", upstream.entries())
 		}
 	})
 }
 
-// EC-TASK-016: what a store that dies with the process holds fails; whoever
-// waits is released at once; a call that runs is waited for.
-func TestClose(t *testing.T) {
+// EC-TASK-016: if the store is lost with the process, pending tasks fail, waiting requests
+// return at once, and running calls may finish.
+func TestCloseEndsPendingTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, running := approved(t, nil)
 		pending := o.hold(t, call("ann", "/pending"))
-		w := o.wait(t.Context(), mine(pending), o.ledger.send)
-		o.Contact(t.Context(), mine(running), o.ledger.slow(10*time.Second))
+		w := o.wait(t.Context(), mine(pending), o.upstream.send)
+		o.Contact(t.Context(), mine(running), o.upstream.slow(10*time.Second))
 		synctest.Wait()
 		closed := make(chan error)
 		go func() {
@@ -166,7 +217,7 @@ func TestClose(t *testing.T) {
 		mustState(t, o.now(t, running.ID), task.Completed)
 		after := o.now(t, pending.ID)
 		mustState(t, after, task.Failed)
-		if f := after.Failure; f.Stage != task.StageShutdown || f.Ran != task.RanNo || !f.Retriable {
+		if f := after.Failure; f.Stage != lifecycle.StageShutdown || f.Ran != task.RanNo || !f.Retriable {
 			t.Errorf("failure = %+v", f)
 		}
 		if err := o.Close(t.Context()); err != nil {
@@ -175,8 +226,9 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// With a durable store pending tasks outlive the desk, and another one goes on.
-func TestCloseDurable(t *testing.T) {
+// With a durable store pending tasks outlive the service, and another service continues with
+// them.
+func TestCloseKeepsDurableTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, func(c *approval.Config) { c.Durable = true })
 		pending := o.hold(t, call("ann", "/pending"))
@@ -185,28 +237,28 @@ func TestCloseDurable(t *testing.T) {
 		if err := o.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		_, err := o.Contact(t.Context(), mine(ready), o.ledger.send)
+		_, err := o.Contact(t.Context(), mine(ready), o.upstream.send)
 		mustBe(t, err, task.ErrClosed)
 		next := branch(t, o.store, nil)
 		next.approve(t, pending.ID)
 		for _, held := range []task.Task{pending, ready} {
-			got, err := next.Wait(t.Context(), mine(held), next.ledger.send)
+			got, err := next.Wait(t.Context(), mine(held), next.upstream.send)
 			if err != nil {
 				t.Fatal(err)
 			}
 			mustState(t, got, task.Completed)
 		}
-		if len(o.ledger.entries()) != 0 {
-			t.Error("a closed desk ran a call")
+		if len(o.upstream.entries()) != 0 {
+			t.Error("a closed service ran a call")
 		}
 	})
 }
 
-// A call that does not end in time is interrupted, its outcome unknown.
+// A call that does not finish in time is interrupted. Its outcome is unknown.
 func TestCloseInterrupts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, held := approved(t, func(c *approval.Config) { c.Durable = true })
-		o.Contact(t.Context(), mine(held), o.ledger.slow(50*time.Second))
+		o.Contact(t.Context(), mine(held), o.upstream.slow(50*time.Second))
 		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 		defer stop()
 		if err := o.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -214,17 +266,17 @@ func TestCloseInterrupts(t *testing.T) {
 		}
 		after := o.now(t, held.ID)
 		mustState(t, after, task.Failed)
-		if f := after.Failure; f.Stage != task.StageExecutorLost || f.Ran != task.RanUnknown {
+		if f := after.Failure; f.Stage != lifecycle.StageExecutorLost || f.Ran != task.RanUnknown {
 			t.Errorf("failure = %+v", f)
 		}
 	})
 }
 
-// A store that fails for a moment does not lose an answer.
+// An answer survives a store that fails for a moment.
 func TestAnswerSurvivesStoreFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
-		flaky := &flakyStore{GateStore: o.store}
+		flaky := &flakyStore{Store: o.store}
 		o = branch(t, flaky, nil)
 		held := o.hold(t, call("ann", "/a"))
 		o.approve(t, held.ID)
@@ -242,7 +294,7 @@ func TestAnswerSurvivesStoreFailure(t *testing.T) {
 
 // A flakyStore fails to write for a while.
 type flakyStore struct {
-	task.GateStore
+	gatestore.Store
 
 	failures int
 }
@@ -252,18 +304,17 @@ func (f *flakyStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) 
 		f.failures--
 		return errors.New("disk on fire")
 	}
-	return f.GateStore.Swap(ctx, t, notes...)
+	return f.Store.Swap(ctx, t, notes...)
 }
 
-// An answer that is kept in chunks survives a store that fails to write some of
-// them, as a small answer does. The outcome of an upstream's task is fetched again
-// if the store fails for longer than that.
+// A large answer survives a store that fails to write some of its chunks, as a small answer
+// does. If the store fails for longer, the result of an upstream task is fetched again.
 func TestLargeAnswerSurvivesStoreFailure(t *testing.T) {
 	large := `{"content":["` + strings.Repeat("x", 300<<10) + `"]}`
 	for name, tt := range map[string]struct {
 		nested bool
-		once   bool          // whether one write fails, or all of them
-		during time.Duration // since the answer came
+		once   bool          // one write fails, or all of them
+		during time.Duration // from the arrival of the answer
 		state  task.State
 	}{
 		"plain, once":             {false, true, time.Minute, task.Completed},
@@ -276,16 +327,16 @@ func TestLargeAnswerSurvivesStoreFailure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &chunklessStore{once: tt.once}
-				change := func(c *approval.Config) { store.GateStore, c.Store = c.Store, store }
+				change := func(c *approval.Config) { store.Store, c.Store = c.Store, store }
 				r := newRemote()
 				r.outcome = func() (approval.Outcome, error) {
 					store.failFor(tt.during)
 					return answer(large), nil
 				}
-				var o *office
+				var o *fixture
 				var held task.Task
 				if tt.nested {
-					r.report.State = task.UpstreamReady
+					r.report.State = gatetask.UpstreamReady
 					o, held = nested(t, r, change)
 					w := o.wait(t.Context(), mine(held), r)
 					defer func() { <-w.done }()
@@ -300,13 +351,13 @@ func TestLargeAnswerSurvivesStoreFailure(t *testing.T) {
 				after := o.now(t, held.ID)
 				mustState(t, after, tt.state)
 				if tt.state == task.Failed {
-					if f := after.Failure; f.Stage != task.StageExecutorLost || f.Ran != task.RanYes || f.Retriable {
+					if f := after.Failure; f.Stage != lifecycle.StageExecutorLost || f.Ran != task.RanYes || f.Retriable {
 						t.Errorf("failure %+v", f)
 					}
 					return
 				}
 				if text, _, err := o.result(t, mine(held)); err != nil || text != large {
-					t.Errorf("the answer has %d of %d bytes, %v", len(text), len(large), err)
+					t.Errorf("answer of %d of %d bytes, %v", len(text), len(large), err)
 				}
 			})
 		})
@@ -315,7 +366,7 @@ func TestLargeAnswerSurvivesStoreFailure(t *testing.T) {
 
 // A chunklessStore fails to write chunks for a while.
 type chunklessStore struct {
-	task.GateStore
+	gatestore.Store
 
 	once     bool // it fails once
 	begin    sync.Once
@@ -323,7 +374,7 @@ type chunklessStore struct {
 	failures atomic.Int64
 }
 
-// failFor has the store fail from now on, if it has not done so before.
+// failFor makes the store fail from now on, unless it has failed before.
 func (s *chunklessStore) failFor(long time.Duration) {
 	s.begin.Do(func() {
 		until := time.Now().Add(long)
@@ -336,5 +387,5 @@ func (s *chunklessStore) WriteChunk(ctx context.Context, ref task.Ref, n int, da
 	if until := s.until.Load(); until != nil && time.Now().Before(*until) && (s.failures.Add(1) == 1 || !s.once) {
 		return errors.New("disk on fire")
 	}
-	return s.GateStore.WriteChunk(ctx, ref, n, data)
+	return s.Store.WriteChunk(ctx, ref, n, data)
 }

@@ -9,148 +9,149 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// nested reports whether t runs as a task of the upstream's.
+// nested reports whether t runs as an upstream task.
 func nested(t task.Task) bool {
 	return t.State == task.Executing && t.Execution.UpstreamTask != ""
 }
 
-// polled returns t, which runs, as it is once the upstream has been asked how
-// it stands, in the name of an owner that is there. The error is a [*SendError]
-// if the upstream could not be asked; that changes nothing for t.
-func (rn *runner) polled(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
+// pollUpstream asks the upstream about the running task t in the name of its owner, and returns
+// the updated task. The error is a [*SendError] if the upstream could not be asked; t is then
+// unchanged.
+func (rn *runner) pollUpstream(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
 	switch {
 	case send == nil || t.State != task.Executing:
 		return t, nil
 	case t.Execution.Answered():
 		return rn.resume(ctx, t, send)
 	case !nested(t) || t.Execution.Upstream.Ended():
-		return t, nil // there is nobody to ask, or nothing new to learn
+		return t, nil // there is no upstream task to ask about, or it has ended
 	}
-	rn.contacts.remember(t, send) // in case that it has to be cancelled
-	asking, stop := context.WithCancelCause(About(ctx, t))
+	rn.contacts.remember(t, send) // needed if the task is canceled
+	asking, stop := context.WithCancelCause(LogContext(ctx, t))
 	defer stop(nil)
-	late := time.AfterFunc(rn.settings().Poll, func() { stop(context.DeadlineExceeded) })
+	late := time.AfterFunc(rn.env.settings().Poll, func() { stop(context.DeadlineExceeded) })
 	report, err := send.Poll(asking, t)
-	late.Stop() // what is still to be read of the report may take longer
+	late.Stop() // reading the rest of the report may take longer
 	if err == nil {
-		return rn.noted(ctx, t, report)
+		return rn.applyReport(ctx, t, report)
 	}
 	if ctx.Err() != nil {
 		return t, ctx.Err()
 	}
 	failed := sendError(asking, err)
-	if failed.Stage == task.StageUpstreamGone {
-		return rn.gone(ctx, t, err, "")
+	if failed.Stage == lifecycle.StageUpstreamGone {
+		return rn.endUnknown(ctx, t, err, "")
 	}
-	rn.cfg.Log.WarnContext(About(ctx, t), "upstream not asked", "error", err)
+	rn.env.log.WarnContext(LogContext(ctx, t), "upstream not asked", "err", err)
 	return t, failed
 }
 
-// sendError returns err with the stage at which it happened.
+// sendError returns err with a stage.
 func sendError(ctx context.Context, err error) *SendError {
 	late := errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 	known, ok := errors.AsType[*SendError](err)
 	switch {
-	case ok && late && known.Stage == task.StageUpstreamInvalid: // its answer broke off because the time was over
-		return &SendError{Stage: task.StageUpstreamTimeout, Ran: known.Ran, Err: err}
+	case ok && late && known.Stage == lifecycle.StageUpstreamInvalid: // the timeout cut the answer off
+		return &SendError{Stage: lifecycle.StageUpstreamTimeout, Ran: known.Ran, Err: err}
 	case ok && known.Stage != "":
 		return known
 	case late:
-		return &SendError{Stage: task.StageUpstreamTimeout, Ran: task.RanUnknown, Err: err}
+		return &SendError{Stage: lifecycle.StageUpstreamTimeout, Ran: task.RanUnknown, Err: err}
 	default:
-		return &SendError{Stage: task.StageUpstreamUnreachable, Ran: task.RanUnknown, Err: err}
+		return &SendError{Stage: lifecycle.StageUpstreamUnreachable, Ran: task.RanUnknown, Err: err}
 	}
 }
 
-// gone ends a task that the upstream no longer knows. It will not know it later
-// either, and what became of the call cannot be known. Executor is the run that was
-// told so, or empty if none was.
-func (rn *runner) gone(ctx context.Context, t task.Task, cause error, executor string) (task.Task, error) {
-	rn.cfg.Log.WarnContext(About(ctx, t), "the upstream no longer knows its task", "error", cause)
-	return rn.fail(ctx, t, task.Fail{
+// endUnknown ends a task that the upstream no longer knows: the outcome of the call is unknown.
+// Executor is the run that learned this, or empty.
+func (rn *runner) endUnknown(ctx context.Context, t task.Task, cause error, executor string) (task.Task, error) {
+	rn.env.log.WarnContext(LogContext(ctx, t), "the upstream no longer knows its task", "err", cause)
+	return rn.fail(ctx, t, lifecycle.Fail{
 		Executor: executor,
-		Failure:  task.Failure{Stage: task.StageUpstreamGone, Reason: "the upstream no longer knows its task"},
+		Failure:  task.Failure{Stage: lifecycle.StageUpstreamGone, Reason: "the upstream no longer knows its task"},
 	})
 }
 
-// fail ends a task that runs. Unless end is by its executor, it ends no run that an executor
-// is at work on: that one may have the whole outcome already.
-func (rn *runner) fail(ctx context.Context, t task.Task, end task.Fail) (task.Task, error) {
+// fail ends a running task. If end is not by the executor, it does not end a task with an active
+// executor, which may have the complete result.
+func (rn *runner) fail(ctx context.Context, t task.Task, end lifecycle.Fail) (task.Task, error) {
 	ref := task.AnyOwner().Ref(t.ID)
-	end.By, end.From, end.Detached = rn.cfg.Name, task.Executing, end.Executor == ""
-	after, err := rn.updater().Advance(ctx, ref, end, rn.cfg.Now())
-	if overtaken(err) || errors.Is(err, task.ErrNotExecutor) {
+	end.By, end.From, end.Detached = rn.env.name, task.Executing, end.Executor == ""
+	after, err := rn.env.updater.Advance(ctx, ref, end, rn.env.now())
+	if lostRace(err) || errors.Is(err, lifecycle.ErrNotExecutor) {
 		return rn.tasks.get(ctx, ref)
 	}
 	if err == nil {
 		rn.contacts.forget(t.ID)
-		rn.settledAs(ctx, after)
+		rn.reportSettled(ctx, after)
 	}
 	return after, err
 }
 
-// Report takes note of what the upstream says of its task of t, whoever heard
-// it, and returns t as it is then. An upstream that reports more than how far it
-// is ends t.
-func (d *Desk) Report(ctx context.Context, ref task.Ref, r Report) (task.Task, error) {
-	t, err := d.tasks.get(ctx, ref)
+// Report records what the upstream reported about its task, and returns the updated task. A report
+// with an outcome ends the task.
+func (s *Service) Report(ctx context.Context, ref task.Ref, r Report) (task.Task, error) {
+	t, err := s.tasks.get(ctx, ref)
 	if err != nil || !nested(t) || t.Execution.UpstreamTask != r.Task {
-		return d.withInterval(t), err
+		return s.env.withInterval(t), err
 	}
-	t, err = d.runner.noted(ctx, t, r)
-	return d.withInterval(t), err
+	t, err = s.runner.applyReport(ctx, t, r)
+	return s.env.withInterval(t), err
 }
 
-// concluded returns t, whose owner asks no more than how it stands, as ended if
-// its upstream has failed: such an owner does not come for the outcome, and has
-// with the upstream's words all that it will look at.
-func (rn *runner) concluded(ctx context.Context, t task.Task) (task.Task, error) {
-	if !nested(t) || t.Execution.Upstream != task.UpstreamFailed || rn.busy(t) {
+// endIfFailed ends t if its upstream task has failed. An owner that only asks for the status does
+// not fetch the result of such a task.
+func (rn *runner) endIfFailed(ctx context.Context, t task.Task) (task.Task, error) {
+	if !nested(t) || t.Execution.Upstream != gatetask.UpstreamFailed || rn.leases.busy(t) {
 		return t, nil
 	}
-	return rn.fail(ctx, t, task.Fail{Failure: task.Failure{Stage: task.StageUpstreamError, Reason: taskFailed, Ran: task.RanYes}})
+	return rn.fail(ctx, t, lifecycle.Fail{Failure: task.Failure{Stage: lifecycle.StageUpstreamError, Reason: taskFailed, Ran: task.RanYes}})
 }
 
-// What approvers and the audit log are told of the end of an upstream's task. The words
-// of the upstream are for the owner alone: they may repeat what is redacted.
+// The reasons that approvers and the journal get for the end of an upstream task. The upstream's
+// own message goes to the owner only: it may repeat redacted values.
 const (
 	taskFailed    = "the upstream's task failed"
 	taskCancelled = "the upstream cancelled its task"
 )
 
-func (rn *runner) noted(ctx context.Context, t task.Task, r Report) (task.Task, error) {
+func (rn *runner) applyReport(ctx context.Context, t task.Task, r Report) (task.Task, error) {
 	switch {
 	case r.Outcome != nil:
-		return rn.take(ctx, t, *r.Outcome)
+		return rn.keepReported(ctx, t, *r.Outcome)
 	case r.Cancelled:
-		return rn.fail(ctx, t, task.Fail{
-			Failure: task.Failure{Stage: task.StageUpstreamError, Reason: taskCancelled, Ran: task.RanUnknown},
-			Message: plain.Text(r.Message, casefile.MaxReason),
+		return rn.fail(ctx, t, lifecycle.Fail{
+			Failure: task.Failure{Stage: lifecycle.StageUpstreamError, Reason: taskCancelled, Ran: task.RanUnknown},
+			Message: safetext.Text(r.Message, review.MaxReason),
 		})
 	case t.Execution.Upstream.Ended() && !r.State.Ended(), !r.news(t.Execution):
-		return t, nil // what has ended does not begin again
-	case rn.busy(t):
+		return t, nil // a task that has ended does not run again
+	case rn.leases.busy(t):
 		t = t.Clone()
-		t.Execution.Upstream, t.Execution.Message, t.Execution.InputRequests = r.State, plain.Text(r.Message, casefile.MaxReason), r.InputRequests
+		t.Execution.Upstream, t.Execution.Message, t.Execution.InputRequests = r.State, safetext.Text(r.Message, review.MaxReason), r.InputRequests
 		return t, nil
 	}
 	ref := task.AnyOwner().Ref(t.ID)
-	after, err := rn.updater().Advance(ctx, ref, r.note("", false), rn.cfg.Now())
-	if overtaken(err) || errors.Is(err, task.ErrNotExecutor) {
+	after, err := rn.env.updater.Advance(ctx, ref, r.note("", false), rn.env.now())
+	if lostRace(err) || errors.Is(err, lifecycle.ErrNotExecutor) {
 		return rn.tasks.get(ctx, ref)
 	}
 	if err == nil {
-		rn.settledAs(ctx, after)
+		rn.reportSettled(ctx, after)
 	}
 	return after, err
 }
 
-// news reports whether r says anything that x does not.
+// news reports whether r differs from x.
 func (r Report) news(x *task.Execution) bool {
 	e := r.note("", false)
 	asked, err := jsontext.AppendFormat(nil, e.InputRequests)
@@ -159,84 +160,84 @@ func (r Report) news(x *task.Execution) bool {
 		r.InputRequests == nil && x.InputRequests != nil
 }
 
-// note returns r as what happens to a task.
-func (r Report) note(by string, release bool) task.Progress {
-	return task.Progress{
-		By: by, UpstreamTask: r.Task, Upstream: r.State, Message: plain.Text(r.Message, casefile.MaxReason), PollInterval: r.PollInterval,
+// note returns r as an event of a task.
+func (r Report) note(by string, release bool) lifecycle.Progress {
+	return lifecycle.Progress{
+		By: by, UpstreamTask: r.Task, Upstream: r.State, Message: safetext.Text(r.Message, review.MaxReason), PollInterval: r.PollInterval,
 		InputRequests: r.InputRequests, RequestState: r.RequestState, Release: release,
 	}
 }
 
-// claim makes this desk the executor of t, whose run needed none. It reports
-// false, and how t stands, if somebody else was faster.
-//
-// If the claim takes long, still reports whether the run may still go on.
+// claim makes this service the executor of t, which runs upstream. It returns false and the
+// current task if another replica came first. Still is called again after a slow claim.
 func (rn *runner) claim(ctx context.Context, t task.Task, still func(context.Context) bool) (task.Task, bool, error) {
-	if !rn.work.enter() {
-		return t, false, closedError(t.ID, task.ActionResume)
+	if !rn.background.enter() {
+		return t, false, closedError(t.ID, action.Resume)
 	}
 	ref := task.AnyOwner().Ref(t.ID)
-	claimed, err := rn.begin(ctx, beginning{
-		updater: rn.updater(), ref: ref, still: still,
-		event: func(executor string, until time.Time) task.Event { return task.Resume{By: executor, LeaseUntil: until} },
+	claimed, err := rn.claimRun(ctx, claimAttempt{
+		updater: rn.env.updater, ref: ref, mayStillRun: still,
+		event: func(executor string, until time.Time) lifecycle.Event {
+			return lifecycle.Resume{By: executor, LeaseUntil: until}
+		},
 	})
 	if err == nil {
 		return claimed, true, nil
 	}
-	rn.work.running.Done()
-	if overtaken(err) || errors.Is(err, task.ErrNotReady) {
+	rn.background.running.Done()
+	if lostRace(err) || errors.Is(err, task.ErrNotReady) {
 		t, err = rn.tasks.get(ctx, ref)
 	}
 	return t, false, err
 }
 
-// always is for runs that fetch what a call came to, which nothing forbids.
-func always(context.Context) bool { return true }
+// alwaysAllowed is for runs that fetch a result, which needs no check.
+func alwaysAllowed(context.Context) bool { return true }
 
-// resume calls the upstream again with the client's answers. It is the same
-// call, which the upstream interrupted to ask; policy may have changed since.
+// resume calls the upstream again with the client's answers. Policy is checked again.
 func (rn *runner) resume(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
-	if _, drift := rn.recheck(t); drift != nil {
+	held, _ := readStored(t) // recheck refuses a call that cannot be parsed
+	if _, drift := rn.recheck(held); drift != nil {
 		drift.Ran, drift.Retriable = task.RanUnknown, false
-		return rn.fail(ctx, t, task.Fail{Failure: *drift})
+		return rn.fail(ctx, t, lifecycle.Fail{Failure: *drift})
 	}
 	claimed, ok, err := rn.claim(ctx, t, func(context.Context) bool {
-		_, drift := rn.recheck(t)
+		_, drift := rn.recheck(held)
 		return drift == nil
 	})
 	if !ok {
 		return claimed, err
 	}
-	go rn.run(context.WithoutCancel(ctx), claimed, send)
+	go rn.run(context.WithoutCancel(ctx), claimed, held.request(), send)
 	return claimed, nil
 }
 
-// take keeps an outcome that the upstream reported unasked. If somebody else is
-// keeping it, this one is dropped.
-func (rn *runner) take(ctx context.Context, t task.Task, o Outcome) (task.Task, error) {
+// keepReported stores a result that the upstream reported with its status. If another replica is
+// storing one, it is dropped.
+func (rn *runner) keepReported(ctx context.Context, t task.Task, o Outcome) (task.Task, error) {
 	defer o.close()
-	claimed, ok, err := rn.claim(ctx, t, always)
+	claimed, ok, err := rn.claim(ctx, t, alwaysAllowed)
 	if !ok {
 		return claimed, err
 	}
-	defer rn.work.running.Done()
+	defer rn.background.running.Done()
 	own := context.WithoutCancel(ctx)
 	working, stop := rn.working(own, claimed)
 	defer context.AfterFunc(working, o.close)()
-	rn.keep(own, working, claimed, o)
+	rn.keepFetched(own, working, claimed, o)
 	stop()
 	return rn.tasks.get(ctx, task.AnyOwner().Ref(t.ID))
 }
 
-// fetch has the outcome of the upstream's task kept, as work of the desk's own:
-// it goes on when ctx ends, so that others who wait for it get it too.
+// fetch fetches and stores the result of the upstream task in the background. It continues when
+// ctx ends.
 func (rn *runner) fetch(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
-	claimed, ok, err := rn.claim(ctx, t, always)
+	claimed, ok, err := rn.claim(ctx, t, alwaysAllowed)
 	if !ok {
 		return claimed, err
 	}
 	go func() {
-		defer rn.work.running.Done()
+		defer rn.background.running.Done()
 		own := context.WithoutCancel(ctx)
 		working, stop := rn.working(own, claimed)
 		rn.collect(own, working, claimed, send)
@@ -245,22 +246,22 @@ func (rn *runner) fetch(ctx context.Context, t task.Task, send Sender) (task.Tas
 	return claimed, nil
 }
 
-// attend has the outcome of the upstream's task kept while the owner is there
-// to answer what the upstream asks before that, which ends with ctx.
+// attend fetches the result of the upstream task while the owner is present to answer the
+// upstream's questions. It ends with ctx.
 func (rn *runner) attend(ctx context.Context, t task.Task, send Sender) (task.Task, error) {
-	claimed, ok, err := rn.claim(ctx, t, always)
+	claimed, ok, err := rn.claim(ctx, t, alwaysAllowed)
 	if !ok {
 		return claimed, err
 	}
-	defer rn.work.running.Done()
-	attending, stop := rn.during(About(ctx, claimed), claimed, rn.work.closing)
+	defer rn.background.running.Done()
+	attending, stop := rn.during(LogContext(ctx, claimed), claimed, rn.background.closing)
 	rn.collect(context.WithoutCancel(ctx), attending, claimed, send)
 	stop()
 	return rn.tasks.get(ctx, task.AnyOwner().Ref(t.ID))
 }
 
-// collect fetches the outcome of the upstream's task, within working, and keeps
-// it. If it cannot be had now, the upstream still has it for the next one.
+// collect fetches and stores the result of the upstream task. If that fails, the result can be
+// fetched again.
 func (rn *runner) collect(ctx, working context.Context, t task.Task, send Sender) {
 	outcome, err := send.Fetch(working, t)
 	defer outcome.close()
@@ -268,78 +269,76 @@ func (rn *runner) collect(ctx, working context.Context, t task.Task, send Sender
 		rn.release(ctx, t, sendError(working, err))
 		return
 	}
-	rn.keep(ctx, working, t, outcome)
+	rn.keepFetched(ctx, working, t, outcome)
 }
 
-// keep keeps the outcome of the upstream's task, or leaves it to the next one
-// if it breaks off or the store fails.
-func (rn *runner) keep(ctx, working context.Context, t task.Task, o Outcome) {
-	in := rn.spooled(t, o.Error)
-	e := rn.ending(working, in, t, o, nil)
-	defer rn.spools.end(t.ID, in.spool, e)
-	if fail, failed := e.(task.Fail); failed && mayFetchAgain(fail) {
+// keepFetched stores the result of the upstream task. If it breaks off or the store fails, it can
+// be fetched again.
+func (rn *runner) keepFetched(ctx, working context.Context, t task.Task, o Outcome) {
+	in := rn.newChunkWriter(t, o.Error)
+	e := rn.endOf(working, in, t, o, nil)
+	defer rn.answers.end(t.ID, in.answer, e)
+	if fail, failed := e.(lifecycle.Fail); failed && mayFetchAgain(fail) {
 		rn.release(ctx, t, &SendError{Stage: fail.Failure.Stage, Err: errors.New(fail.Failure.Reason)})
 		return
 	}
 	rn.settle(ctx, t, e)
 }
 
-// mayFetchAgain reports whether the outcome of the upstream's task may be had by
-// fetching it again: it broke off, or the store failed while it was kept.
-func mayFetchAgain(fail task.Fail) bool {
-	return fail.Result == nil && (fail.Failure.Ran == task.RanUnknown || fail.Failure.Stage == task.StageExecutorLost)
+// mayFetchAgain reports whether a failed fetch can be repeated: the result broke off, or the store
+// failed.
+func mayFetchAgain(fail lifecycle.Fail) bool {
+	return fail.Result == nil && (fail.Failure.Ran == task.RanUnknown || fail.Failure.Stage == lifecycle.StageExecutorLost)
 }
 
-// release gives up being at work on t, for another to try.
+// release ends the work on t, so that another replica can continue.
 func (rn *runner) release(ctx context.Context, t task.Task, why *SendError) {
-	if why.Stage == task.StageUpstreamGone {
-		if _, err := rn.gone(ctx, t, why, t.Execution.Executor); err != nil {
-			rn.cfg.Log.ErrorContext(About(ctx, t), "task not ended", "error", err)
+	if why.Stage == lifecycle.StageUpstreamGone {
+		if _, err := rn.endUnknown(ctx, t, why, t.Execution.Executor); err != nil {
+			rn.env.log.ErrorContext(LogContext(ctx, t), "task not ended", "err", err)
 		}
 		return
 	}
-	rn.cfg.Log.WarnContext(About(ctx, t), "outcome not fetched", "error", why)
+	rn.env.log.WarnContext(LogContext(ctx, t), "outcome not fetched", "err", why)
 	x := t.Execution
-	rn.settle(ctx, t, task.Progress{
+	rn.settle(ctx, t, lifecycle.Progress{
 		By: x.Executor, UpstreamTask: x.UpstreamTask, Upstream: x.Upstream, Message: x.Message, PollInterval: x.PollInterval,
 		InputRequests: x.InputRequests, RequestState: x.RequestState, Release: true,
 	})
 }
 
-// Respond takes the owner's answers, a JSON object, to what the upstream asks.
-// Those to a task of the upstream's are handed on. Others are kept until all
-// questions are answered; then the upstream is called again. Answers to what
-// nobody asks are dropped.
-func (d *Desk) Respond(ctx context.Context, ref task.Ref, responses json.RawMessage, send Sender) (task.Task, error) {
-	t, err := d.tasks.get(ctx, ref)
-	if err != nil || !t.Asks() {
-		return d.withInterval(t), err
+// Respond takes the owner's answers, a JSON object, to the upstream's questions. Answers for an
+// upstream task are forwarded. Others are kept until all questions are answered; then the upstream
+// is called again. Answers without a question are dropped.
+func (s *Service) Respond(ctx context.Context, ref task.Ref, responses json.RawMessage, send Sender) (task.Task, error) {
+	t, err := s.tasks.get(ctx, ref)
+	if err != nil || !t.AwaitsInput() {
+		return s.env.withInterval(t), err
 	}
 	answers := make(map[string]json.RawMessage)
 	if err := jsonv2.Unmarshal(responses, &answers); err != nil {
-		return d.withInterval(t), &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: task.ActionAnswer, Err: err}
+		return s.env.withInterval(t), &task.Error{Kind: task.ErrInvalid, ID: t.ID, Action: action.Answer, Err: err}
 	}
 	if nested(t) {
-		asking, stop := context.WithTimeout(About(ctx, t), d.settings().Poll)
+		asking, stop := context.WithTimeout(LogContext(ctx, t), s.env.settings().Poll)
 		defer stop()
 		if err := send.Answer(asking, t, responses); err != nil {
-			return d.withInterval(t), sendError(asking, err)
+			return s.env.withInterval(t), sendError(asking, err)
 		}
-		t, err = d.runner.noted(ctx, t, stillAsked(t, answers))
-		return d.withInterval(t), err
+		t, err = s.runner.applyReport(ctx, t, stillAsked(t, answers))
+		return s.env.withInterval(t), err
 	}
-	t, err = d.updater().Advance(ctx, ref, task.Answer{Responses: answers}, d.cfg.Now())
+	t, err = s.env.updater.Advance(ctx, ref, lifecycle.Answer{Responses: answers}, s.env.now())
 	if errors.Is(err, task.ErrInvalidTransition) {
-		t, err = d.tasks.get(ctx, ref) // others have answered
+		t, err = s.tasks.get(ctx, ref) // other requests have answered
 	}
 	if err == nil {
-		t, err = d.runner.polled(ctx, t, send)
+		t, err = s.runner.pollUpstream(ctx, t, send)
 	}
-	return d.withInterval(t), err
+	return s.env.withInterval(t), err
 }
 
-// stillAsked returns what the upstream of t asks, as far as is known, once it
-// has been given the answers.
+// stillAsked returns a report with the questions that remain open after the answers.
 func stillAsked(t task.Task, answers map[string]json.RawMessage) Report {
 	x := t.Execution
 	r := Report{Task: x.UpstreamTask, Message: x.Message, PollInterval: x.PollInterval}
@@ -351,25 +350,24 @@ func stillAsked(t task.Task, answers map[string]json.RawMessage) Report {
 		delete(open, key)
 	}
 	if rest, err := jsonv2.Marshal(open, jsonv2.Deterministic(true)); err == nil && len(open) > 0 {
-		r.State, r.InputRequests = task.UpstreamAsks, rest
+		r.State, r.InputRequests = gatetask.UpstreamAsks, rest
 	}
 	return r
 }
 
-// MadeOf returns the owner's task of whose held call the upstream made a task,
-// also if that has ended: the upstream's id is not for the owner to see. Maybe
-// says that there is none, but that a call is being made, or was a moment ago
-// when it was cancelled, whose task is not known yet.
-func (d *Desk) MadeOf(ctx context.Context, owner, upstreamTask string) (id task.ID, maybe bool, err error) {
+// FindByUpstreamTask returns the owner's task whose call the upstream runs as upstreamTask. Owners
+// must not see ids of upstream tasks, so this includes ended tasks. Maybe is true if there is
+// none, but a call is running, or was canceled recently, whose upstream task is not known yet.
+func (s *Service) FindByUpstreamTask(ctx context.Context, owner, upstreamTask string) (id task.ID, maybe bool, err error) {
 	q := task.Query{Scope: task.OwnedBy(owner), Limit: sweepBatch, Outlines: true}
-	for t, err := range task.Each(ctx, d.cfg.Store, q) {
+	for t, err := range storekit.Each(ctx, s.env.store, q) {
 		switch {
 		case err != nil:
 			return "", false, err
 		case t.Execution == nil:
 		case t.Execution.UpstreamTask != "" && t.Execution.UpstreamTask == upstreamTask:
 			return t.ID, false, nil
-		case t.Execution.UpstreamTask == "" && t.Result == nil && d.busy(t):
+		case t.Execution.UpstreamTask == "" && t.Result == nil && s.leases.busy(t):
 			maybe = true
 		}
 	}

@@ -9,23 +9,21 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
-	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// The gate makes the request for a held call from the parts that its approvers
-// were shown. It does not pass on the request that the agent made:
+// The gate writes the request for a held call from the parts that approvers saw. It does not
+// forward the agent's request:
 //
-//   - its method, name and arguments;
-//   - what else there is in params and in their metadata, shown as [task.Call]'s
-//     Also: members that the gate does not know may mean something to the
-//     upstream;
-//   - nothing of what is meant for the gate alone, or says nothing about the call:
-//     the wish for a task, variables of the client, the token for progress, of
-//     which the gate reports in its own way, the trace, and the request's id.
+//   - The method, the name and the arguments are sent.
+//   - Other members of params and _meta are sent too, because they may mean something to the
+//     upstream. Approvers see them as [task.Call]'s Also.
+//   - Members for the gate are dropped, and so are those that do not describe the call: the
+//     request for a task, client variables, the progress token, the trace, and the request id.
 
 // The members of [task.Call.Also].
 const (
@@ -33,22 +31,19 @@ const (
 	alsoMeta   = "_meta"
 )
 
-// maxAlso is how many bytes may be sent besides the arguments: as much as
-// approvers are shown.
-const maxAlso = casefile.MaxShown
+// maxAlso is how many bytes may be sent besides the arguments. Approvers see all of them.
+const maxAlso = review.MaxShown
 
-// The members of params that are shown elsewhere, or never sent as they came.
+// knownParams are the members of params that are shown elsewhere or dropped.
 var knownParams = []string{"arguments", "task", "_meta", "inputResponses", "requestState"}
 
-// The members of _meta that are never sent as they came. The version is always
-// the same: a request in another one is not held.
-var knownMeta = []string{"progressToken", metaVersion, "traceparent", "tracestate", "baggage"}
+// knownMeta are the members of _meta that are never sent unchanged. The protocol version is always
+// the same: other versions are not held.
+var knownMeta = []string{"progressToken", mcpname.MetaProtocolVersion, "traceparent", "tracestate", "baggage"}
 
-// metaVersion is the member of _meta with the protocol version of a request.
-const metaVersion = "io.modelcontextprotocol/protocolVersion"
-
-// alsoSent returns what is sent with the call in m besides its name and
-// arguments, or nothing.
+// alsoSent returns the [task.Call.Also] of m: the other members of params and _meta that the gate
+// will send upstream, as a JSON object, or "" if there are none. It fails if they are too long to
+// be shown to approvers.
 func alsoSent(m *jsonrpc.Message) (string, error) {
 	also := object{}
 	if params := unknownParams(m); len(params) > 0 {
@@ -67,8 +62,7 @@ func alsoSent(m *jsonrpc.Message) (string, error) {
 	return string(text), nil
 }
 
-// unknownParams returns the members of params that are neither shown elsewhere
-// nor dropped.
+// unknownParams returns the members of params that are neither shown elsewhere nor dropped.
 func unknownParams(m *jsonrpc.Message) object {
 	subject := policy.SubjectMember(m.Method)
 	params := object{}
@@ -87,7 +81,7 @@ func unknownMeta(v jsonrpc.Value) object {
 		if slices.Contains(knownMeta, name) || strings.HasPrefix(name, task.ClientPrefix) {
 			continue
 		}
-		if name == mcptask.MetaClientCapabilities {
+		if name == mcpname.MetaClientCapabilities {
 			value.Bytes = withoutTasks(value)
 		}
 		if !isEmptyObject(value.Bytes) {
@@ -97,15 +91,14 @@ func unknownMeta(v jsonrpc.Value) object {
 	return meta
 }
 
-// maxSubject is how many bytes the name of a tool or prompt, or the URI of a resource,
-// may have in a call that needs approval: every place where people approve shows that
-// much at once.
+// maxSubject is how many bytes the name of a tool or prompt, or the URI of a resource, may have in
+// a held call. Pages and channels show that much at once.
 const maxSubject = 2000
 
-// CheckCarried returns why the call in m, which is about the named subject, cannot be
-// held: its name is too long to be shown, or it carries more besides its arguments than
-// approvers can be shown.
-func CheckCarried(m *jsonrpc.Message, subject string) error {
+// CheckHoldable returns an error if approvers could not be shown all of the call in m: its subject
+// is too long, or it carries too much besides its arguments.
+func CheckHoldable(m *jsonrpc.Message, subject string) error {
+	//mutate:swap "maxSubject" "100*maxSubject" internal/mcphttp.TestHeldCallWithLongNameIsRefused calls with names of any length are held
 	if len(subject) > maxSubject {
 		return fmt.Errorf("a call that needs approval cannot have a %s of more than %d bytes, of which its approver might not see the end",
 			policy.SubjectMember(m.Method), maxSubject)
@@ -114,14 +107,14 @@ func CheckCarried(m *jsonrpc.Message, subject string) error {
 	return err
 }
 
-// withoutTasks returns capabilities without the tasks extension: whether the
-// upstream makes a task of a held call is between it and the gate.
+// withoutTasks returns capabilities without the tasks extension, which concerns only the gate and
+// the client.
 func withoutTasks(capabilities jsonrpc.Value) []byte {
 	extensions := capabilities.Member("extensions")
-	if !extensions.Member(mcptask.Extension).Present() {
+	if !extensions.Member(mcpname.ExtensionTasks).Present() {
 		return capabilities.Bytes
 	}
-	rest := extensions.Without(mcptask.Extension)
+	rest := extensions.Without(mcpname.ExtensionTasks)
 	if isEmptyObject(rest) {
 		return capabilities.Without("extensions")
 	}
@@ -135,11 +128,11 @@ func isEmptyObject(text []byte) bool {
 	return len(text) > 1 && text[0] == '{' && len(bytes.TrimSpace(text[1:len(text)-1])) == 0
 }
 
-// An object is a JSON object that is being written: its members.
-type object [][]byte
+// An object is a list of members that becomes a JSON object.
+type object []jsonrpc.Member
 
 func (o *object) add(name string, value []byte) {
-	*o = append(*o, append(append(jsonrpc.AppendString(nil, name), ':'), value...))
+	*o = append(*o, jsonrpc.Member{Name: name, JSON: value})
 }
 
 func (o *object) addAll(of jsonrpc.Value) {
@@ -148,54 +141,55 @@ func (o *object) addAll(of jsonrpc.Value) {
 	}
 }
 
-func (o *object) text() []byte {
-	return slices.Concat([]byte{'{'}, bytes.Join(*o, []byte{','}), []byte{'}'})
+func (o *object) text() []byte { return jsonrpc.AppendObject(nil, *o...) }
+
+// An UpstreamRequest is the message that runs a held call: a request or a batch. It does not ask
+// for a task.
+type UpstreamRequest struct {
+	Text      []byte
+	Messages  []jsonrpc.Message // the one in Text, or those of the batch
+	WantsTask bool              // the client asked for a task
 }
 
-// Outgoing returns the message with which the call of t is made: a request, or a
-// batch. It asks for no task.
-func Outgoing(t task.Task) ([]byte, error) {
-	p, err := jsonrpc.Parse([]byte(t.Call.Message), jsonrpc.Limits{})
-	if err != nil {
-		return nil, err
-	}
-	if !p.Batch {
-		return request(requestID(t, 0), t.Call.Method, outgoingParams(t.Call, &p.Messages[0])), nil
-	}
-	messages := make([][]byte, len(p.Messages))
-	for i := range p.Messages {
-		m := &p.Messages[i]
-		id := requestID(t, i)
-		if m.Kind != jsonrpc.Request {
+// NewUpstreamRequest returns the message that runs the call of t.
+func NewUpstreamRequest(t task.Task) (UpstreamRequest, error) {
+	packet, err := jsonrpc.Parse([]byte(t.Call.Message), jsonrpc.Limits{})
+	return storedCall{t: t, packet: packet}.request(), err
+}
+
+// request returns the message that runs the call.
+func (s storedCall) request() UpstreamRequest {
+	o := UpstreamRequest{Messages: make([]jsonrpc.Message, len(s.packet.Messages))}
+	texts := make([][]byte, len(s.packet.Messages))
+	for i := range s.packet.Messages {
+		m := &s.packet.Messages[i]
+		id, method, params := requestID(s.t, i), m.Method, m.Params
+		switch {
+		case !s.packet.Batch:
+			method, params, o.WantsTask = s.t.Call.Method, requestParams(s.t.Call, m), m.Params.Task.Present()
+		case m.Kind != jsonrpc.Request:
 			id = nil
 		}
-		messages[i] = request(id, m.Method, m.Params.Bytes)
+		o.Messages[i] = jsonrpc.NewRequest(id, method, params)
+		texts[i] = o.Messages[i].Raw
 	}
-	return slices.Concat([]byte{'['}, bytes.Join(messages, []byte{','}), []byte{']'}), nil
+	if s.packet.Batch {
+		o.Text = jsonrpc.Array(texts)
+	} else if len(texts) > 0 {
+		o.Text = texts[0]
+	}
+	return o
 }
 
-func request(id []byte, method string, params []byte) []byte {
-	o := object{[]byte(`"jsonrpc":"2.0"`)}
-	if id != nil {
-		o.add("id", id)
-	}
-	o.add("method", jsonrpc.AppendString(nil, method))
-	if params != nil {
-		o.add("params", params)
-	}
-	return o.text()
-}
-
-// requestID returns the id of the request, or of the one at a place in a batch,
-// with which the call of t is made. Every replica knows it, to cancel the call,
-// and nobody else can derive the task from it.
-func requestID(t task.Task, place int) []byte {
-	sum := sha256.Sum256([]byte("request " + strconv.Itoa(place) + " of " + string(t.ID)))
+// requestID returns the id of the request with the given index in the call of t, which may be a
+// batch. Every replica can compute the id to cancel the call. The task id cannot be derived from it.
+func requestID(t task.Task, index int) []byte {
+	sum := sha256.Sum256([]byte("request " + strconv.Itoa(index) + " of " + string(t.ID)))
 	return jsonrpc.AppendString(nil, "call-"+hex.EncodeToString(sum[:16]))
 }
 
-// outgoingParams returns the params of the request that makes c, which came in m.
-func outgoingParams(c task.Call, m *jsonrpc.Message) []byte {
+// requestParams returns the params of the request for c, which was received in m.
+func requestParams(c task.Call, m *jsonrpc.Message) jsonrpc.Params {
 	params := object{}
 	params.add(policy.SubjectMember(c.Method), jsonrpc.AppendString(nil, c.Name))
 	if c.Arguments != "" {
@@ -207,14 +201,14 @@ func outgoingParams(c task.Call, m *jsonrpc.Message) []byte {
 	}
 	params.addAll(also.Member(alsoParams))
 	meta := object{}
-	if version := m.Params.Meta.Member(metaVersion); version.Present() {
-		meta.add(metaVersion, version.Bytes)
-		if !also.Member(alsoMeta).Member(mcptask.MetaClientCapabilities).Present() {
-			meta.add(mcptask.MetaClientCapabilities, []byte("{}"))
+	if version := m.Params.Meta.Member(mcpname.MetaProtocolVersion); version.Present() {
+		meta.add(mcpname.MetaProtocolVersion, version.Bytes)
+		if !also.Member(alsoMeta).Member(mcpname.MetaClientCapabilities).Present() {
+			meta.add(mcpname.MetaClientCapabilities, []byte("{}"))
 		}
 	}
 	if meta.addAll(also.Member(alsoMeta)); len(meta) > 0 {
 		params.add("_meta", meta.text())
 	}
-	return params.text()
+	return jsonrpc.NewParams(params...)
 }

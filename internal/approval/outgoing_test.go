@@ -7,15 +7,17 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// carrying is a call that carries more than its arguments.
+// carrying is a call with members besides its arguments.
 const carrying = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_file","arguments":{"path":"/a"},"force":true,"_meta":{"example.com/as":"root","progressToken":1}}}`
 
-// A task of a version that showed only the arguments has a digest of these alone.
-// It still runs, without what nobody was shown, and the same call still joins it
-// with the state that its client was given.
+// A task of a version that showed approvers only the arguments has a digest of the arguments
+// alone. It still runs, without the other members. An identical call still attaches to it.
 func TestTaskOfEarlierVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
@@ -25,44 +27,43 @@ func TestTaskOfEarlierVersion(t *testing.T) {
 			Call: task.Call{
 				Upstream: "files", Method: "tools/call", Name: "delete_file", Arguments: `{"path":"/a"}`, Message: carrying,
 			},
-			Verdict: task.Verdict{Reason: "rules[1]", Snapshot: "s1", Facts: `{"Principal":{"ID":"ann"}}`},
+			Verdict: gatetask.Verdict{Reason: "rules[1]", Snapshot: "s1", Facts: `{"Principal":{"ID":"ann"}}`},
 		}, now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if stored, err = stored.Apply(task.Submit{By: "gate", Quorum: 1, Deadline: now.Add(time.Hour)}, now); err != nil {
+		if stored, err = lifecycle.Apply(stored, lifecycle.Submit{By: "gate", Quorum: 1, Deadline: now.Add(time.Hour)}, now); err != nil {
 			t.Fatal(err)
 		}
 		if err := o.store.Create(t.Context(), stored, task.Limits{}); err != nil {
 			t.Fatal(err)
 		}
-		if !o.Same(stored, []byte(carrying)) {
-			t.Error("the same call is taken for another")
+		if !o.IsIdentical(stored, parsed(t, carrying)) {
+			t.Error("IsIdentical = false for the same call")
 		}
-		if o.Same(stored, []byte(strings.Replace(carrying, "/a", "/b", 1))) {
-			t.Error("another call is taken for the same")
+		if o.IsIdentical(stored, parsed(t, strings.Replace(carrying, "/a", "/b", 1))) {
+			t.Error("IsIdentical = true for another call")
 		}
 		o.approve(t, stored.ID)
-		if _, err := o.Contact(t.Context(), mine(stored), o.ledger.send); err != nil {
+		if _, err := o.Contact(t.Context(), mine(stored), o.upstream.send); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if runs := o.ledger.entries(); len(runs) != 1 {
-			t.Fatalf("it ran %d times", len(runs))
+		if runs := o.upstream.entries(); len(runs) != 1 {
+			t.Fatalf("ran %d times", len(runs))
 		}
-		message, err := approval.Outgoing(stored)
-		if err != nil || strings.Contains(string(message), "force") || strings.Contains(string(message), "root") {
-			t.Errorf("it is sent as %s, %v; want only what was shown", message, err)
+		message, err := approval.NewUpstreamRequest(stored)
+		if err != nil || strings.Contains(string(message.Text), "force") || strings.Contains(string(message.Text), "root") {
+			t.Errorf("sent as %s, %v; want only the shown members", message.Text, err)
 		}
 	})
 }
 
-// A stored call whose approvers were shown something else than would be sent is
-// not run.
-func TestAlsoChangedInStore(t *testing.T) {
+// A stored call does not run if its other members differ from those that its approvers saw.
+func TestTamperedMembersDoNotRun(t *testing.T) {
 	for name, change := range map[string]func(*task.Task){
-		"taken out":  func(t *task.Task) { t.Call.Also = "" },
-		"made other": func(t *task.Task) { t.Call.Also = `{"params":{"force":false}}` },
+		"removed": func(t *task.Task) { t.Call.Also = "" },
+		"changed": func(t *task.Task) { t.Call.Also = `{"params":{"force":false}}` },
 		"in the message": func(t *task.Task) {
 			t.Call.Message = strings.Replace(t.Call.Message, `"force":true`, `"force":false`, 1)
 		},
@@ -82,12 +83,12 @@ func TestAlsoChangedInStore(t *testing.T) {
 				if err := o.store.Swap(t.Context(), changed); err != nil {
 					t.Fatal(err)
 				}
-				after, _ := o.Contact(t.Context(), mine(held), o.ledger.send)
+				after, _ := o.Contact(t.Context(), mine(held), o.upstream.send)
 				synctest.Wait()
-				if runs := o.ledger.entries(); len(runs) != 0 {
+				if runs := o.upstream.entries(); len(runs) != 0 {
 					t.Errorf("it ran: %v", runs)
 				}
-				if after.Failure == nil || after.Failure.Stage != task.StageArgumentDrift {
+				if after.Failure == nil || after.Failure.Stage != lifecycle.StageArgumentDrift {
 					t.Errorf("failure %+v; want argument_drift", after.Failure)
 				}
 			})
@@ -95,9 +96,9 @@ func TestAlsoChangedInStore(t *testing.T) {
 	}
 }
 
-// Calls that differ only in what is sent besides have different digests, so that
-// one is never taken for the other.
-func TestAlsoIsPartOfTheDigest(t *testing.T) {
+// Calls that differ in members besides the arguments have different digests, so they are not
+// identical.
+func TestDigestCoversOtherMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		digests := make(map[task.Digest]string)
@@ -108,17 +109,17 @@ func TestAlsoIsPartOfTheDigest(t *testing.T) {
 			c.Message = []byte(message)
 			held := o.hold(t, c)
 			if same := digests[held.Digest]; same != "" {
-				t.Errorf("one digest for\n%s\n%s", same, message)
+				t.Errorf("same digest for\n%s\n%s", same, message)
 			}
 			digests[held.Digest] = message
 			if d, err := held.Call.Digest(); err != nil || d != held.Digest {
-				t.Errorf("the digest is %v, %v; want %v", d, err, held.Digest)
+				t.Errorf("digest %v, %v; want %v", d, err, held.Digest)
 			}
 		}
 	})
 }
 
-// A revocable is a sender whose client may be revoked.
+// A revocable is a sender whose client may lose its access.
 type revocable struct {
 	approval.Sender
 
@@ -127,23 +128,32 @@ type revocable struct {
 
 func (r *revocable) Revoked() bool { return r.revoked }
 
-// An owner who asked a moment ago, and has been revoked since, is not there for
-// the call to run.
-func TestRevokedOwnerIsGone(t *testing.T) {
+// An owner that polled recently and was revoked since does not count as present.
+func TestRevokedOwnerStartsNoCall(t *testing.T) {
 	for _, revoked := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			o := open(t, nil)
 			held := o.hold(t, call("ann", "/a"))
-			sender := &revocable{Sender: o.ledger.send}
+			sender := &revocable{Sender: o.upstream.send}
 			if _, err := o.Contact(t.Context(), mine(held), sender); err != nil {
 				t.Fatal(err)
 			}
 			sender.revoked = revoked
 			o.approve(t, held.ID)
 			synctest.Wait()
-			if ran := len(o.ledger.entries()) > 0; ran == revoked {
+			if ran := len(o.upstream.entries()) > 0; ran == revoked {
 				t.Errorf("revoked %v, ran %v", revoked, ran)
 			}
 		})
 	}
+}
+
+// parsed returns the request in text.
+func parsed(t *testing.T, text string) *jsonrpc.Message {
+	t.Helper()
+	m, err := jsonrpc.ParseMessage([]byte(text), jsonrpc.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }

@@ -10,10 +10,12 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// A stoppable is an upstream that can be told to stop, or that refuses to listen
-// as long as failing is set.
+// A stoppable is an upstream that accepts cancellations, unless failing is set.
 type stoppable struct {
 	*remote
 
@@ -38,26 +40,26 @@ func (s *stoppable) tries() int {
 	return len(s.told)
 }
 
-// cancelAndDie cancels a task as a gate does that dies right after.
-func cancelAndDie(t *testing.T, o *office, held task.Task) {
+// cancelAndDie cancels a task on a gate that dies right afterwards.
+func cancelAndDie(t *testing.T, o *fixture, held task.Task) {
 	t.Helper()
-	updater := task.Updater{Store: o.store}
-	if _, err := updater.Advance(t.Context(), mine(held), task.Cancel{By: "ann"}, time.Now()); err != nil {
+	updater := lifecycle.Updater{Store: o.store}
+	if _, err := updater.Advance(t.Context(), mine(held), lifecycle.Cancel{By: "ann"}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// GOV-004 F-007: a cancellation that was acknowledged reaches the upstream though
-// the gate died before it could tell it, by whichever replica comes next, once.
+// GOV-004 F-007: an acknowledged cancellation reaches the upstream once, from any replica,
+// although the gate died before it could send it.
 func TestOwedCancellation(t *testing.T) {
-	for name, run := range map[string]func(*testing.T, *office, task.Task){
-		"task of the upstream": func(t *testing.T, o *office, held task.Task) {
-			note := task.Progress{By: "dead", UpstreamTask: "u1", Release: true}
-			if _, err := task.Advance(t.Context(), o.store, mine(held), note, time.Now()); err != nil {
+	for name, run := range map[string]func(*testing.T, *fixture, task.Task){
+		"task of the upstream": func(t *testing.T, o *fixture, held task.Task) {
+			note := lifecycle.Progress{By: "dead", UpstreamTask: "u1", Release: true}
+			if _, err := lifecycle.Advance(t.Context(), o.store, mine(held), note, time.Now()); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"running call": func(*testing.T, *office, task.Task) {},
+		"running call": func(*testing.T, *fixture, task.Task) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -65,14 +67,14 @@ func TestOwedCancellation(t *testing.T) {
 				o := open(t, nil)
 				held := o.hold(t, call("ann", "/a"))
 				o.approve(t, held.ID)
-				claim := task.Claim{By: "dead", LeaseUntil: time.Now().Add(30 * time.Second)}
-				if _, err := task.Advance(t.Context(), o.store, mine(held), claim, time.Now()); err != nil {
+				claim := lifecycle.Claim{By: "dead", LeaseUntil: time.Now().Add(30 * time.Second)}
+				if _, err := lifecycle.Advance(t.Context(), o.store, mine(held), claim, time.Now()); err != nil {
 					t.Fatal(err)
 				}
 				run(t, o, held)
 				cancelAndDie(t, o, held)
-				if !o.now(t, held.ID).Owes() {
-					t.Fatal("nothing is owed")
+				if !o.now(t, held.ID).OwesCancellation() {
+					t.Fatal("no cancellation is owed")
 				}
 				with := func(c *approval.Config) { c.Send = func(task.Task) approval.Sender { return r } }
 				for range 3 {
@@ -80,12 +82,12 @@ func TestOwedCancellation(t *testing.T) {
 				}
 				pass(5 * time.Minute)
 				if r.tries() != 1 {
-					t.Errorf("the upstream was told %d times", r.tries())
+					t.Errorf("%d cancellations sent", r.tries())
 				}
-				if got := o.now(t, held.ID); got.Owes() || got.Execution.Cancellation.Outcome != task.CancellationSent {
-					t.Errorf("the store says %+v", got.Execution.Cancellation)
+				if got := o.now(t, held.ID); got.OwesCancellation() || got.Execution.Cancellation.Outcome != gatetask.CancellationSent {
+					t.Errorf("stored cancellation %+v", got.Execution.Cancellation)
 				}
-				entries, err := o.store.Entries(t.Context(), task.JournalQuery{Task: held.ID, Limit: 100})
+				entries, err := o.store.Entries(t.Context(), auditlog.Query{Task: held.ID, Limit: 100})
 				if n := len(entries); err != nil || entries[n-1].Step != string(approval.Stopped) || entries[n-1].Outcome != "told" {
 					t.Errorf("the journal ends with %+v, %v", entries, err)
 				}
@@ -94,8 +96,8 @@ func TestOwedCancellation(t *testing.T) {
 	}
 }
 
-// An upstream that cannot be told is tried again, ever more seldom, and not for
-// ever. That it was never told is on record.
+// A cancellation that cannot be sent is tried again at growing intervals, and then given up.
+// The journal records that it was not sent.
 func TestOwedCancellationIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &stoppable{remote: newRemote(), failing: errors.New("down")}
@@ -114,21 +116,21 @@ func TestOwedCancellationIsGivenUp(t *testing.T) {
 		if n := r.tries(); n > 10 {
 			t.Errorf("%d tries", n)
 		}
-		if got := o.now(t, held.ID).Execution.Cancellation; got.Outcome != task.CancellationGivenUp {
-			t.Errorf("the store says %+v", got)
+		if got := o.now(t, held.ID).Execution.Cancellation; got.Outcome != gatetask.CancellationGivenUp {
+			t.Errorf("stored cancellation %+v", got)
 		}
 	})
 }
 
-// An upstream that wants the owner's credentials is told when the owner asks
-// again, at whichever replica, though the gate's own tries have failed.
+// If the upstream requires the owner's credentials, the cancellation is sent when the owner
+// asks again, on any replica, although attempts with the gate's credentials failed.
 func TestOwedCancellationWithOwnersCredentials(t *testing.T) {
-	for name, ask := range map[string]func(*office, context.Context, task.Ref, approval.Sender) error{
-		"asks": func(o *office, ctx context.Context, ref task.Ref, send approval.Sender) error {
+	for name, ask := range map[string]func(*fixture, context.Context, task.Ref, approval.Sender) error{
+		"asks": func(o *fixture, ctx context.Context, ref task.Ref, send approval.Sender) error {
 			_, err := o.Contact(ctx, ref, send)
 			return err
 		},
-		"cancels again": func(o *office, ctx context.Context, ref task.Ref, send approval.Sender) error {
+		"cancels again": func(o *fixture, ctx context.Context, ref task.Ref, send approval.Sender) error {
 			_, err := o.Cancel(ctx, ref, approval.Withdrawal{By: "ann", Send: send})
 			if errors.Is(err, task.ErrAlreadyTerminal) {
 				return nil
@@ -146,28 +148,28 @@ func TestOwedCancellationWithOwnersCredentials(t *testing.T) {
 				})
 				defer other.runHousekeeping(t)()
 				pass(10 * time.Minute)
-				if !o.now(t, held.ID).Owes() {
-					t.Fatal("nothing is owed any more")
+				if !o.now(t, held.ID).OwesCancellation() {
+					t.Fatal("no cancellation is owed after the failed attempts")
 				}
 				owner := &stoppable{remote: newRemote()}
 				if err := ask(other, t.Context(), mine(held), owner); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()
-				if owner.tries() != 1 || o.now(t, held.ID).Owes() {
-					t.Errorf("told %d times; still owed: %t", owner.tries(), o.now(t, held.ID).Owes())
+				if owner.tries() != 1 || o.now(t, held.ID).OwesCancellation() {
+					t.Errorf("%d cancellations sent; still owed: %t", owner.tries(), o.now(t, held.ID).OwesCancellation())
 				}
 			})
 		})
 	}
 }
 
-// A call that was answered although it was cancelled owes the upstream nothing.
-func TestCancelledCallThatWasAnswered(t *testing.T) {
+// A canceled call that was answered anyway owes no cancellation.
+func TestAnsweredCallOwesNoCancellation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, held := approved(t, nil)
 		send := plain(func(context.Context, []byte) (approval.Outcome, error) {
-			time.Sleep(time.Second) // and does not notice that it is interrupted
+			time.Sleep(time.Second) // ignores the interruption
 			return answer(`{"content":[]}`), nil
 		})
 		if _, err := o.Contact(t.Context(), mine(held), send); err != nil {
@@ -177,7 +179,7 @@ func TestCancelledCallThatWasAnswered(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(2 * time.Second)
-		if got := o.now(t, held.ID); got.State != task.Cancelled || got.Execution.Cancellation.Outcome != task.CancellationMoot {
+		if got := o.now(t, held.ID); got.State != task.Cancelled || got.Execution.Cancellation.Outcome != gatetask.CancellationMoot {
 			t.Errorf("%s, %+v", got.State, got.Execution.Cancellation)
 		}
 	})

@@ -11,9 +11,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// F-009: an owner that makes and cancels calls without end is slowed down, so
-// that what is kept of them does not fill the store; others are not.
-func TestMakingAndCancelling(t *testing.T) {
+// F-009: an owner that keeps creating and canceling calls is slowed down, so its ended tasks
+// cannot fill the store. Other owners are not affected.
+func TestCreationRateIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, func(c *approval.Config) { c.Limits.PerOwner = 2 })
 		made := 0
@@ -31,7 +31,7 @@ func TestMakingAndCancelling(t *testing.T) {
 		}
 		mustBe(t, refused, task.ErrRateLimited)
 		if e, _ := errors.AsType[*task.Error](refused); made != 120 || e.RetryAfter != time.Second {
-			t.Errorf("%d made, then %v with %v to wait; want 120 and a second", made, refused, e.RetryAfter)
+			t.Errorf("%d created, then %v with retry after %v; want 120 and a second", made, refused, e.RetryAfter)
 		}
 		o.hold(t, call("bea", "1"))
 		pass(time.Second)

@@ -3,39 +3,42 @@ package approval_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// A readStore counts how often whole tasks are read, and how many are being
-// read at the same time.
+// A readStore counts reads of whole tasks, and how many run at the same time.
 type readStore struct {
-	task.GateStore
+	gatestore.Store
 
 	gets, wholeLists, notAside atomic.Int64
 	active, most               atomic.Int64
-	gate                       chan struct{} // reads wait until it is closed; nil if they need not
+	gate                       chan struct{} // reads wait until it is closed; nil if they do not wait
 }
 
 func (s *readStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	s.gets.Add(1)
-	if !task.IsSlowRead(ctx) {
+	if !storekit.IsSlowRead(ctx) {
 		s.notAside.Add(1)
 	}
-	return s.GateStore.Get(ctx, ref)
+	return s.Store.Get(ctx, ref)
 }
 
 func (s *readStore) List(ctx context.Context, q task.Query) (task.Page, error) {
 	if !q.Heads && !q.Outlines {
 		s.wholeLists.Add(1)
 	}
-	if !task.IsSlowRead(ctx) {
+	if !storekit.IsSlowRead(ctx) {
 		s.notAside.Add(1)
 	}
 	now := s.active.Add(1)
@@ -45,15 +48,15 @@ func (s *readStore) List(ctx context.Context, q task.Query) (task.Page, error) {
 	if s.gate != nil {
 		<-s.gate
 	}
-	return s.GateStore.List(ctx, q)
+	return s.Store.List(ctx, q)
 }
 
-// A list reads no held call, whatever the size of its arguments, and shows how it
-// stands all the same.
+// A list reads previews only, however large the arguments of its calls are, and shows the
+// current states.
 func TestListReadsPreviews(t *testing.T) {
 	watched := &readStore{}
 	o := open(t, func(c *approval.Config) {
-		watched.GateStore = c.Store
+		watched.Store = c.Store
 		c.Store = watched
 	})
 	const calls = 12
@@ -63,10 +66,10 @@ func TestListReadsPreviews(t *testing.T) {
 		c.Message = message("delete_file", fmt.Sprintf(`{"path":"/%d","password":"hunter2","text":%q}`, i, strings.Repeat("x", 256<<10)))
 		ids = append(ids, o.hold(t, c).ID)
 	}
-	list := func(f casefile.Filter) (found []casefile.Approval) {
+	list := func(f review.Filter) (found []review.Approval) {
 		t.Helper()
 		for {
-			page, err := o.Pending(t.Context(), f)
+			page, err := o.views.Pending(t.Context(), f)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,45 +83,45 @@ func TestListReadsPreviews(t *testing.T) {
 	watched.wholeLists.Store(0)
 	watched.notAside.Store(0)
 	for range 3 {
-		found := list(casefile.Filter{Limit: 5})
+		found := list(review.Filter{Limit: 5})
 		if len(found) != calls || found[0].ID != ids[calls-1] || !found[0].ArgumentsTruncated || strings.Contains(string(found[0].Arguments), "hunter2") {
-			t.Fatalf("%d calls are listed: %.500v", len(found), found[0])
+			t.Fatalf("%d listed calls: %.500v", len(found), found[0])
 		}
 	}
 	if n := watched.gets.Load(); n > 0 {
-		t.Errorf("%d calls were read to be listed", n)
+		t.Errorf("%d calls read for the list", n)
 	}
 	if n := watched.wholeLists.Load(); n > 0 {
-		t.Errorf("%d lists of whole calls were read", n)
+		t.Errorf("%d lists of whole calls read", n)
 	}
 	if n := watched.notAside.Load(); n > 0 {
-		t.Errorf("%d reads would be taken for trouble of the store if they were slow", n)
+		t.Errorf("%d reads count as trouble of the store if they are slow", n)
 	}
 
 	o.approve(t, ids[3])
-	if found := list(casefile.Filter{}); len(found) != calls-1 {
-		t.Errorf("%d calls are listed after one was approved", len(found))
+	if found := list(review.Filter{}); len(found) != calls-1 {
+		t.Errorf("%d listed calls after one approval", len(found))
 	}
-	approved := list(casefile.Filter{States: []task.State{task.Approved}})
+	approved := list(review.Filter{States: []task.State{task.Approved}})
 	if len(approved) != 1 || approved[0].ID != ids[3] || len(approved[0].Approvals) != 1 {
 		t.Errorf("approved: %.500v", approved)
 	}
-	if found := list(casefile.Filter{Tool: "DELETE"}); len(found) != calls-1 {
-		t.Errorf("%d calls of the tool are listed", len(found))
+	if found := list(review.Filter{Tool: "DELETE"}); len(found) != calls-1 {
+		t.Errorf("%d listed calls of the tool", len(found))
 	}
-	if found := list(casefile.Filter{Tool: "another"}); len(found) != 0 {
-		t.Errorf("%d calls of another tool are listed", len(found))
+	if found := list(review.Filter{Tool: "another"}); len(found) != 0 {
+		t.Errorf("%d listed calls of another tool", len(found))
 	}
 }
 
-// Lists follow a workflow's redactions from the moment that these change.
+// Lists apply a workflow's new redactions as soon as these change.
 func TestPreviewFollowsRedaction(t *testing.T) {
 	o := open(t, nil)
 	c := call("session 1", "/a")
 	c.Message = message("delete_file", `{"path":"/a","pin":"1234"}`)
 	o.hold(t, c)
 	arguments := func() string {
-		page, err := o.Pending(t.Context(), casefile.Filter{})
+		page, err := o.views.Pending(t.Context(), review.Filter{})
 		if err != nil || len(page.Approvals) != 1 {
 			t.Fatalf("%+v, %v", page, err)
 		}
@@ -133,19 +136,19 @@ func TestPreviewFollowsRedaction(t *testing.T) {
 	}
 }
 
-// Of many lists at once a few are read at a time, and one whose operator leaves
-// gives up its turn.
-func TestFewListsAtOnce(t *testing.T) {
+// Few lists are read at the same time. A list whose operator has disconnected is not read.
+func TestConcurrentListsAreLimited(t *testing.T) {
 	watched := &readStore{gate: make(chan struct{})}
 	o := open(t, func(c *approval.Config) {
-		watched.GateStore = c.Store
+		watched.Store = c.Store
 		c.Store = watched
 	})
 	const operators = 20
 	done := make(chan error, operators)
-	for range operators {
+	for n := range operators {
 		go func() {
-			_, err := o.Pending(t.Context(), casefile.Filter{})
+			ctx := admission.WithClient(t.Context(), admission.Principal(strconv.Itoa(n)))
+			_, err := o.views.Pending(ctx, review.Filter{})
 			done <- err
 		}()
 	}
@@ -158,8 +161,8 @@ func TestFewListsAtOnce(t *testing.T) {
 	}
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	if _, err := o.Pending(gone, casefile.Filter{}); err == nil {
-		t.Error("an operator who has left is given a list")
+	if _, err := o.views.Pending(gone, review.Filter{}); err == nil {
+		t.Error("an operator who disconnected got a list")
 	}
 	close(watched.gate)
 	for range operators {
@@ -168,6 +171,6 @@ func TestFewListsAtOnce(t *testing.T) {
 		}
 	}
 	if n := watched.most.Load(); n > 4 {
-		t.Errorf("%d lists were read at once", n)
+		t.Errorf("%d concurrent reads of lists", n)
 	}
 }

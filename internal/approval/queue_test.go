@@ -11,14 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// paths returns the argument path of each group, with the number of calls in it
-// if there is more than one.
-func paths(q casefile.Queue) []string {
+// paths returns the path argument of each group, with the number of its calls if there are
+// several.
+func paths(q review.Queue) []string {
 	names := []string{}
 	for _, g := range q.Groups {
 		name := strings.TrimSuffix(strings.TrimPrefix(string(g.Calls[0].Arguments), `{"path":"/`), `"}`)
@@ -30,7 +30,7 @@ func paths(q casefile.Queue) []string {
 	return names
 }
 
-// A queue has the call with the least time left first, whenever it was made.
+// A queue lists the call with the least remaining time first, whenever it was made.
 func TestQueueOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
@@ -39,7 +39,7 @@ func TestQueueOrder(t *testing.T) {
 			o.hold(t, call("ann", fmt.Sprint("/", i)))
 			pass(time.Second)
 		}
-		q, err := o.Queue(t.Context(), casefile.Filter{})
+		q, err := o.views.Queue(t.Context(), review.Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,13 +49,13 @@ func TestQueueOrder(t *testing.T) {
 	})
 }
 
-// Identical calls of one agent are one group. Another agent's are not in it.
+// Identical calls of one agent form a group. Calls of another agent are not in it.
 func TestQueueGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		hold := func(owner, who, path string) task.ID {
 			c := call(owner, path)
-			c.Principal, c.Alone = policy.Principal{ID: who}, true
+			c.Principal, c.SharedOwner = policy.Principal{ID: who}, true
 			pass(time.Second)
 			return o.hold(t, c).ID
 		}
@@ -64,7 +64,7 @@ func TestQueueGroups(t *testing.T) {
 		hold("s2", "ci", "/a")
 		hold("s3", "bot", "/a")
 		last := hold("s1", "ci", "/a")
-		q, err := o.Queue(t.Context(), casefile.Filter{})
+		q, err := o.views.Queue(t.Context(), review.Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestQueueGroups(t *testing.T) {
 			t.Fatalf("groups (-want +got):\n%s", diff)
 		}
 		if calls := q.Groups[0].Calls; calls[0].ID != first || calls[2].ID != last {
-			t.Errorf("the calls of a group are not in the order of their time left: %v", calls)
+			t.Errorf("calls of a group not in the order of remaining time: %v", calls)
 		}
 		if q.Pending != 5 || q.Matching != 5 {
 			t.Errorf("%d pending, %d matching; want 5 and 5", q.Pending, q.Matching)
@@ -80,7 +80,7 @@ func TestQueueGroups(t *testing.T) {
 	})
 }
 
-// Pages of a filtered queue have each group once, and the numbers count all.
+// The pages of a filtered queue have each group once, and the counts include all calls.
 func TestQueuePages(t *testing.T) {
 	o := open(t, nil)
 	const calls = 230
@@ -95,27 +95,27 @@ func TestQueuePages(t *testing.T) {
 		}
 		o.hold(t, c)
 	}
-	if n, err := o.Waiting(t.Context()); n != calls || err != nil {
+	if n, err := o.views.CountPending(t.Context()); n != calls || err != nil {
 		t.Errorf("%d calls wait, %v; want %d", n, err, calls)
 	}
 	for name, tt := range map[string]struct {
-		filter casefile.Filter
+		filter review.Filter
 		want   int
 	}{
-		"all":               {casefile.Filter{}, calls},
-		"a tool":            {casefile.Filter{Tool: "mail"}, 115},
-		"an agent":          {casefile.Filter{Principal: "AGENT3"}, 33},
-		"a workflow":        {casefile.Filter{Workflow: "two"}, 46},
-		"text of arguments": {casefile.Filter{Text: "CUSTOMER12"}, 6},
-		"text of the rest":  {casefile.Filter{Text: "agent3", Limit: 10}, 33},
-		"all words":         {casefile.Filter{Text: "mail agent3 two"}, 4},
-		"what is redacted":  {casefile.Filter{Text: "hunter2", Workflow: "ops"}, 0},
-		"nothing":           {casefile.Filter{Text: "nowhere"}, 0},
+		"all":               {review.Filter{}, calls},
+		"a tool":            {review.Filter{Tool: "mail"}, 115},
+		"an agent":          {review.Filter{Principal: "AGENT3"}, 33},
+		"a workflow":        {review.Filter{Workflow: "two"}, 46},
+		"text of arguments": {review.Filter{Text: "CUSTOMER12"}, 6},
+		"other text":        {review.Filter{Text: "agent3", Limit: 10}, 33},
+		"all words":         {review.Filter{Text: "mail agent3 two"}, 4},
+		"redacted text":     {review.Filter{Text: "hunter2", Workflow: "ops"}, 0},
+		"nothing":           {review.Filter{Text: "nowhere"}, 0},
 	} {
 		var matching int
 		seen := map[task.ID]bool{}
 		for f := tt.filter; ; {
-			q, err := o.Queue(t.Context(), f)
+			q, err := o.views.Queue(t.Context(), f)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -137,17 +137,17 @@ func TestQueuePages(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"nonsense", "12", "!.tg_1"} {
-		if _, err := o.Queue(t.Context(), casefile.Filter{Cursor: bad}); !errors.Is(err, task.ErrInvalidCursor) {
+		if _, err := o.views.Queue(t.Context(), review.Filter{Cursor: bad}); !errors.Is(err, task.ErrInvalidCursor) {
 			t.Errorf("cursor %q: %v", bad, err)
 		}
 	}
 }
 
-// A queue reads no call, whatever is searched for.
+// A queue reads previews only, whatever the search text is.
 func TestQueueReadsPreviews(t *testing.T) {
 	watched := &readStore{}
 	o := open(t, func(c *approval.Config) {
-		watched.GateStore = c.Store
+		watched.Store = c.Store
 		c.Store = watched
 	})
 	const calls = 120
@@ -157,8 +157,8 @@ func TestQueueReadsPreviews(t *testing.T) {
 	watched.gets.Store(0)
 	watched.wholeLists.Store(0)
 	watched.notAside.Store(0)
-	for _, f := range []casefile.Filter{{}, {Text: "7"}, {Tool: "delete", Limit: 5}} {
-		if _, err := o.Queue(t.Context(), f); err != nil {
+	for _, f := range []review.Filter{{}, {Text: "7"}, {Tool: "delete", Limit: 5}} {
+		if _, err := o.views.Queue(t.Context(), f); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -166,6 +166,6 @@ func TestQueueReadsPreviews(t *testing.T) {
 		t.Errorf("%d calls were read", n)
 	}
 	if w, a := watched.wholeLists.Load(), watched.notAside.Load(); w+a > 0 {
-		t.Errorf("%d lists of whole calls, %d reads that are not aside", w, a)
+		t.Errorf("%d lists of whole calls, %d reads that count as trouble if they are slow", w, a)
 	}
 }

@@ -12,11 +12,12 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
 const rounds = 200
 
-// together runs all at the same time and returns how many succeeded.
+// together runs all functions at the same time and returns how many succeeded.
 func together(all ...func() error) int {
 	var wins atomic.Int64
 	var wg sync.WaitGroup
@@ -34,22 +35,22 @@ func together(all ...func() error) int {
 	return int(wins.Load())
 }
 
-// EC-TASK-013, F-007: decisions, cancellations and expiry race, on two
-// replicas. One of them wins, and what runs is what the winner says.
+// EC-TASK-013, F-007: decisions, cancellations and expiry race on two replicas. One of them
+// wins, and the call runs only if an approval wins.
 func TestDecisionRaces(t *testing.T) {
-	type contender func(o *office, x task.Task) error
+	type contender func(o *fixture, x task.Task) error
 	decide := func(who approval.Approver, what approval.Decision) contender {
-		return func(o *office, x task.Task) error {
+		return func(o *fixture, x task.Task) error {
 			_, err := o.decide(context.Background(), x.ID, who, what, "")
 			return err
 		}
 	}
-	cancel := func(o *office, x task.Task) error {
+	cancel := func(o *fixture, x task.Task) error {
 		_, err := o.Cancel(context.Background(), mine(x), approval.Withdrawal{By: "ann"})
 		return err
 	}
-	expire := func(o *office, x task.Task) error {
-		_, err := task.Advance(context.Background(), o.store, mine(x), task.Expire{By: "sweep"}, x.Approval.Deadline.Add(time.Second))
+	expire := func(o *fixture, x task.Task) error {
+		_, err := lifecycle.Advance(context.Background(), o.store, mine(x), lifecycle.Expire{By: "sweep"}, x.Approval.Deadline.Add(time.Second))
 		return err
 	}
 	races := map[string][2]contender{
@@ -71,7 +72,7 @@ func TestDecisionRaces(t *testing.T) {
 				}
 				after := o.now(t, held.ID)
 				if decided := len(after.Transitions); decided != 2 {
-					t.Fatalf("round %d: trail %+v", round, after.Transitions)
+					t.Fatalf("round %d: transitions %+v", round, after.Transitions)
 				}
 				if !after.State.Terminal() {
 					o.Cancel(t.Context(), mine(held), approval.Withdrawal{By: "ann"})
@@ -81,27 +82,27 @@ func TestDecisionRaces(t *testing.T) {
 	}
 }
 
-// An approval may be withdrawn, or come too late, while it is given: then the
-// call runs once or not at all, and the task says which.
+// If a cancellation or the expiry races an approval, the call runs once or not at all, and the
+// task says which.
 func TestApproveRaces(t *testing.T) {
 	for name, tt := range map[string]struct {
-		end   task.Event
+		end   lifecycle.Event
 		after time.Duration
-	}{"cancel": {task.Cancel{By: "ann"}, 0}, "expire": {task.Expire{By: "sweep"}, time.Hour}} {
+	}{"cancel": {lifecycle.Cancel{By: "ann"}, 0}, "expire": {lifecycle.Expire{By: "sweep"}, time.Hour}} {
 		t.Run(name, func(t *testing.T) {
 			o := open(t, nil)
 			outcomes := make(map[string]task.Task)
 			for round := range rounds {
 				held := o.hold(t, call("ann", fmt.Sprint(round)))
-				w := o.wait(t.Context(), mine(held), o.ledger.send)
+				w := o.wait(t.Context(), mine(held), o.upstream.send)
 				together(
 					func() error {
 						_, err := o.decide(t.Context(), held.ID, alice, approval.Approve, "")
 						return err
 					},
 					func() error {
-						o.Show(t.Context(), held.ID) // to start as late as the decision
-						_, err := task.Advance(t.Context(), o.store, mine(held), tt.end, time.Now().Add(tt.after))
+						o.views.Show(t.Context(), held.ID) // so that viewing does not delay the start
+						_, err := lifecycle.Advance(t.Context(), o.store, mine(held), tt.end, time.Now().Add(tt.after))
 						return err
 					},
 				)
@@ -111,11 +112,11 @@ func TestApproveRaces(t *testing.T) {
 				}
 				outcomes[held.Call.Message] = w.task
 			}
-			if err := o.Close(t.Context()); err != nil { // waits for runs that nobody waits for any more
+			if err := o.Close(t.Context()); err != nil { // waits for runs that have no waiting client
 				t.Fatal(err)
 			}
 			ran := make(map[string]int)
-			for _, sent := range o.ledger.entries() {
+			for _, sent := range o.upstream.entries() {
 				ran[sent]++
 			}
 			for sent, x := range outcomes {
@@ -130,40 +131,40 @@ func TestApproveRaces(t *testing.T) {
 	}
 }
 
-// Contacts on two replicas race to run a call: it runs once.
+// Contacts on two replicas race to run a call; it runs once.
 func TestContactRaces(t *testing.T) {
 	o := open(t, nil)
 	other := branch(t, o.store, nil)
 	for round := range rounds {
 		held := o.hold(t, call("ann", fmt.Sprint(round)))
 		o.approve(t, held.ID)
-		contact := func(desk *office) func() error {
+		contact := func(service *fixture) func() error {
 			return func() error {
-				_, err := desk.Contact(t.Context(), mine(held), o.ledger.send)
+				_, err := service.Contact(t.Context(), mine(held), o.upstream.send)
 				return err
 			}
 		}
 		wait := func() error {
-			_, err := o.Wait(t.Context(), mine(held), o.ledger.send)
+			_, err := o.Wait(t.Context(), mine(held), o.upstream.send)
 			return err
 		}
 		if wins := together(contact(o), contact(other), contact(o), contact(other), wait); wins != 5 {
-			t.Fatalf("round %d: %d of 5 contacts went well", round, wins)
+			t.Fatalf("round %d: %d of 5 contacts succeeded", round, wins)
 		}
-		if n := len(o.ledger.entries()); n != round+1 {
+		if n := len(o.upstream.entries()); n != round+1 {
 			t.Fatalf("round %d: ran %d times", round, n-round)
 		}
 	}
-	for _, desk := range []*office{o, other} {
-		if err := desk.Close(t.Context()); err != nil {
+	for _, service := range []*fixture{o, other} {
+		if err := service.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// The decision and the contact that it needs may come at the same time: one of
-// them finds the other.
-func TestDecisionMeetsContact(t *testing.T) {
+// A decision and the contact that it needs may come at the same time. Either the decision finds
+// the contact, or the contact finds the decision.
+func TestDecisionRacesContact(t *testing.T) {
 	for round := range rounds {
 		synctest.Test(t, func(t *testing.T) {
 			o := open(t, nil)
@@ -174,20 +175,20 @@ func TestDecisionMeetsContact(t *testing.T) {
 					return err
 				},
 				func() error {
-					_, err := o.Contact(t.Context(), mine(held), o.ledger.send)
+					_, err := o.Contact(t.Context(), mine(held), o.upstream.send)
 					return err
 				},
 			)
 			synctest.Wait()
 			mustState(t, o.now(t, held.ID), task.Completed)
-			if n := len(o.ledger.entries()); n != 1 {
+			if n := len(o.upstream.entries()); n != 1 {
 				t.Fatalf("ran %d times", n)
 			}
 		})
 	}
 }
 
-// A quorum of people who approve at the same time is reached once.
+// Approvals at the same time reach a quorum once.
 func TestQuorumRaces(t *testing.T) {
 	o := open(t, nil)
 	for round := range rounds {
@@ -210,7 +211,7 @@ func TestQuorumRaces(t *testing.T) {
 	}
 }
 
-// 10,000 pending tasks with 1,000 waiters: each decision wakes its own.
+// 10,000 pending tasks with 1,000 waiters: each decision wakes its own waiter.
 func TestManyPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
@@ -223,7 +224,7 @@ func TestManyPending(t *testing.T) {
 		}
 		waiters := make([]*waiter, waiting)
 		for i := range waiters {
-			waiters[i] = o.wait(t.Context(), mine(ids[i]), o.ledger.send)
+			waiters[i] = o.wait(t.Context(), mine(ids[i]), o.upstream.send)
 		}
 		pass(6 * time.Second)
 		for i := range waiting {
@@ -245,33 +246,33 @@ func TestManyPending(t *testing.T) {
 				t.Fatalf("waiter %d: %s, %v; want %s", i, w.task.State, w.err, want)
 			}
 		}
-		if n := len(o.ledger.entries()); n != waiting/2 {
+		if n := len(o.upstream.entries()); n != waiting/2 {
 			t.Errorf("ran %d times; want %d", n, waiting/2)
 		}
 	})
 }
 
-// A policy that turns to deny while another replica claims the call ends no run
-// that has begun: that would say of a call that runs that it does not.
-func TestRefusalMeetsClaim(t *testing.T) {
+// If policy changes to deny while another replica claims the call, a run that has begun does
+// not end. Otherwise a running call would be reported as not run.
+func TestRefusalRacesClaim(t *testing.T) {
 	o := open(t, nil)
 	x := o.hold(t, call("ann", "/a"))
 	o.approve(t, x.ID)
 	o.mu.Lock()
 	o.policy = func(policy.Call) policy.Verdict {
-		claim := task.Claim{By: "another replica", LeaseUntil: time.Now().Add(time.Minute)}
-		if _, err := task.Advance(t.Context(), o.store, mine(x), claim, time.Now()); err != nil {
+		claim := lifecycle.Claim{By: "another replica", LeaseUntil: time.Now().Add(time.Minute)}
+		if _, err := lifecycle.Advance(t.Context(), o.store, mine(x), claim, time.Now()); err != nil {
 			t.Error(err)
 		}
 		return policy.Verdict{Action: policy.Deny}
 	}
 	o.mu.Unlock()
-	got, err := o.Contact(t.Context(), mine(x), o.ledger.send)
+	got, err := o.Contact(t.Context(), mine(x), o.upstream.send)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mustState(t, got, task.Executing)
-	if ran := o.ledger.entries(); len(ran) > 0 || o.count(approval.NotRun) > 0 {
-		t.Errorf("ran %q here, told %d times that it does not run", ran, o.count(approval.NotRun))
+	if ran := o.upstream.entries(); len(ran) > 0 || o.count(approval.NotRun) > 0 {
+		t.Errorf("ran %q here, %d times reported as not run", ran, o.count(approval.NotRun))
 	}
 }

@@ -4,38 +4,86 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// Every step of a held call is recorded in the journal together with the change:
-// if it cannot be recorded, the change is not made. The steps that
-// no [Event] has are these.
+// A Step is an event in the life of a held call or of a service.
+type Step string
+
+// The steps.
 const (
-	Asked     Step = "asked"     // the approvers were asked
-	Rechecked Step = "rechecked" // everything was asked again before the call was made
-	Expired   Step = "expired"   // its time ran out
-	Failed    Step = "failed"    // it ended by no decision: its executor died, or the gate was shut down
-	Extended  Step = "extended"  // its owner gave it more time to live
-	Left      Step = "left"      // its client no longer waits, and it stays pending
-	Stopped   Step = "stopped"   // a call that the upstream runs was cancelled there, or could not be
+	Held           Step = "held"          // a call became a task
+	Attached       Step = "attached"      // a call joined the task of an identical one
+	Refused        Step = "refused"       // a call could not become a task
+	Decided        Step = "decided"       // an approver approved or rejected
+	OwnerAbsent    Step = "abandoned"     // approved, but not run because its owner is absent
+	NotRun         Step = "not_run"       // approved, but no longer allowed to run
+	Started        Step = "started"       // the call is being made
+	Reported       Step = "reported"      // the upstream reported progress; the state is unchanged
+	Finished       Step = "finished"      // the call has ended
+	Delivered      Step = "delivered"     // the owner has the result
+	Cancelled      Step = "cancelled"     // the owner withdrew it
+	Overdue        Step = "overdue"       // the deadline passed, or its executor died
+	ShutDown       Step = "shut_down"     // pending tasks ended when the service closed; Count is their number
+	Deleted        Step = "swept_away"    // ended tasks were deleted; Count is their number
+	TTLLimited     Step = "ttl_limited"   // the owner asked for a lifetime over the maximum
+	Granted        Step = "granted"       // a standing approval was given
+	UsedGrant      Step = "used_grant"    // a call became a task that a standing approval let run
+	Revoked        Step = "revoked"       // a standing approval was revoked
+	AcceptedChange Step = "tool_accepted" // an operator accepted a changed tool
+	Counted        Step = "counted"       // Pending has the number of tasks by state
+	Viewed         Step = "looked"        // first view of a pending call, or a decision without a view
 )
 
-// Recorded returns the steps that the journal may have.
-func Recorded() []Step {
+// An Event describes a [Step].
+type Event struct {
+	Step  Step
+	Task  task.Task // the task after the step
+	By    string    // of Decided: the approver
+	Count int
+	Err   error // of Refused
+
+	Pending           map[task.State]int // of Counted: for every state that does not end a task
+	Oldest            time.Time          // of Counted: when the oldest pending task was created; zero if there is none
+	PendingByWorkflow map[string]int     // of Counted: the number of pending tasks by workflow
+}
+
+// Steps that are only in the journal. Every step of a held call is recorded together with its
+// change: if the journal cannot be written, the change is not made.
+const (
+	Asked      Step = "asked"     // approvers were asked
+	Rechecked  Step = "rechecked" // all checks were made again before the run
+	Expired    Step = "expired"   // the deadline passed
+	Failed     Step = "failed"    // it ended without a decision: its executor died, or the gate was shut down
+	Extended   Step = "extended"  // the owner extended its lifetime
+	ClientLeft Step = "left"      // the client no longer waits; the task stays pending
+	Stopped    Step = "stopped"   // the upstream call was canceled, or could not be
+)
+
+// Configured is the step of a new policy or other configuration that has taken effect. It belongs
+// to no call.
+const Configured Step = "configured"
+
+// RecordedSteps returns the steps that the journal may have.
+func RecordedSteps() []Step {
 	return []Step{
-		Held, Asked, Left, Extended, Decided, Rechecked, NotRun, Started, Finished, Delivered, Cancelled, Expired, Failed, Stopped,
-		Granted, Revoked,
+		Held, Asked, ClientLeft, Extended, Decided, Rechecked, NotRun, Started, Finished, Delivered, Cancelled, Expired, Failed, Stopped,
+		Granted, Revoked, Configured,
 	}
 }
 
-// recorded is a store that logs what happens to tasks, and counts what its
-// journal records.
+// A recorded store logs changes of tasks and reports writes to its journal.
 type recorded struct {
-	task.GateStore
+	gatestore.Store
 
 	log     *slog.Logger
 	observe func(notes []task.Note, err error)
@@ -43,7 +91,7 @@ type recorded struct {
 
 // Create implements [task.Store].
 func (r recorded) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
-	err := r.GateStore.Create(ctx, t, limits, notes...)
+	err := r.Store.Create(ctx, t, limits, notes...)
 	if err == nil {
 		logCreated(ctx, r.log, t, notes)
 	}
@@ -53,46 +101,47 @@ func (r recorded) Create(ctx context.Context, t task.Task, limits task.Limits, n
 
 // Swap implements [task.Store].
 func (r recorded) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
-	err := r.GateStore.Swap(ctx, t, notes...)
+	err := r.Store.Swap(ctx, t, notes...)
 	if err == nil {
-		logMoves(About(ctx, t), r.log, notes)
+		//mutate:swap "notes" "nil" internal/app.TestCancellationIsLogged changes of state are not logged
+		logMoves(LogContext(ctx, t), r.log, notes)
 	}
 	r.count(notes, err)
 	return err
 }
 
-// Append implements [task.Journal].
+// Append implements [auditlog.Journal].
 func (r recorded) Append(ctx context.Context, notes ...task.Note) error {
-	err := r.GateStore.Append(ctx, notes...)
+	err := r.Store.Append(ctx, notes...)
 	r.count(notes, err)
 	return err
 }
 
-// count reports notes that were recorded, or could not be because the store
-// failed. A change that is refused has nothing to record.
+// count reports notes that were recorded, or that could not be recorded because the store failed.
+// A refused change has no notes.
 func (r recorded) count(notes []task.Note, err error) {
 	if r.observe != nil && len(notes) > 0 && (err == nil || failed(err)) {
 		r.observe(notes, err)
 	}
 }
 
-// failed reports whether err is a store's failure and not its answer.
+// failed reports whether err is a failure of the store, rather than its answer.
 func failed(err error) bool {
 	refused, ok := errors.AsType[*task.Error](err)
 	if !ok {
 		return true
 	}
 	switch refused.Kind {
-	case task.KindInvalid, task.KindUnavailable, task.KindOutdated:
+	case task.ErrInvalid, task.ErrUnavailable, task.ErrOutdated:
 		return true
-	case task.KindCapacityExceeded:
-		return refused.Err != nil // the disk is full, and not the quota
+	case task.ErrCapacityExceeded:
+		return refused.Err != nil // the disk is full, not a quota
 	default:
 		return false
 	}
 }
 
-// creationNotes returns what the journal says of a call that is held.
+// creationNotes returns the notes for a new task.
 func creationNotes(t task.Task) []task.Note {
 	held := note(t, Held, t.CreatedAt)
 	held.Actor, held.To = held.Requester, task.Working
@@ -114,37 +163,38 @@ func creationNotes(t task.Task) []task.Note {
 	return notes
 }
 
-// notesOf returns what the journal says of a change. Contact, variables, leases and the
-// like are no steps.
-func notesOf(before, after task.Task, e task.Event) []task.Note {
+// notesOf returns the notes for a change of a task. Contacts, variables and leases have no notes.
+func notesOf(before, after task.Task, e lifecycle.Event) []task.Note {
 	n := change(before, after)
 	switch e := e.(type) {
-	case task.Approve:
+	case lifecycle.Approve:
 		n.Actor, n.Approver, n.Reason, n.Outcome = e.By, e.By, e.Reason, string(Approve)
-		n.UnreadBytes = e.Unread
+		n.UnreadBytes, n.Via = e.Unread, e.Via
 		return steps(n, Decided)
-	case task.Reject:
-		n.Approver, n.Outcome = e.By, string(Reject)
+	case lifecycle.Reject:
+		n.Approver, n.Outcome, n.Via = e.By, string(Reject), e.Via
 		return steps(n, Decided)
-	case task.Claim:
-		return claimNotes(n)
-	case task.Complete:
+	case lifecycle.Claim:
+		notes := steps(n, Rechecked, Started)
+		notes[0].Outcome = "allowed"
+		return notes
+	case lifecycle.Complete:
 		n.Outcome, n.Ran = string(e.Result.Kind), task.RanYes
 		return steps(n, Finished)
-	case task.Fail:
+	case lifecycle.Fail:
 		return failureNotes(n)
-	case task.Lapse, task.Cancel, task.Expire:
+	case lifecycle.Lapse, lifecycle.Cancel, lifecycle.Expire:
 		return steps(n, endings[e.Action()])
-	case task.Deliver:
+	case lifecycle.Deliver:
 		n.At, n.Actor, n.Reason = after.DeliveredAt, n.Requester, ""
 		n.Outcome = string(after.State)
 		return steps(n, Delivered)
-	case task.ExtendTTL:
-		n.Actor, n.Reason = actor(after, e.By), "lives until "+after.ExpiresAt.UTC().Format(time.RFC3339)
+	case lifecycle.ExtendTTL:
+		n.Actor, n.Reason = actor(n, after, e.By), "lives until "+after.ExpiresAt.UTC().Format(time.RFC3339)
 		return steps(n, Extended)
-	case task.Submit, task.Admit, task.Contact, task.SetVariables, task.RenewLease,
-		task.Progress, task.Describe, task.Answer, task.Resume, task.Restart, task.CancelUpstream:
-	case task.SettleUpstream:
+	case lifecycle.Submit, lifecycle.Admit, lifecycle.Contact, lifecycle.SetVariables, lifecycle.RenewLease,
+		lifecycle.Progress, lifecycle.Describe, lifecycle.Answer, lifecycle.Resume, lifecycle.Restart, lifecycle.CancelUpstream:
+	case lifecycle.SettleUpstream:
 		n.At, n.Actor, n.Reason = after.Execution.Cancellation.SettledAt, e.By, ""
 		n.Outcome = string(e.Outcome)
 		return steps(n, Stopped)
@@ -152,17 +202,17 @@ func notesOf(before, after task.Task, e task.Event) []task.Note {
 	return nil
 }
 
-// endings are the steps of events that end a task without an outcome.
-var endings = map[task.Action]Step{
-	task.ActionLapse: Failed, task.ActionCancel: Cancelled, task.ActionExpire: Expired,
+// endings are the steps of events that end a task without a result.
+var endings = map[action.Name]Step{
+	action.Lapse: Failed, action.Cancel: Cancelled, action.Expire: Expired,
 }
 
-// change returns what is to be said of every change.
+// change returns the fields that the notes of every change have.
 func change(before, after task.Task) task.Note {
 	n := note(after, "", after.UpdatedAt)
 	if before.State != after.State {
 		moved := after.Transitions[len(after.Transitions)-1]
-		n.Actor, n.Reason, n.From, n.To = actor(after, moved.By), moved.Reason, moved.From, moved.To
+		n.Actor, n.Reason, n.From, n.To = actor(n, after, moved.By), moved.Reason, moved.From, moved.To
 	}
 	if f := after.Failure; f != nil {
 		n.Outcome, n.Ran = string(f.Stage), f.Ran
@@ -170,7 +220,7 @@ func change(before, after task.Task) task.Note {
 	return n
 }
 
-// steps returns n as each of the steps, of which the last is the change.
+// steps returns a copy of n for each of the steps. The last one is the change itself.
 func steps(n task.Note, all ...Step) []task.Note {
 	notes := make([]task.Note, len(all))
 	for i, step := range all {
@@ -183,16 +233,10 @@ func steps(n task.Note, all ...Step) []task.Note {
 	return notes
 }
 
-func claimNotes(n task.Note) []task.Note {
-	notes := steps(n, Rechecked, Started)
-	notes[0].Outcome = "allowed"
-	return notes
-}
-
-// failureNotes returns what the journal says of a task that failed.
+// failureNotes returns the notes for a failed task.
 func failureNotes(n task.Note) []task.Note {
 	switch {
-	case n.Outcome == string(task.StageShutdown):
+	case n.Outcome == string(lifecycle.StageShutdown):
 		return steps(n, Failed)
 	case n.From == task.Executing:
 		return steps(n, Finished)
@@ -203,20 +247,55 @@ func failureNotes(n task.Note) []task.Note {
 	}
 }
 
-// note returns what every note about t says.
+// note returns the fields that every note about t has.
 func note(t task.Task, step Step, at time.Time) task.Note {
 	return task.Note{
-		At: at, Task: t.ID, Step: string(step), Requester: casefile.Requester(t),
-		Upstream: t.Call.Upstream, Method: t.Call.Method, Tool: casefile.ToolName(t), ArgumentDigest: t.CallDigest(),
+		At: at, Task: t.ID, Step: string(step), Requester: review.Requester(t),
+		Upstream: t.Call.Upstream, Method: t.Call.Method, Tool: review.ToolName(t), ArgumentDigest: t.CallDigest(),
 		ToolDigest: t.Verdict.ToolDigest, PolicySnapshot: t.Verdict.Snapshot,
-		Verdict: plain.Text(t.Verdict.Reason, casefile.MaxReason), Workflow: t.Workflow,
+		Verdict: safetext.Text(t.Verdict.Reason, review.MaxReason), Workflow: t.Workflow,
 	}
 }
 
-// actor returns who did something: owners are named as requesters.
-func actor(t task.Task, by string) string {
+// actor returns the name of by in a note: owners appear as requesters.
+func actor(n task.Note, t task.Task, by string) string {
 	if by == t.Owner {
-		return casefile.Requester(t)
+		return n.Requester
 	}
 	return by
+}
+
+// LogContext returns a context whose log lines carry the attributes of t's call, such as the
+// correlation id of its request. So all lines about a call can be found, whichever replica logs
+// them.
+func LogContext(ctx context.Context, t task.Task) context.Context {
+	return logging.AboutCall(ctx, sync.OnceValue(func() logging.Call {
+		f := review.ReadFacts(t)
+		return logging.Call{CorrelationID: f.Correlation, Principal: f.Requester(t.Owner), TaskID: string(t.ID), Tool: t.Call.Name}
+	}))
+}
+
+// logCreated logs that a call was held, and the state changes since.
+func logCreated(ctx context.Context, log *slog.Logger, t task.Task, notes []task.Note) {
+	ctx = LogContext(ctx, t)
+	log.InfoContext(ctx, "Task created", "upstream", t.Call.Upstream, "workflow", t.Workflow)
+	logMoves(ctx, log, notes)
+}
+
+// logMoves logs the state changes that notes describe.
+func logMoves(ctx context.Context, log *slog.Logger, notes []task.Note) {
+	for _, n := range notes {
+		if n.From != "" {
+			log.InfoContext(ctx, "Task status changed", "from", n.From, "to", n.To, "by", n.Actor, "outcome", n.Outcome)
+		}
+	}
+}
+
+// lastMove returns the last state change of t.
+func lastMove(t task.Task) (from, to task.State) {
+	if len(t.Transitions) == 0 {
+		return "", t.State
+	}
+	last := t.Transitions[len(t.Transitions)-1]
+	return last.From, last.To
 }

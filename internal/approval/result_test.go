@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// answeredWith holds, approves and runs a call with arguments, to which the tool
-// answers, and returns it as an approver sees it.
-func (o *office) answeredWith(t *testing.T, arguments, result string) casefile.Approval {
+// answeredWith holds, approves and runs a call with the given arguments and result, and returns
+// the approver's view of it.
+func (o *fixture) answeredWith(t *testing.T, arguments, result string) review.Approval {
 	t.Helper()
 	c := call("ann", "")
 	c.Message = message("delete_file", arguments)
@@ -23,8 +23,8 @@ func (o *office) answeredWith(t *testing.T, arguments, result string) casefile.A
 	o.approve(t, held.ID)
 	w := o.wait(t.Context(), mine(held), plain(func(context.Context, []byte) (approval.Outcome, error) { return answer(result), nil }))
 	<-w.done
-	for limit := time.Now().Add(time.Minute); ; { // a large answer is handed out before all of it is kept
-		a, err := o.Show(t.Context(), held.ID)
+	for limit := time.Now().Add(time.Minute); ; { // a large answer is readable before it is complete
+		a, err := o.views.Show(t.Context(), held.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,15 +32,14 @@ func (o *office) answeredWith(t *testing.T, arguments, result string) casefile.A
 			return a
 		}
 		if a.State.Terminal() || time.Now().After(limit) {
-			t.Fatalf("a call that is %s has no result", a.State)
+			t.Fatalf("a call in state %s has no result", a.State)
 		}
 		runtime.Gosched()
 	}
 }
 
-// An approver sees the result of a call, without what is redacted: what the
-// workflow names in results, and what it names in arguments wherever the tool
-// repeats it.
+// An approver sees the result of a call, redacted: the values that the workflow names in
+// results, and redacted arguments wherever the tool repeats them.
 func TestResultShown(t *testing.T) {
 	for name, tt := range map[string]struct {
 		redact            []string
@@ -71,8 +70,8 @@ func TestResultShown(t *testing.T) {
 	}
 }
 
-// Of a large result the first part is shown, as JSON, wherever it is cut off, and
-// no part of a secret at the end of it.
+// The first part of a large result is shown as valid JSON, wherever it is cut off. No part of a
+// secret remains at its end.
 func TestLargeResultShown(t *testing.T) {
 	o := open(t, nil)
 	for shift := range 24 {
@@ -89,14 +88,14 @@ func TestLargeResultShown(t *testing.T) {
 	}
 }
 
-// A call of an unknown workflow is hidden, and so is its result.
+// The result of a call with an unknown workflow is hidden, like the call.
 func TestResultOfUnknownWorkflow(t *testing.T) {
 	o := open(t, nil)
 	a := o.answeredWith(t, `{}`, `{"token":"t0k3n"}`)
 	o.mu.Lock()
 	delete(o.workflows, "ops")
 	o.mu.Unlock()
-	a, err := o.Show(t.Context(), a.ID)
+	a, err := o.views.Show(t.Context(), a.ID)
 	if err != nil || string(a.Result.Value) != `"[redacted]"` {
 		t.Errorf("%s, %v", a.Result.Value, err)
 	}

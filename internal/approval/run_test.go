@@ -13,20 +13,21 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
-// approved returns an office with one approved task of ann's, who is not there.
-func approved(t *testing.T, change func(*approval.Config)) (*office, task.Task) {
+// approved returns a fixture with one approved task by ann, who is absent.
+func approved(t *testing.T, change func(*approval.Config)) (*fixture, task.Task) {
 	t.Helper()
 	o := open(t, change)
 	held := o.hold(t, call("ann", "/a"))
 	return o, o.approve(t, held.ID)
 }
 
-// EC-TASK-004, EC-TASK-006: what the upstream answers is kept as it is, and can
-// be had again and again.
-func TestAnswers(t *testing.T) {
+// EC-TASK-004, EC-TASK-006: the upstream's answer is stored unchanged, and can be read
+// repeatedly.
+func TestAnswerIsStoredUnchanged(t *testing.T) {
 	large := `{"content":["` + strings.Repeat("x", 200<<10) + `"],"isError": true}`
 	tests := map[string]struct {
 		outcome approval.Outcome
@@ -69,15 +70,15 @@ func TestAnswers(t *testing.T) {
 					}
 				}
 				if o.count(approval.Delivered) != 1 {
-					t.Error("delivery is told once")
+					t.Error("want one report of the delivery")
 				}
 			})
 		})
 	}
 }
 
-// A call without an answer tells what is known of it.
-func TestSenderFails(t *testing.T) {
+// The failure of a call without an answer says what is known about the call.
+func TestFailureSaysWhatIsKnown(t *testing.T) {
 	boom := errors.New("boom")
 	tests := map[string]struct {
 		outcome approval.Outcome
@@ -85,24 +86,24 @@ func TestSenderFails(t *testing.T) {
 		want    task.Failure
 	}{
 		"not sent": {
-			err:  &approval.SendError{Stage: task.StageUpstreamUnreachable, Ran: task.RanNo, Err: boom},
-			want: task.Failure{Stage: task.StageUpstreamUnreachable, Ran: task.RanNo, Retriable: true},
+			err:  &approval.SendError{Stage: lifecycle.StageUpstreamUnreachable, Ran: task.RanNo, Err: boom},
+			want: task.Failure{Stage: lifecycle.StageUpstreamUnreachable, Ran: task.RanNo, Retriable: true},
 		},
 		"sent, no answer": {
-			err:  &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanYes, Err: boom},
-			want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes},
+			err:  &approval.SendError{Stage: lifecycle.StageUpstreamInvalid, Ran: task.RanYes, Err: boom},
+			want: task.Failure{Stage: lifecycle.StageUpstreamInvalid, Ran: task.RanYes},
 		},
-		"unclear":             {err: boom, want: task.Failure{Stage: task.StageUpstreamUnreachable, Ran: task.RanUnknown}},
-		"nothing":             {want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown}},
-		"an array":            {outcome: answer(`[]`), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
-		"half an object":      {outcome: answer(`{"content":[]`), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
-		"garbage":             {outcome: answer(`{"content":,}`), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
-		"two objects":         {outcome: answer(`{} {}`), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
-		"empty":               {outcome: answer(``), want: task.Failure{Stage: task.StageUpstreamInvalid, Ran: task.RanYes}},
-		"broken on the way":   {outcome: approval.Outcome{Body: brokenReader{boom}}, want: task.Failure{Stage: task.StageUpstreamUnreachable, Ran: task.RanUnknown}},
-		"too large to keep":   {outcome: answer(`{"a":"` + strings.Repeat("x", 300<<10) + `"}`), want: task.Failure{Stage: task.StageResultTooLarge, Ran: task.RanYes}},
-		"larger than allowed": {outcome: answer(`{"a":"` + strings.Repeat("x", 150<<10) + `"}`), want: task.Failure{Stage: task.StageResultTooLarge, Ran: task.RanYes}},
-		"broken after a lot":  {outcome: approval.Outcome{Body: io.MultiReader(strings.NewReader(strings.Repeat(" ", 100<<10)), brokenReader{boom})}, want: task.Failure{Stage: task.StageUpstreamUnreachable, Ran: task.RanUnknown}},
+		"unknown error":       {err: boom, want: task.Failure{Stage: lifecycle.StageUpstreamUnreachable, Ran: task.RanUnknown}},
+		"nothing":             {want: task.Failure{Stage: lifecycle.StageUpstreamInvalid, Ran: task.RanUnknown}},
+		"an array":            {outcome: answer(`[]`), want: task.Failure{Stage: lifecycle.StageUpstreamInvalid, Ran: task.RanYes}},
+		"half an object":      {outcome: answer(`{"content":[]`), want: task.Failure{Stage: lifecycle.StageUpstreamInvalid, Ran: task.RanYes}},
+		"garbage":             {outcome: answer(`{"content":,}`), want: task.Failure{Stage: lifecycle.StageUpstreamInvalid, Ran: task.RanYes}},
+		"two objects":         {outcome: answer(`{} {}`), want: task.Failure{Stage: lifecycle.StageUpstreamInvalid, Ran: task.RanYes}},
+		"empty":               {outcome: answer(``), want: task.Failure{Stage: lifecycle.StageUpstreamInvalid, Ran: task.RanYes}},
+		"broken off":          {outcome: approval.Outcome{Body: brokenReader{boom}}, want: task.Failure{Stage: lifecycle.StageUpstreamUnreachable, Ran: task.RanUnknown}},
+		"too large to store":  {outcome: answer(`{"a":"` + strings.Repeat("x", 300<<10) + `"}`), want: task.Failure{Stage: lifecycle.StageResultTooLarge, Ran: task.RanYes}},
+		"larger than allowed": {outcome: answer(`{"a":"` + strings.Repeat("x", 150<<10) + `"}`), want: task.Failure{Stage: lifecycle.StageResultTooLarge, Ran: task.RanYes}},
+		"broken off late":     {outcome: approval.Outcome{Body: io.MultiReader(strings.NewReader(strings.Repeat(" ", 100<<10)), brokenReader{boom})}, want: task.Failure{Stage: lifecycle.StageUpstreamUnreachable, Ran: task.RanUnknown}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -125,21 +126,21 @@ func TestSenderFails(t *testing.T) {
 					t.Error(diff)
 				}
 				if strings.Contains(after.Failure.Reason, "boom") {
-					t.Error("the reason repeats what others wrote")
+					t.Error("the reason repeats text of the upstream")
 				}
 			})
 		})
 	}
 }
 
-// Once started, a call finishes though its client goes; its lease is renewed.
+// A started call finishes although its client disconnects; its lease is renewed.
 func TestRunOutlivesContact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, held := approved(t, func(c *approval.Config) { c.Execution, c.Lease = 5*time.Minute, 9*time.Second })
 		stop := o.runHousekeeping(t)
 		defer stop()
 		ctx, leave := context.WithCancel(t.Context())
-		if _, err := o.Contact(ctx, mine(held), o.ledger.slow(4*time.Minute)); err != nil {
+		if _, err := o.Contact(ctx, mine(held), o.upstream.slow(4*time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		leave()
@@ -150,22 +151,22 @@ func TestRunOutlivesContact(t *testing.T) {
 	})
 }
 
-// A call that takes too long is interrupted, its outcome unknown.
+// A call that takes too long is interrupted. Its outcome is unknown.
 func TestRunTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, held := approved(t, nil)
-		o.Contact(t.Context(), mine(held), o.ledger.slow(time.Hour))
+		o.Contact(t.Context(), mine(held), o.upstream.slow(time.Hour))
 		pass(61 * time.Second)
 		after := o.now(t, held.ID)
 		mustState(t, after, task.Failed)
-		if after.Failure.Stage != task.StageUpstreamTimeout || after.Failure.Ran != task.RanUnknown {
+		if after.Failure.Stage != lifecycle.StageUpstreamTimeout || after.Failure.Ran != task.RanUnknown {
 			t.Errorf("failure = %+v", after.Failure)
 		}
 	})
 }
 
-// EC-TASK-009 by the design's reading: cancelling a call that runs is immediate,
-// interrupts it, and stands.
+// EC-TASK-009 as the design reads it: canceling a running call takes effect at once, interrupts
+// the call, and is final.
 func TestCancelExecuting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, held := approved(t, nil)
@@ -174,10 +175,10 @@ func TestCancelExecuting(t *testing.T) {
 			close(started)
 			<-ctx.Done()
 			interrupted = true
-			return answer(`{}`), nil // it has answered all the same
+			return answer(`{}`), nil // it was answered anyway
 		}))
 		<-started
-		synctest.Wait() // whoever watches over the run does so
+		synctest.Wait() // the guard of the run starts to watch
 		mustState(t, o.now(t, held.ID), task.Executing)
 		began := time.Now()
 		after, err := o.Cancel(t.Context(), mine(held), approval.Withdrawal{By: "ann"})
@@ -193,7 +194,7 @@ func TestCancelExecuting(t *testing.T) {
 		after = o.now(t, held.ID)
 		mustState(t, after, task.Cancelled)
 		if after.Result != nil {
-			t.Errorf("the answer of a cancelled call was kept: %+v", after.Result)
+			t.Errorf("stored answer of a canceled call: %+v", after.Result)
 		}
 		if after.Failure.Ran != task.RanUnknown {
 			t.Errorf("ran = %s; want unknown", after.Failure.Ran)
@@ -201,17 +202,17 @@ func TestCancelExecuting(t *testing.T) {
 	})
 }
 
-// A replica that dies while a call runs leaves its outcome unknown; nobody ever
-// runs the call again.
+// If a replica dies while it runs a call, the outcome is unknown, and the call is never run
+// again.
 func TestCrashWhileExecuting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, held := approved(t, nil)
 		now := time.Now()
-		claim := task.Claim{By: "a replica that died", LeaseUntil: now.Add(30 * time.Second)}
-		if _, err := task.Advance(t.Context(), o.store, mine(held), claim, now); err != nil {
+		claim := lifecycle.Claim{By: "a replica that died", LeaseUntil: now.Add(30 * time.Second)}
+		if _, err := lifecycle.Advance(t.Context(), o.store, mine(held), claim, now); err != nil {
 			t.Fatal(err)
 		}
-		w := o.wait(t.Context(), mine(held), o.ledger.send)
+		w := o.wait(t.Context(), mine(held), o.upstream.send)
 		pass(29 * time.Second)
 		mustState(t, o.now(t, held.ID), task.Executing)
 		pass(2 * time.Second)
@@ -220,61 +221,61 @@ func TestCrashWhileExecuting(t *testing.T) {
 			t.Fatal(w.err)
 		}
 		mustState(t, w.task, task.Failed)
-		want := &task.Failure{Stage: task.StageExecutorLost, Reason: w.task.Failure.Reason, Ran: task.RanUnknown}
+		want := &task.Failure{Stage: lifecycle.StageExecutorLost, Reason: w.task.Failure.Reason, Ran: task.RanUnknown}
 		if diff := cmp.Diff(want, w.task.Failure); diff != "" {
 			t.Error(diff)
 		}
 		got, attached, err := o.Hold(t.Context(), call("ann", "/a"))
 		if err != nil || !attached || got.ID != held.ID {
-			t.Errorf("Hold = %t, %v; want to be told of the unknown outcome first", attached, err)
+			t.Errorf("Hold = %t, %v; want the task with the unknown outcome", attached, err)
 		}
-		o.Contact(t.Context(), mine(held), o.ledger.send)
+		o.Contact(t.Context(), mine(held), o.upstream.send)
 		synctest.Wait()
-		if runs := o.ledger.entries(); len(runs) != 0 {
+		if runs := o.upstream.entries(); len(runs) != 0 {
 			t.Errorf("ran %v", runs)
 		}
 	})
 }
 
-// Approving A never runs B.
-func TestApproveRunsOnlyWhatWasApproved(t *testing.T) {
+// Approving one call never runs another.
+func TestApprovalRunsOnlyThatCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		a, b := o.hold(t, call("ann", "/a")), o.hold(t, call("ann", "/b"))
 		o.approve(t, a.ID)
 		for _, held := range []task.Task{b, a, b} {
-			o.Contact(t.Context(), mine(held), o.ledger.send)
+			o.Contact(t.Context(), mine(held), o.upstream.send)
 		}
 		synctest.Wait()
 		want := []string{string(message("delete_file", `{"path":"/a"}`))}
-		if diff := cmp.Diff(want, o.ledger.entries()); diff != "" {
+		if diff := cmp.Diff(want, o.upstream.entries()); diff != "" {
 			t.Error(diff)
 		}
 		mustState(t, o.now(t, b.ID), task.InputRequired)
 	})
 }
 
-func TestStart(t *testing.T) {
+func TestStartSetting(t *testing.T) {
 	t.Run("approval", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			books := newLedger()
+			upstream := newFakeUpstream()
 			o, held := approved(t, func(c *approval.Config) {
-				c.Start, c.Send = approval.StartOnApproval, func(task.Task) approval.Sender { return books.send }
+				c.Start, c.Send = approval.StartOnApproval, func(task.Task) approval.Sender { return upstream.send }
 			})
 			synctest.Wait()
 			mustState(t, o.now(t, held.ID), task.Completed)
-			if len(books.entries()) != 1 {
-				t.Errorf("ran %v", books.entries())
+			if len(upstream.entries()) != 1 {
+				t.Errorf("ran %v", upstream.entries())
 			}
 		})
 	})
 	t.Run("result", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			o, held := approved(t, func(c *approval.Config) { c.Start = approval.StartOnResult })
-			o.Contact(t.Context(), mine(held), o.ledger.send)
+			o.Contact(t.Context(), mine(held), o.upstream.send)
 			synctest.Wait()
 			mustState(t, o.now(t, held.ID), task.Approved)
-			got, err := o.Wait(t.Context(), mine(held), o.ledger.send)
+			got, err := o.Wait(t.Context(), mine(held), o.upstream.send)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -294,20 +295,20 @@ func TestStart(t *testing.T) {
 		})
 	}
 	if _, err := approval.New(approval.Config{}); err == nil {
-		t.Error("New accepted a desk without a store")
+		t.Error("New accepted a service without a store")
 	}
 }
 
-// EC-TASK-003, EC-TASK-010: an id that is somebody else's leads nowhere.
-func TestForeignOwner(t *testing.T) {
+// EC-TASK-003, EC-TASK-010: the task id of another owner gives no access.
+func TestTaskIsClosedToOtherOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, held := approved(t, nil)
 		foreign := task.OwnedBy("mallory").Ref(held.ID)
 		_, err := o.Get(t.Context(), foreign)
 		mustBe(t, err, task.ErrOwnerMismatch)
-		_, err = o.Contact(t.Context(), foreign, o.ledger.send)
+		_, err = o.Contact(t.Context(), foreign, o.upstream.send)
 		mustBe(t, err, task.ErrOwnerMismatch)
-		_, err = o.Wait(t.Context(), foreign, o.ledger.send)
+		_, err = o.Wait(t.Context(), foreign, o.upstream.send)
 		mustBe(t, err, task.ErrOwnerMismatch)
 		_, err = o.Cancel(t.Context(), foreign, approval.Withdrawal{By: "mallory"})
 		mustBe(t, err, task.ErrOwnerMismatch)
@@ -315,21 +316,20 @@ func TestForeignOwner(t *testing.T) {
 		mustBe(t, err, task.ErrOwnerMismatch)
 		_, _, err = o.result(t, foreign)
 		mustBe(t, err, task.ErrOwnerMismatch)
-		mustBe(t, o.Delivered(t.Context(), foreign), task.ErrOwnerMismatch)
 		_, err = o.Get(t.Context(), task.OwnedBy("ann").Ref(task.NewID(time.Now())))
 		mustBe(t, err, task.ErrNotFound)
 		synctest.Wait()
-		if runs := o.ledger.entries(); len(runs) != 0 {
+		if runs := o.upstream.entries(); len(runs) != 0 {
 			t.Errorf("ran %v", runs)
 		}
 		after := o.now(t, held.ID)
 		if diff := cmp.Diff(held, after); diff != "" {
-			t.Errorf("somebody else changed the task: %s", diff)
+			t.Errorf("another owner changed the task: %s", diff)
 		}
 	})
 }
 
-// EC-TASK-010, EC-TASK-011, F-005: an owner's tasks in pages.
+// EC-TASK-010, EC-TASK-011, F-005: List returns an owner's tasks in pages.
 func TestList(t *testing.T) {
 	o := open(t, nil)
 	for _, file := range []string{"1", "2", "3"} {
@@ -356,7 +356,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// EC-TASK-005: there is no result before the end. EC-TASK-007, EC-TASK-008.
+// EC-TASK-005: a task has no result before its end. EC-TASK-007, EC-TASK-008.
 func TestResultAndCancel(t *testing.T) {
 	o := open(t, nil)
 	held := o.hold(t, call("ann", "/a"))
@@ -371,7 +371,7 @@ func TestResultAndCancel(t *testing.T) {
 	mustBe(t, err, task.ErrAlreadyTerminal)
 	text, got, err := o.result(t, mine(held))
 	if err != nil || text != "" || got.Failure.Ran != task.RanNo {
-		t.Errorf("Result = %q, %+v, %v; want none, and that it did not run", text, got.Failure, err)
+		t.Errorf("Result = %q, %+v, %v; want no result and a call that did not run", text, got.Failure, err)
 	}
 }
 

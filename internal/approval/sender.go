@@ -7,86 +7,91 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// A Sender reaches the upstream of a held call in the name, and with the
-// credentials, of whoever provided it. Its methods must return, and the Body of
-// what they return must fail, soon after ctx has ended. An error that is a
-// [*SendError] says what went wrong; after any other one that is unknown.
+// A Sender reaches the upstream of a held call with the credentials of one client. When ctx ends,
+// its methods must return soon, and the Body of an Outcome must fail soon. A [*SendError] says
+// what is known about a failed call; after any other error nothing is known.
 type Sender interface {
-	// Call makes the call of t, which was claimed for that. If t.Execution has
-	// Answers, the upstream has asked for them, and this call goes on where the
-	// one before ended.
-	Call(ctx context.Context, t task.Task) (Outcome, error)
+	// Call makes the call of the claimed task t with m. If t.Execution has Answers, the upstream
+	// has asked for them, and this call continues the one before.
+	Call(ctx context.Context, t task.Task, m UpstreamRequest) (Outcome, error)
 
-	// Poll asks how the task stands that the upstream made of the call.
+	// Poll asks the upstream for the status of its task.
 	Poll(ctx context.Context, t task.Task) (Report, error)
 
-	// Fetch returns the outcome of the task that the upstream made of the call,
-	// once there is one. Questions of the upstream meanwhile go to the client, if
-	// it is present.
+	// Fetch returns the result of the upstream task, once it has ended. Questions of the upstream
+	// go to the client if it is present.
 	Fetch(ctx context.Context, t task.Task) (Outcome, error)
 
-	// Answer hands the client's answers, a JSON object, to the task that the
-	// upstream made of the call.
+	// Answer sends the client's answers, a JSON object, to the upstream task.
 	Answer(ctx context.Context, t task.Task, responses json.RawMessage) error
 
-	// Cancel cancels the call at the upstream, or the task that it made of it.
+	// Cancel cancels the call, or its upstream task.
 	Cancel(ctx context.Context, t task.Task) error
 }
 
-// A Revocable is a [Sender] whose client may lose the right to be served. The
-// desk makes no call of an owner who is known only by such a sender.
+// A Revocable is a [Sender] whose client may lose its access. A revoked sender starts no calls.
 type Revocable interface {
 	Revoked() bool
 }
 
-// A Definer is a [Sender] that knows what the upstream says of its tools.
+// A Definer is a [Sender] that knows the upstream's tool definitions.
 type Definer interface {
-	// Definitions returns the digests of the definitions that the tools of t have
-	// now: of a call one, and of a batch as many as there are messages in it. A
-	// digest that is not known soon, and that of a message which calls no tool,
-	// is empty.
-	Definitions(ctx context.Context, t task.Task) []string
+	// Definitions returns the digests of the current definitions of the tools in m: one for a
+	// call, one per message for a batch. The digest is empty for a message that calls no tool, and
+	// if it does not become known soon.
+	Definitions(ctx context.Context, m UpstreamRequest) []string
 }
 
 // An Outcome is an upstream's answer to a call. Either Body or Report is set.
 type Outcome struct {
-	Body  io.Reader // the result, or the error object, as JSON; closed after use if it is an [io.Closer], not checked again if it is [Checked]
+	Body  io.Reader // the result or the error object; closed after use if it is an [io.Closer], not validated again if it is [Checked]
 	Error bool      // Body is a JSON-RPC error object
 
-	// Report says that there is no outcome yet: the call has become a task of
-	// the upstream's, or the upstream asks something before it goes on.
+	// Report is set if there is no result yet: the call became an upstream task, or the upstream
+	// asks the client for input.
 	Report *Report
 }
 
 func (o Outcome) close() {
 	if c, ok := o.Body.(io.Closer); ok {
-		_ = c.Close() // what could be read has been
+		_ = c.Close() // the body was read as far as possible
 	}
 }
 
-// A Report is what an upstream says of a call that it has taken.
+// A Report is what an upstream reports about a call that it has accepted.
 type Report struct {
-	Task         string // the id of the upstream's task; empty if it made none
-	State        task.UpstreamState
-	Message      string // in its own words
+	Task         string // the id of the upstream task, if there is one
+	State        gatetask.UpstreamState
+	Message      string // the upstream's own words
 	PollInterval time.Duration
 
-	// InputRequests is what the client is asked, a JSON object, and RequestState
-	// what the upstream wants back with the answers.
+	// InputRequests is a JSON object with questions for the client. RequestState must be returned
+	// to the upstream with the answers.
 	InputRequests json.RawMessage
 	RequestState  string
 
-	Cancelled bool     // its task was cancelled, by somebody else than the gate; there is no outcome
-	Outcome   *Outcome // of its task, if the upstream reports it at once
+	Cancelled bool     // the task was canceled by another party than the gate; there is no result
+	Outcome   *Outcome // the result of the task, if the report has it
 }
 
-// A SendError says how far a call got that has no answer.
+// A SendError is the error of a call without an answer.
 type SendError struct {
 	Stage task.Stage // one of the upstream stages
 	Ran   task.Ran   // whether the call reached the tool
 	Err   error
+
+	Refusal *Refusal // set if the upstream refused the session or the credentials of the client
+}
+
+// A Refusal is the answer of an upstream that refuses the session or the credentials of a client.
+// The client can start a session, or sign in, and try again.
+type Refusal struct {
+	Status    int      // the HTTP status: 404 for a session, 401 for credentials
+	Challenge []string // the WWW-Authenticate headers
 }
 
 // Error implements error.
@@ -95,16 +100,17 @@ func (e *SendError) Error() string { return string(e.Stage) + ": " + e.Err.Error
 // Unwrap returns the cause of e.
 func (e *SendError) Unwrap() error { return e.Err }
 
-// Unreachable is the [Sender] to an upstream that cannot be reached, because of
-// Err.
+// Unreachable is the [Sender] for an upstream that cannot be reached, because of Err.
 type Unreachable struct{ Err error }
 
 func (u Unreachable) fail() error {
-	return &SendError{Stage: task.StageUpstreamUnreachable, Ran: task.RanNo, Err: u.Err}
+	return &SendError{Stage: lifecycle.StageUpstreamUnreachable, Ran: task.RanNo, Err: u.Err}
 }
 
 // Call implements [Sender].
-func (u Unreachable) Call(context.Context, task.Task) (Outcome, error) { return Outcome{}, u.fail() }
+func (u Unreachable) Call(context.Context, task.Task, UpstreamRequest) (Outcome, error) {
+	return Outcome{}, u.fail()
+}
 
 // Poll implements [Sender].
 func (u Unreachable) Poll(context.Context, task.Task) (Report, error) { return Report{}, u.fail() }

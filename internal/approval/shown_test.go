@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// An approval names what the approver was shown, and counts for that only.
+// An approval names the view that the approver saw, and counts for that view only.
 func TestApprovalNamesWhatWasShown(t *testing.T) {
 	o := open(t, nil)
 	c := call("ann", "/shown")
@@ -29,38 +29,38 @@ func TestApprovalNamesWhatWasShown(t *testing.T) {
 			t.Errorf("%s: %v; want %v", what, err, want)
 		}
 	}
-	part, err := o.Show(t.Context(), held.ID)
+	part, err := o.views.Show(t.Context(), held.ID)
 	if err != nil || !part.ArgumentsTruncated || part.UnreadBytes == 0 {
 		t.Fatalf("%+v, %v", part, err)
 	}
-	whole, err := o.ShowAll(t.Context(), held.ID)
+	whole, err := o.views.ShowAll(t.Context(), held.ID)
 	if err != nil || whole.ArgumentsTruncated || whole.UnreadBytes != 0 || whole.ShownDigest == part.ShownDigest {
 		t.Fatalf("%+v, %v", whole, err)
 	}
-	must("no digest", approve("", 0), casefile.ErrNotShown)
-	must("another digest", approve(strings.Repeat("0", 64), 0), casefile.ErrViewChanged)
-	must("a part", approve(part.ShownDigest, 0), casefile.ErrUnread)
-	must("a part, and less unread than there is", approve(part.ShownDigest, 1), casefile.ErrUnread)
+	must("no digest", approve("", 0), review.ErrNotShown)
+	must("another digest", approve(strings.Repeat("0", 64), 0), review.ErrViewChanged)
+	must("a part", approve(part.ShownDigest, 0), review.ErrUnread)
+	must("a part, and less unread than there is", approve(part.ShownDigest, 1), review.ErrUnread)
 
-	// The agent says something else meanwhile.
-	if _, err := o.SetVariables(t.Context(), mine(held), task.Variables{casefile.ClientReason: json.RawMessage(`"trust me"`)}); err != nil {
+	// The agent changes its reason meanwhile.
+	if _, err := o.SetVariables(t.Context(), mine(held), task.Variables{review.ClientReason: json.RawMessage(`"trust me"`)}); err != nil {
 		t.Fatal(err)
 	}
-	must("before the agent spoke", approve(whole.ShownDigest, 0), casefile.ErrViewChanged)
-	if whole, err = o.ShowAll(t.Context(), held.ID); err != nil {
+	must("before the agent spoke", approve(whole.ShownDigest, 0), review.ErrViewChanged)
+	if whole, err = o.views.ShowAll(t.Context(), held.ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := approve(whole.ShownDigest, 0); err != nil {
-		t.Errorf("all of it: %v", err)
+		t.Errorf("complete view: %v", err)
 	}
 	must("after it was decided", approve("", 0), task.ErrInvalidTransition)
 }
 
-// At the last moment at which an approval counts, it must name what was shown. Tasks
-// keep times in microseconds.
+// Until the last moment at which an approval counts, it must name the view. Tasks store times
+// in microseconds.
 func TestApprovalAtTheDeadline(t *testing.T) {
 	for late, want := range map[time.Duration]error{
-		0: casefile.ErrNotShown, 999 * time.Nanosecond: casefile.ErrNotShown, time.Microsecond: task.ErrExpired,
+		0: review.ErrNotShown, 999 * time.Nanosecond: review.ErrNotShown, time.Microsecond: task.ErrExpired,
 	} {
 		var now atomic.Pointer[time.Time]
 		began := time.Now()

@@ -10,18 +10,19 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// A troubledStore cannot be used for a while.
+// A troubledStore is unavailable for a while.
 type troubledStore struct {
-	task.GateStore
+	gatestore.Store
 
 	down atomic.Bool
 }
 
 func (s *troubledStore) trouble() error {
 	if s.down.Load() {
-		return &task.Error{Kind: task.KindUnavailable}
+		return &task.Error{Kind: task.ErrUnavailable}
 	}
 	return nil
 }
@@ -30,21 +31,28 @@ func (s *troubledStore) Get(ctx context.Context, ref task.Ref) (task.Task, error
 	if err := s.trouble(); err != nil {
 		return task.Task{}, err
 	}
-	return s.GateStore.Get(ctx, ref)
+	return s.Store.Get(ctx, ref)
+}
+
+func (s *troubledStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
+	if err := s.trouble(); err != nil {
+		return err
+	}
+	return s.Store.Swap(ctx, t, notes...)
 }
 
 func (s *troubledStore) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
 	if err := s.trouble(); err != nil {
 		return nil, err
 	}
-	return s.GateStore.Watch(ctx, ref)
+	return s.Store.Watch(ctx, ref)
 }
 
-// A desk whose store cannot tell of changes at first hears of them once it can.
-func TestRunBeforeTheStoreIsThere(t *testing.T) {
+// A service whose store cannot send notifications at first receives them as soon as it can.
+func TestRunStartsBeforeStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		elsewhere := open(t, nil)
-		store := &troubledStore{GateStore: elsewhere.store}
+		other := open(t, nil)
+		store := &troubledStore{Store: other.store}
 		o := branch(t, store, func(c *approval.Config) { c.Sweep = time.Hour })
 		store.down.Store(true)
 		defer o.runHousekeeping(t)()
@@ -52,27 +60,27 @@ func TestRunBeforeTheStoreIsThere(t *testing.T) {
 		store.down.Store(false)
 		pass(2 * time.Second)
 		held := o.hold(t, call("ann", "/a"))
-		if _, err := o.Contact(t.Context(), mine(held), o.ledger.slow(0)); err != nil {
+		if _, err := o.Contact(t.Context(), mine(held), o.upstream.slow(0)); err != nil {
 			t.Fatal(err)
 		}
-		elsewhere.approve(t, held.ID)
+		other.approve(t, held.ID)
 		pass(time.Second)
-		mustState(t, elsewhere.now(t, held.ID), task.Completed)
+		mustState(t, other.now(t, held.ID), task.Completed)
 	})
 }
 
-// A client that waits when the store fails waits on, and gets the result when the
-// store is back.
-func TestWaitThroughTrouble(t *testing.T) {
+// A client that waits while the store fails keeps waiting, and gets the result when the store
+// recovers.
+func TestWaitSurvivesStoreOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		elsewhere := open(t, nil)
-		store := &troubledStore{GateStore: elsewhere.store}
+		other := open(t, nil)
+		store := &troubledStore{Store: other.store}
 		o := branch(t, store, nil)
 		held := o.hold(t, call("ann", "/a"))
-		w := o.wait(t.Context(), mine(held), o.ledger.slow(0))
+		w := o.wait(t.Context(), mine(held), o.upstream.slow(0))
 		pass(time.Second)
 		store.down.Store(true)
-		elsewhere.approve(t, held.ID)
+		other.approve(t, held.ID)
 		pass(time.Minute)
 		select {
 		case <-w.done:
@@ -86,7 +94,7 @@ func TestWaitThroughTrouble(t *testing.T) {
 		}
 		mustState(t, w.task, task.Completed)
 
-		// A wait that has to end does, store or no store.
+		// A wait ends at its deadline, even without the store.
 		held = o.hold(t, call("ann", "/b"))
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
@@ -100,17 +108,16 @@ func TestWaitThroughTrouble(t *testing.T) {
 	})
 }
 
-// A wait that begins while the store is in trouble goes on until the store is
-// back: the client's answer has begun by then, so there is no better moment to
-// refuse it.
-func TestWaitBegunInTrouble(t *testing.T) {
+// A wait that begins while the store is unavailable lasts until the store recovers. The HTTP
+// response has begun by then, so refusing it has no advantage.
+func TestWaitBeginsDuringStoreOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		elsewhere := open(t, nil)
-		store := &troubledStore{GateStore: elsewhere.store}
+		other := open(t, nil)
+		store := &troubledStore{Store: other.store}
 		o := branch(t, store, nil)
 		held := o.hold(t, call("ann", "/a"))
 		store.down.Store(true)
-		w := o.wait(t.Context(), mine(held), o.ledger.slow(0))
+		w := o.wait(t.Context(), mine(held), o.upstream.slow(0))
 		pass(time.Minute)
 		select {
 		case <-w.done:
@@ -119,7 +126,7 @@ func TestWaitBegunInTrouble(t *testing.T) {
 		}
 		store.down.Store(false)
 		pass(10 * time.Second)
-		elsewhere.approve(t, held.ID)
+		other.approve(t, held.ID)
 		decided := time.Now()
 		<-w.done
 		if w.err != nil {
@@ -127,10 +134,10 @@ func TestWaitBegunInTrouble(t *testing.T) {
 		}
 		mustState(t, w.task, task.Completed)
 		if late := time.Since(decided); late > 0 {
-			t.Errorf("woken %s after the decision; want the store to have told of it", late)
+			t.Errorf("woken %s after the decision; want a notification of the store", late)
 		}
 
-		// A wait that has to end does, though it has never seen the task.
+		// A wait ends at its deadline, even if it never read the task.
 		held = o.hold(t, call("ann", "/b"))
 		store.down.Store(true)
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -142,26 +149,26 @@ func TestWaitBegunInTrouble(t *testing.T) {
 	})
 }
 
-// A cramped store has no room for the ends of tasks.
+// A cramped store has no space for the ends of tasks.
 type crampedStore struct {
-	task.GateStore
+	gatestore.Store
 
 	full atomic.Bool
 }
 
 func (s *crampedStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	if s.full.Load() && t.State.Terminal() {
-		return &task.Error{Kind: task.KindUnavailable, Err: task.ErrCapacityExceeded}
+		return &task.Error{Kind: task.ErrUnavailable, Err: task.ErrCapacityExceeded}
 	}
-	return s.GateStore.Swap(ctx, t, notes...)
+	return s.Store.Swap(ctx, t, notes...)
 }
 
-// Housekeeping deletes what is over although a task cannot end, so that there is room
-// for its end.
-func TestSweepMakesRoom(t *testing.T) {
+// Housekeeping deletes old tasks although others cannot end, so that there is space for their
+// ends.
+func TestSweepFreesSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		elsewhere := open(t, nil)
-		store := &crampedStore{GateStore: elsewhere.store}
+		other := open(t, nil)
+		store := &crampedStore{Store: other.store}
 		o := branch(t, store, nil)
 		over := o.hold(t, call("ann", "/over"))
 		if _, err := o.Cancel(t.Context(), mine(over), approval.Withdrawal{By: "ann"}); err != nil {
@@ -174,7 +181,7 @@ func TestSweepMakesRoom(t *testing.T) {
 		defer o.runHousekeeping(t)()
 		pass(time.Second)
 		if _, err := o.store.Get(t.Context(), task.AnyOwner().Ref(over.ID)); err == nil {
-			t.Error("a task that is over is still there")
+			t.Error("an expired task was not deleted")
 		}
 		store.full.Store(false)
 		pass(time.Minute)
@@ -182,12 +189,12 @@ func TestSweepMakesRoom(t *testing.T) {
 	})
 }
 
-// Housekeeping deletes all records that have expired, however many.
+// Housekeeping deletes all expired records, however many there are.
 func TestSweepRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		for i := range 250 {
-			r := task.Record{Name: fmt.Sprint("session/", i), Version: 1, Value: []byte("x"), Expires: time.Now().Add(time.Minute)}
+			r := gatestore.Record{Name: fmt.Sprint("session/", i), Version: 1, Value: []byte("x"), Expires: time.Now().Add(time.Minute)}
 			if err := o.store.PutRecord(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
@@ -195,7 +202,7 @@ func TestSweepRecords(t *testing.T) {
 		pass(time.Hour)
 		defer o.runHousekeeping(t)()
 		pass(time.Millisecond)
-		left, err := o.store.ListRecords(t.Context(), task.RecordQuery{Prefix: "session/", Limit: 1000})
+		left, err := o.store.ListRecords(t.Context(), gatestore.RecordQuery{Prefix: "session/", Limit: 1000})
 		if len(left) > 0 || err != nil {
 			t.Errorf("%d records are left: %v", len(left), err)
 		}

@@ -14,60 +14,62 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
-// A lossyStore makes some changes, and then says that nobody knows whether it did.
+// A lossyStore makes some changes but reports that their outcome is unknown.
 type lossyStore struct {
-	task.GateStore
+	gatestore.Store
 
-	loses func(task.Task) bool // whether the answer to this change is lost
-	until chan struct{}        // when that is noticed; nil for at once
+	loses func(task.Task) bool // whether the confirmation of this change is lost
+	until chan struct{}        // delays the error until it is closed; nil for no delay
 }
 
 // Swap implements [task.Store].
 func (s *lossyStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
-	err := s.GateStore.Swap(ctx, t, notes...)
+	err := s.Store.Swap(ctx, t, notes...)
 	if err != nil || !s.loses(t) {
 		return err
 	}
 	if s.until != nil {
 		<-s.until
 	}
-	return &task.Error{Kind: task.KindUnavailable}
+	return &task.Error{Kind: task.ErrUnavailable}
 }
 
 // Create implements [task.Store].
 func (s *lossyStore) Create(ctx context.Context, t task.Task, l task.Limits, notes ...task.Note) error {
-	err := s.GateStore.Create(ctx, t, l, notes...)
+	err := s.Store.Create(ctx, t, l, notes...)
 	if err != nil || !s.loses(t) {
 		return err
 	}
-	return &task.Error{Kind: task.KindUnavailable}
+	return &task.Error{Kind: task.ErrUnavailable}
 }
 
-// A call whose task was stored is held, although the store could not say so: nobody is told
-// that it did not run and may be made again, while it is approved and runs.
+// A call whose task was stored counts as held, although the store did not confirm it. Otherwise
+// the client would make it again while it is approved and runs.
 func TestLostAnswerToCreation(t *testing.T) {
 	for name, c := range map[string]approval.Call{
 		"needs no approval":        {Verdict: policy.Verdict{Action: policy.Forward}},
-		"needs no approval, alone": {Verdict: policy.Verdict{Action: policy.Forward}, Alone: true},
+		"needs no approval, alone": {Verdict: policy.Verdict{Action: policy.Forward}, SharedOwner: true},
 		"needs approval":           {Verdict: held},
-		"needs approval, alone":    {Verdict: held, Alone: true},
+		"needs approval, alone":    {Verdict: held, SharedOwner: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newLedger()
+				l := newFakeUpstream()
 				o := open(t, func(cfg *approval.Config) {
-					cfg.Store = &lossyStore{GateStore: cfg.Store, loses: once(func(task.Task) bool { return true })}
+					cfg.Store = &lossyStore{Store: cfg.Store, loses: once(func(task.Task) bool { return true })}
 					cfg.Start = approval.StartOnApproval
 					cfg.Send = func(task.Task) approval.Sender { return l.send }
 				})
 				o.rule(c.Verdict)
 				made := call("agent", "/a")
-				made.Verdict, made.Alone = c.Verdict, c.Alone
+				made.Verdict, made.SharedOwner = c.Verdict, c.SharedOwner
 				kept, attached, err := o.Hold(t.Context(), made)
 				if err != nil || attached {
-					t.Fatalf("Hold: %v, attached %t; the store has the task", err, attached)
+					t.Fatalf("Hold: %v, attached %t; want the stored task", err, attached)
 				}
 				stop := o.runHousekeeping(t)
 				defer stop()
@@ -79,21 +81,21 @@ func TestLostAnswerToCreation(t *testing.T) {
 				pass(time.Minute)
 				mustState(t, o.now(t, kept.ID), task.Completed)
 				if n := len(l.entries()); n != 1 {
-					t.Errorf("it ran %d times", n)
+					t.Errorf("ran %d times", n)
 				}
 			})
 		})
 	}
 }
 
-// once returns what, but true only once.
+// once returns a function that returns what, but true at most once.
 func once(what func(task.Task) bool) func(task.Task) bool {
 	var was atomic.Bool
 	return func(t task.Task) bool { return what(t) && !was.Swap(true) }
 }
 
-// A run that has stored its upstream's question, and does not know it, does not ask
-// again once the client has answered and the upstream has been called again.
+// A run that stored the upstream's question without confirmation does not ask again after the
+// client has answered and the upstream was called again.
 func TestLostAnswerToQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRemote()
@@ -105,7 +107,7 @@ func TestLostAnswerToQuestion(t *testing.T) {
 			}
 		}
 		o, held := approved(t, func(c *approval.Config) {
-			c.Store = &lossyStore{GateStore: c.Store, loses: once(task.Task.Asks), until: noticed}
+			c.Store = &lossyStore{Store: c.Store, loses: once(task.Task.AwaitsInput), until: noticed}
 		})
 		if _, err := o.Contact(t.Context(), mine(held), r); err != nil {
 			t.Fatal(err)
@@ -122,8 +124,8 @@ func TestLostAnswerToQuestion(t *testing.T) {
 		pass(5 * time.Second)
 		close(second)
 		synctest.Wait()
-		if o.now(t, held.ID).Asks() {
-			t.Error("the client is asked again")
+		if o.now(t, held.ID).AwaitsInput() {
+			t.Error("the client got the question again")
 			respond()
 		}
 		mustState(t, o.now(t, held.ID), task.Completed)
@@ -133,28 +135,28 @@ func TestLostAnswerToQuestion(t *testing.T) {
 	})
 }
 
-// A run that has stored which task the upstream made of its call, and does not know
-// it, leaves that task alone when another replica is at work on it.
+// A run that stored the id of an upstream task without confirmation does not touch that task
+// while another replica works on it.
 func TestLostAnswerToUpstreamTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRemote()
 		noticed, fetched := make(chan struct{}), make(chan struct{})
 		o, held := approved(t, func(c *approval.Config) {
 			first := once(func(t task.Task) bool { return t.Execution != nil && t.Execution.UpstreamTask != "" })
-			c.Store = &lossyStore{GateStore: c.Store, loses: first, until: noticed}
+			c.Store = &lossyStore{Store: c.Store, loses: first, until: noticed}
 		})
 		if _, err := o.Contact(t.Context(), mine(held), r); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		r.say(func(r *approval.Report) { r.State = task.UpstreamReady })
+		r.say(func(r *approval.Report) { r.State = gatetask.UpstreamReady })
 		r.outcome = func() (approval.Outcome, error) { <-fetched; return answer(`{"content":[]}`), nil }
 		w := branch(t, o.store, nil).wait(t.Context(), mine(held), r)
 		synctest.Wait()
 		close(noticed)
 		pass(5 * time.Second)
 		if n := r.count("cancel u1"); n != 0 {
-			t.Errorf("the upstream's task was cancelled %d times while its outcome was fetched", n)
+			t.Errorf("%d cancellations of the upstream task while its result was fetched", n)
 		}
 		close(fetched)
 		<-w.done
@@ -165,25 +167,25 @@ func TestLostAnswerToUpstreamTask(t *testing.T) {
 	})
 }
 
-// A run that has stored its answer, and does not know it, is reported like any other.
+// A run that stored its answer without confirmation is reported like any other.
 func TestLostAnswerToCompletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, held := approved(t, func(c *approval.Config) {
-			c.Store = &lossyStore{GateStore: c.Store, loses: func(t task.Task) bool { return t.State == task.Completed }}
+			c.Store = &lossyStore{Store: c.Store, loses: func(t task.Task) bool { return t.State == task.Completed }}
 		})
-		if _, err := o.Contact(t.Context(), mine(held), o.ledger.send); err != nil {
+		if _, err := o.Contact(t.Context(), mine(held), o.upstream.send); err != nil {
 			t.Fatal(err)
 		}
 		pass(5 * time.Second)
 		mustState(t, o.now(t, held.ID), task.Completed)
 		if n := o.count(approval.Finished); n != 1 {
-			t.Errorf("its end was told %d times; want once", n)
+			t.Errorf("%d reports of the end; want 1", n)
 		}
 	})
 }
 
-// A gate that does not know whether it has claimed a call makes sure, and makes the
-// call if it has: once.
+// A gate that does not know whether it has claimed a call finds out, and makes the call once if
+// it has.
 func TestLostAnswerToClaim(t *testing.T) {
 	running := func(t task.Task) bool { return t.State == task.Executing }
 	again := func(t task.Task) bool { return running(t) && t.Execution.Answers != nil && !t.Execution.Detached() }
@@ -198,11 +200,11 @@ func TestLostAnswerToClaim(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o, held := approved(t, func(c *approval.Config) { c.Store = &lossyStore{GateStore: c.Store, loses: tt.loses} })
+				o, held := approved(t, func(c *approval.Config) { c.Store = &lossyStore{Store: c.Store, loses: tt.loses} })
 				defer o.runHousekeeping(t)()
 				r := newRemote()
 				r.asks = json.RawMessage(`{"a":{}}`)
-				send := o.ledger.send
+				send := o.upstream.send
 				if tt.asks {
 					send = r
 				}
@@ -215,7 +217,7 @@ func TestLostAnswerToClaim(t *testing.T) {
 				}
 				pass(time.Minute)
 				mustState(t, o.now(t, held.ID), task.Completed)
-				if n := len(o.ledger.entries()) + r.count("call"); n != tt.calls {
+				if n := len(o.upstream.entries()) + r.count("call"); n != tt.calls {
 					t.Errorf("the upstream was called %d times; want %d", n, tt.calls)
 				}
 			})
@@ -223,9 +225,10 @@ func TestLostAnswerToClaim(t *testing.T) {
 	}
 }
 
-// A refusingStore does not make changes for a moment, and does not say so.
+// A refusingStore fails to make changes for a moment, and reports that their outcome is
+// unknown.
 type refusingStore struct {
-	task.GateStore
+	gatestore.Store
 
 	refuse func(task.Task) bool
 }
@@ -235,10 +238,10 @@ func (s *refusingStore) Swap(ctx context.Context, t task.Task, notes ...task.Not
 	if s.refuse(t) {
 		return errors.New("no answer")
 	}
-	return s.GateStore.Swap(ctx, t, notes...)
+	return s.Store.Swap(ctx, t, notes...)
 }
 
-// A call that could not be claimed at once is not made if the policy forbids it by then.
+// A call that could not be claimed at once does not run if policy denies it by then.
 func TestDeniedDuringClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var denied atomic.Bool
@@ -251,7 +254,7 @@ func TestDeniedDuringClaim(t *testing.T) {
 				}
 				return judge(call)
 			}
-			c.Store = &refusingStore{GateStore: c.Store, refuse: func(t task.Task) bool {
+			c.Store = &refusingStore{Store: c.Store, refuse: func(t task.Task) bool {
 				refused := running(t)
 				if refused {
 					denied.Store(true)
@@ -260,20 +263,20 @@ func TestDeniedDuringClaim(t *testing.T) {
 			}}
 		})
 		defer o.runHousekeeping(t)()
-		o.wait(t.Context(), mine(held), o.ledger.send)
+		o.wait(t.Context(), mine(held), o.upstream.send)
 		pass(time.Minute)
-		o.Contact(t.Context(), mine(held), o.ledger.send)
+		o.Contact(t.Context(), mine(held), o.upstream.send)
 		synctest.Wait()
-		if runs := o.ledger.entries(); len(runs) != 0 {
+		if runs := o.upstream.entries(); len(runs) != 0 {
 			t.Errorf("ran %v; want no call", runs)
 		}
 		mustState(t, o.now(t, held.ID), task.Failed)
 	})
 }
 
-// A deafStore makes each change, and tells nobody whose context has ended meanwhile.
+// A deafStore makes each change, but fails if the caller's context has ended meanwhile.
 type deafStore struct {
-	task.GateStore
+	gatestore.Store
 
 	meanwhile func(task.Task)
 }
@@ -281,42 +284,42 @@ type deafStore struct {
 // Swap implements [task.Store].
 func (s *deafStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	s.meanwhile(t)
-	err := s.GateStore.Swap(context.WithoutCancel(ctx), t, notes...)
+	err := s.Store.Swap(context.WithoutCancel(ctx), t, notes...)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return err
 }
 
-// A client that goes while its approved call is claimed does not lose it.
-func TestClientGoesDuringClaim(t *testing.T) {
+// A client that disconnects while its approved call is claimed does not lose it.
+func TestClientLeavesDuringClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		o, held := approved(t, func(c *approval.Config) {
-			c.Store = &deafStore{GateStore: c.Store, meanwhile: func(t task.Task) {
+			c.Store = &deafStore{Store: c.Store, meanwhile: func(t task.Task) {
 				if t.State == task.Executing {
 					leave()
 				}
 			}}
 		})
-		o.Contact(ctx, mine(held), o.ledger.send)
+		o.Contact(ctx, mine(held), o.upstream.send)
 		synctest.Wait()
 		mustState(t, o.now(t, held.ID), task.Completed)
-		if runs := o.ledger.entries(); len(runs) != 1 {
+		if runs := o.upstream.entries(); len(runs) != 1 {
 			t.Errorf("ran %v; want one call", runs)
 		}
 	})
 }
 
-// An answer that the gate has is kept when the store is back, however long that
-// takes: the gate does not take itself for dead meanwhile.
-func TestAnswerSurvivesLongTrouble(t *testing.T) {
+// A received answer is stored when the store recovers, however long that takes. The gate does
+// not consider its own run dead meanwhile.
+func TestAnswerSurvivesLongStoreOutage(t *testing.T) {
 	for _, long := range []time.Duration{24 * time.Second, 2 * time.Minute, 10 * time.Minute} {
 		t.Run(long.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := new(troubledStore)
 				o, held := approved(t, func(c *approval.Config) {
-					store.GateStore = c.Store
+					store.Store = c.Store
 					c.Store = store
 				})
 				defer o.runHousekeeping(t)()
@@ -334,21 +337,22 @@ func TestAnswerSurvivesLongTrouble(t *testing.T) {
 				}
 				mustState(t, w.task, task.Completed)
 				if late := time.Since(back); late > 2*time.Second {
-					t.Errorf("the answer was kept %v after the store was back", late)
+					t.Errorf("the answer was stored %v after the store recovered", late)
 				}
 			})
 		})
 	}
 }
 
-// Those who wait for a call whose answer cannot be stored do not keep asking.
+// Requests that wait for a call whose answer cannot be stored do not poll the store all the
+// time.
 func TestWaitForUnstoredAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store *touchStore
 		writes := new(lapsingStore)
 		o, held := approved(t, func(c *approval.Config) {
-			writes.GateStore = c.Store
-			store = &touchStore{GateStore: writes}
+			writes.Store = c.Store
+			store = &touchStore{Store: writes}
 			c.Store = store
 		})
 		store.about = held.ID
@@ -370,7 +374,7 @@ func TestWaitForUnstoredAnswer(t *testing.T) {
 			writes.off.Store(true)
 			return answer(`{"content":[]}`), nil
 		}))
-		pass(3 * time.Minute) // of which the lease lasts for 30 seconds
+		pass(3 * time.Minute) // the lease lasts for 30 seconds of them
 		if n := store.reads.Load(); n > 1000 {
 			t.Errorf("the task was read %d times in three minutes", n)
 		}
@@ -385,12 +389,12 @@ func TestWaitForUnstoredAnswer(t *testing.T) {
 	})
 }
 
-// A gate that is shut down does not wait for its store for ever.
-func TestCloseInTrouble(t *testing.T) {
+// Close does not wait forever for an unavailable store.
+func TestCloseDuringStoreOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(troubledStore)
 		o, held := approved(t, func(c *approval.Config) {
-			store.GateStore = c.Store
+			store.Store = c.Store
 			c.Store, c.Durable = store, true
 		})
 		o.Contact(t.Context(), mine(held), plain(func(context.Context, []byte) (approval.Outcome, error) {
@@ -418,7 +422,7 @@ func TestCloseInTrouble(t *testing.T) {
 	})
 }
 
-// A cutOffStore cannot be read either while it is off.
+// A cutOffStore fails reads and writes while it is off.
 type cutOffStore struct{ lapsingStore }
 
 // Get implements [task.Store].
@@ -426,15 +430,15 @@ func (s *cutOffStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) 
 	if s.off.Load() {
 		return task.Task{}, errors.New("cut off")
 	}
-	return s.GateStore.Get(ctx, ref)
+	return s.Store.Get(ctx, ref)
 }
 
-// A replica that lost its lease while it fetched an outcome stops when another
-// fetches it, and leaves alone what that one keeps.
+// A replica that lost its lease while it fetched a result stops when another replica fetches
+// it, and does not overwrite that replica's result.
 func TestReplacedFetcherStops(t *testing.T) {
 	for name, tt := range map[string]struct{ read, done bool }{
-		"nobody reads": {}, "somebody reads": {read: true},
-		"nobody reads, the other is done": {done: true}, "somebody reads, the other is done": {read: true, done: true},
+		"unread": {}, "read": {read: true},
+		"unread, other fetch done": {done: true}, "read, other fetch done": {read: true, done: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -442,11 +446,11 @@ func TestReplacedFetcherStops(t *testing.T) {
 				r := newRemote()
 				var store *cutOffStore
 				o, held := nested(t, r, func(c *approval.Config) {
-					store = &cutOffStore{lapsingStore{GateStore: c.Store}}
+					store = &cutOffStore{lapsingStore{Store: c.Store}}
 					c.Store, c.Execution = store, 5*time.Minute
 				})
-				r.say(func(r *approval.Report) { r.State = task.UpstreamReady })
-				fetch := func(o *office, part string) (*waiter, *io.PipeWriter) {
+				r.say(func(r *approval.Report) { r.State = gatetask.UpstreamReady })
+				fetch := func(o *fixture, part string) (*waiter, *io.PipeWriter) {
 					body, upstream := io.Pipe()
 					r.outcome = func() (approval.Outcome, error) { return approval.Outcome{Body: body}, nil }
 					w := o.wait(t.Context(), mine(held), r)
@@ -483,48 +487,48 @@ func TestReplacedFetcherStops(t *testing.T) {
 					end()
 				}
 				if got, _, err := other.result(t, mine(held)); err != nil || got != text("y") {
-					t.Errorf("the outcome has %d bytes, %d of them of the replica that was replaced, %v", len(got), strings.Count(got, "x"), err)
+					t.Errorf("result of %d bytes, %d of them from the replaced replica, %v", len(got), strings.Count(got, "x"), err)
 				}
 			})
 		})
 	}
 }
 
-// A decision counts if the store has recorded it, even if the store did not say so; the
-// standing approval that belongs to it is made.
+// A decision counts if the store has recorded it, even without confirmation. Its grant is
+// stored.
 func TestLostAnswerToDecision(t *testing.T) {
 	decided := func(t task.Task) bool { return t.State == task.Approved || t.State == task.Rejected }
 	for name, what := range map[string]approval.Decision{"approval": approval.Approve, "rejection": approval.Reject} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := open(t, func(c *approval.Config) { c.Store = &lossyStore{GateStore: c.Store, loses: decided} })
+				o := open(t, func(c *approval.Config) { c.Store = &lossyStore{Store: c.Store, loses: decided} })
 				held := o.hold(t, call("agent", "a"))
 				after, err := o.decide(t.Context(), held.ID, approval.Approver{Name: "alice"}, what, "")
 				if err != nil || !decided(after) || o.count(approval.Decided) != 1 {
-					t.Errorf("state %s, told %d times, error %v", after.State, o.count(approval.Decided), err)
+					t.Errorf("state %s, %d reports, error %v", after.State, o.count(approval.Decided), err)
 				}
 			})
 		})
 	}
 	t.Run("standing approval", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			o := open(t, func(c *approval.Config) { c.Store = &lossyStore{GateStore: c.Store, loses: decided} })
+			o := open(t, func(c *approval.Config) { c.Store = &lossyStore{Store: c.Store, loses: decided} })
 			o.allowGrants("ops")
 			o.grant(t, toolCall(`{"path":"/a"}`), terms(2))
 		})
 	})
 }
 
-// The approver is told so if nobody knows whether the decision was recorded, and that it
-// does not count if it was not.
-func TestUnsureDecision(t *testing.T) {
+// An approver is told if it is unknown whether the decision was recorded, and if it was not
+// recorded.
+func TestUnconfirmedDecisionIsReported(t *testing.T) {
 	decided := func(t task.Task) bool { return t.State == task.Rejected }
 	for name, tt := range map[string]struct {
-		store  func(task.GateStore) task.GateStore
+		store  func(gatestore.Store) gatestore.Store
 		unsure bool
 	}{
-		"not recorded": {func(s task.GateStore) task.GateStore { return &refusingStore{GateStore: s, refuse: decided} }, false},
-		"not known":    {func(s task.GateStore) task.GateStore { return &silentStore{GateStore: s, after: decided} }, true},
+		"not recorded": {func(s gatestore.Store) gatestore.Store { return &refusingStore{Store: s, refuse: decided} }, false},
+		"not known":    {func(s gatestore.Store) gatestore.Store { return &silentStore{Store: s, after: decided} }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -532,16 +536,16 @@ func TestUnsureDecision(t *testing.T) {
 				held := o.hold(t, call("agent", "a"))
 				_, err := o.decide(t.Context(), held.ID, approval.Approver{Name: "alice"}, approval.Reject, "")
 				if err == nil || errors.Is(err, approval.ErrUnsure) != tt.unsure || o.count(approval.Decided) != 0 {
-					t.Errorf("told %d times, error %v", o.count(approval.Decided), err)
+					t.Errorf("%d reports, error %v", o.count(approval.Decided), err)
 				}
 			})
 		})
 	}
 }
 
-// A silentStore answers nothing any more after a change.
+// A silentStore fails a change and all later reads.
 type silentStore struct {
-	task.GateStore
+	gatestore.Store
 
 	after  func(task.Task) bool
 	silent atomic.Bool
@@ -551,15 +555,15 @@ type silentStore struct {
 func (s *silentStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	if s.after(t) {
 		s.silent.Store(true)
-		return &task.Error{Kind: task.KindUnavailable}
+		return &task.Error{Kind: task.ErrUnavailable}
 	}
-	return s.GateStore.Swap(ctx, t, notes...)
+	return s.Store.Swap(ctx, t, notes...)
 }
 
 // Get implements [task.Store].
 func (s *silentStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	if s.silent.Load() {
-		return task.Task{}, &task.Error{Kind: task.KindUnavailable}
+		return task.Task{}, &task.Error{Kind: task.ErrUnavailable}
 	}
-	return s.GateStore.Get(ctx, ref)
+	return s.Store.Get(ctx, ref)
 }

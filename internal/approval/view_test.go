@@ -13,9 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
 func TestShow(t *testing.T) {
@@ -30,26 +31,26 @@ func TestShow(t *testing.T) {
 			Description: "Deletes a file.\x1b[2J", Digest: "d1",
 			Annotations: policy.Annotations{Destructive: &yes, Title: "Delete"},
 		}
-		c.Variables = task.Variables{casefile.ClientReason: []byte(`"trust me\u202e"`)}
+		c.Variables = task.Variables{review.ClientReason: []byte(`"trust me\u202e"`)}
 		held := o.hold(t, c)
-		got, err := o.Show(t.Context(), held.ID)
+		got, err := o.views.Show(t.Context(), held.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := casefile.Approval{
+		want := review.Approval{
 			ID: held.ID, State: task.InputRequired, Tool: "delete_file", Method: "tools/call", Upstream: "files",
 			Arguments: jsontext.Value(`{"path":"/a","password":"[redacted]"}`),
 			Principal: "ann",
-			Background: casefile.Background{
+			Explanation: review.Explanation{
 				Workflow: "ops", Reason: "rules[1] delete_*", Description: "Deletes a file.[2J",
-				Why:          &casefile.Why{Label: "rules[1]", Match: "delete_*", Says: []string{"deleted is deleted"}},
-				Hints:        &casefile.Hints{Title: "Delete", Destructive: &yes},
-				ClientReason: &casefile.Untrusted{Text: "trust me", Untrusted: true},
+				HeldBy:       &review.HeldBy{Label: "rules[1]", Match: "delete_*", Reasons: []string{"deleted is deleted"}},
+				Hints:        &review.Hints{Title: "Delete", Destructive: &yes},
+				ClientReason: &review.Untrusted{Text: "trust me", Untrusted: true},
 			},
-			Cautions:  casefile.Cautions{Risk: casefile.RiskDestroys},
-			Digests:   casefile.Digests{Digest: held.Digest, ToolDigest: "d1", Policy: "s1"},
-			CreatedAt: held.CreatedAt, ExpiresAt: held.CreatedAt.Add(15 * time.Minute), Decisions: casefile.Decisions{Quorum: 1},
-			Agent: &casefile.Agent{Presence: task.OwnerWaits, LastContact: held.CreatedAt, Text: "Agent is waiting"},
+			Cautions:  review.Cautions{Risk: review.RiskDestroys},
+			Digests:   review.Digests{Digest: held.Digest, ToolDigest: "d1", Policy: "s1"},
+			CreatedAt: held.CreatedAt, ExpiresAt: held.CreatedAt.Add(15 * time.Minute), Decisions: review.Decisions{Quorum: 1},
+			Agent: &review.Agent{Presence: gatetask.OwnerWaits, LastContact: held.CreatedAt, Text: "Agent is waiting"},
 			Name:  "delete_file",
 		}
 		if len(got.ShownDigest) != 64 {
@@ -60,14 +61,14 @@ func TestShow(t *testing.T) {
 			t.Error(diff)
 		}
 		o.approve(t, held.ID)
-		got, err = o.Show(t.Context(), held.ID)
+		got, err = o.views.Show(t.Context(), held.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(got.Approvals) != 1 || got.Approvals[0].By != "alice" || !got.ExpiresAt.Equal(held.ExpiresAt) {
 			t.Errorf("after approval: %+v", got)
 		}
-		_, err = o.Show(t.Context(), task.NewID(time.Now()))
+		_, err = o.views.Show(t.Context(), task.NewID(time.Now()))
 		mustBe(t, err, task.ErrNotFound)
 	})
 }
@@ -101,7 +102,7 @@ func TestShownArguments(t *testing.T) {
 			o.setWorkflow("ops", approval.Workflow{Redact: tt.redact})
 			c := call("ann", "")
 			c.Message = message("t", tt.args)
-			got, err := o.Show(t.Context(), o.hold(t, c).ID)
+			got, err := o.views.Show(t.Context(), o.hold(t, c).ID)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,21 +113,21 @@ func TestShownArguments(t *testing.T) {
 	}
 }
 
-// Long arguments are cut, and say so; what is redacted is redacted before.
+// Long arguments are truncated and marked as such. Redaction happens before truncation.
 func TestShownArgumentsTooLong(t *testing.T) {
 	o := open(t, nil)
 	c := call("ann", "")
 	c.Message = message("t", fmt.Sprintf(`{"password":"hunter2","text":%q}`, strings.Repeat("ü", 100<<10)))
 	held := o.hold(t, c)
-	shown, err := o.Show(t.Context(), held.ID)
+	shown, err := o.views.Show(t.Context(), held.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := o.Pending(t.Context(), casefile.Filter{})
+	page, err := o.views.Pending(t.Context(), review.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for most, a := range map[int]casefile.Approval{64 << 10: shown, 4 << 10: page.Approvals[0]} {
+	for most, a := range map[int]review.Approval{64 << 10: shown, 4 << 10: page.Approvals[0]} {
 		var text string
 		if err := json.Unmarshal(a.Arguments, &text); err != nil {
 			t.Fatal(err)
@@ -137,19 +138,20 @@ func TestShownArgumentsTooLong(t *testing.T) {
 	}
 }
 
-// Without the workflow it is not known what to redact, so nothing is shown.
+// If the workflow is unknown, so are its redactions, and nothing is shown.
 func TestShowWithoutWorkflow(t *testing.T) {
 	o := open(t, nil)
 	held := o.hold(t, call("ann", "/a"))
 	o.mu.Lock()
 	delete(o.workflows, "ops")
 	o.mu.Unlock()
-	got, err := o.Show(t.Context(), held.ID)
+	got, err := o.views.Show(t.Context(), held.ID)
 	if err != nil || string(got.Arguments) != `"[redacted]"` {
 		t.Errorf("arguments = %s, %v", got.Arguments, err)
 	}
 }
 
+// A watch reports pending calls, changes of their approvals and of their agents, and their ends.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
@@ -158,50 +160,50 @@ func TestWatch(t *testing.T) {
 		first := o.hold(t, c)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		type told struct {
+		type event struct {
 			ID        task.ID
 			State     task.State
 			Approvals int
-			Agent     task.Presence
+			Agent     gatetask.Presence
 		}
-		heard, ended := make(chan told, 10), make(chan error, 1)
+		events, ended := make(chan event, 10), make(chan error, 1)
 		go func() {
-			for a, err := range o.Watch(ctx) {
+			for a, err := range o.views.Watch(ctx) {
 				if err != nil {
 					ended <- err
 					return
 				}
-				one := told{ID: a.ID, State: a.State, Approvals: len(a.Approvals)}
+				one := event{ID: a.ID, State: a.State, Approvals: len(a.Approvals)}
 				if a.Agent != nil {
 					one.Agent = a.Agent.Presence
 				}
-				heard <- one
+				events <- one
 			}
 			ended <- nil
 		}()
-		expect := func(want told) {
+		expect := func(want event) {
 			t.Helper()
-			if diff := cmp.Diff(want, <-heard); diff != "" {
+			if diff := cmp.Diff(want, <-events); diff != "" {
 				t.Fatal(diff)
 			}
 		}
-		expect(told{first.ID, task.InputRequired, 0, task.OwnerWaits})
+		expect(event{first.ID, task.InputRequired, 0, gatetask.OwnerWaits})
 		o.Contact(t.Context(), mine(first), nil)
 		o.decide(t.Context(), first.ID, alice, approval.Approve, "")
-		expect(told{first.ID, task.InputRequired, 1, task.OwnerWaits})
+		expect(event{first.ID, task.InputRequired, 1, gatetask.OwnerWaits})
 		o.decide(t.Context(), first.ID, bob, approval.Approve, "")
-		expect(told{first.ID, task.Approved, 2, task.OwnerWaits})
+		expect(event{first.ID, task.Approved, 2, gatetask.OwnerWaits})
 		second := o.hold(t, call("ann", "/b"))
-		expect(told{second.ID, task.InputRequired, 0, task.OwnerWaits})
-		pass(2 * time.Minute) // its agent does not ask
-		expect(told{second.ID, task.InputRequired, 0, task.OwnerGone})
-		pass(14 * time.Minute) // no housekeeping runs here, so the watch itself must not claim that it is decided
-		if len(heard) != 0 {
-			t.Errorf("heard %v", <-heard)
+		expect(event{second.ID, task.InputRequired, 0, gatetask.OwnerWaits})
+		pass(2 * time.Minute) // the agent does not poll
+		expect(event{second.ID, task.InputRequired, 0, gatetask.OwnerGone})
+		pass(14 * time.Minute) // no housekeeping runs here, so the watch itself must not report a decision
+		if len(events) != 0 {
+			t.Errorf("unexpected event %v", <-events)
 		}
 		o.decide(t.Context(), second.ID, alice, approval.Reject, "")
 		o.Get(t.Context(), mine(second))
-		expect(told{second.ID, task.Expired, 0, ""})
+		expect(event{second.ID, task.Expired, 0, ""})
 		if err := o.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -209,18 +211,18 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// A watch ends without an error when its listener does.
+// A watch ends without an error when its context ends.
 func TestWatchStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		o.hold(t, call("ann", "/a"))
-		for range o.Watch(t.Context()) {
+		for range o.views.Watch(t.Context()) {
 			break
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		n := 0
-		for _, err := range o.Watch(ctx) {
+		for _, err := range o.views.Watch(ctx) {
 			if err != nil {
 				t.Error(err)
 			}
@@ -228,14 +230,14 @@ func TestWatchStops(t *testing.T) {
 			stop()
 		}
 		if n != 1 {
-			t.Errorf("told %d times", n)
+			t.Errorf("%d reported calls; want 1", n)
 		}
 	})
 }
 
-// Two names that look alike are shown as two, and the end of a long one is not
-// beyond what approvers see.
-func TestShownName(t *testing.T) {
+// Names that look alike are shown differently, and the end of a long name is visible to
+// approvers.
+func TestLookalikeNamesAreShownDifferently(t *testing.T) {
 	o := open(t, nil)
 	long := "file:///" + strings.Repeat("a", 1000) + "/secret"
 	for uri, want := range map[string]string{
@@ -248,7 +250,7 @@ func TestShownName(t *testing.T) {
 		}
 		c := call("ann", "")
 		c.Message = fmt.Appendf(nil, `{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":%s}}`, text)
-		if got := o.View(o.hold(t, c)).Tool; got != want {
+		if got := o.views.View(o.hold(t, c)).Tool; got != want {
 			t.Errorf("shown as %q; want %q", got, want)
 		}
 	}

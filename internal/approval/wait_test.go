@@ -12,19 +12,21 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// EC-TASK-005: a request waits, for hours if it must, and the call runs the
-// moment it is approved.
+// EC-TASK-005: a request waits for hours if necessary, and the call runs at the moment of its
+// approval.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		o.setWorkflow("ops", approval.Workflow{Timeout: 5 * time.Hour})
 		held := o.hold(t, call("ann", "/a"))
-		w := o.wait(t.Context(), mine(held), o.ledger.send)
+		w := o.wait(t.Context(), mine(held), o.upstream.send)
 		pass(4 * time.Hour)
-		elsewhere := branch(t, o.store, nil)
-		elsewhere.approve(t, held.ID)
+		other := branch(t, o.store, nil)
+		other.approve(t, held.ID)
 		decided := time.Now()
 		<-w.done
 		if late := time.Since(decided); late > 0 {
@@ -34,34 +36,35 @@ func TestWait(t *testing.T) {
 			t.Fatal(w.err)
 		}
 		mustState(t, w.task, task.Completed)
-		if elsewhere.count(approval.Abandoned) != 0 {
-			t.Error("told as abandoned although its owner waited")
+		if other.count(approval.OwnerAbsent) != 0 {
+			t.Error("reported as absent although the owner waited")
 		}
 	})
 }
 
+// A wait ends as soon as the task ends, whatever ends it.
 func TestWaitEnds(t *testing.T) {
 	tests := map[string]struct {
-		end   func(*testing.T, *office, task.Task)
+		end   func(*testing.T, *fixture, task.Task)
 		state task.State
 	}{
-		"rejected": {func(t *testing.T, o *office, x task.Task) { o.decide(t.Context(), x.ID, alice, approval.Reject, "") }, task.Rejected},
-		"cancelled": {func(t *testing.T, o *office, x task.Task) {
+		"rejected": {func(t *testing.T, o *fixture, x task.Task) { o.decide(t.Context(), x.ID, alice, approval.Reject, "") }, task.Rejected},
+		"cancelled": {func(t *testing.T, o *fixture, x task.Task) {
 			o.Cancel(t.Context(), mine(x), approval.Withdrawal{By: "ann"})
 		}, task.Cancelled},
-		"drift": {func(t *testing.T, o *office, x task.Task) {
+		"drift": {func(t *testing.T, o *fixture, x task.Task) {
 			o.rule(policy.Verdict{Action: policy.Deny})
 			o.approve(t, x.ID)
 		}, task.Failed},
-		// EC-TASK-012, without any housekeeping.
-		"expired": {func(*testing.T, *office, task.Task) { time.Sleep(15*time.Minute + time.Second) }, task.Expired},
+		// EC-TASK-012, without housekeeping.
+		"expired": {func(*testing.T, *fixture, task.Task) { time.Sleep(15*time.Minute + time.Second) }, task.Expired},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := open(t, nil)
 				held := o.hold(t, call("ann", "/a"))
-				w := o.wait(t.Context(), mine(held), o.ledger.send)
+				w := o.wait(t.Context(), mine(held), o.upstream.send)
 				synctest.Wait()
 				tt.end(t, o, held)
 				ended := time.Now()
@@ -73,10 +76,10 @@ func TestWaitEnds(t *testing.T) {
 					t.Fatal(w.err)
 				}
 				mustState(t, w.task, tt.state)
-				if runs := o.ledger.entries(); len(runs) != 0 {
+				if runs := o.upstream.entries(); len(runs) != 0 {
 					t.Errorf("ran %v", runs)
 				}
-				again, err := o.Wait(t.Context(), mine(held), o.ledger.send)
+				again, err := o.Wait(t.Context(), mine(held), o.upstream.send)
 				if err != nil || again.State != tt.state {
 					t.Errorf("waiting again = %s, %v", again.State, err)
 				}
@@ -85,9 +88,9 @@ func TestWaitEnds(t *testing.T) {
 	}
 }
 
-// CORE-003 5.4: a client that is gone before the approval comes gets nothing
-// run, which is counted once; one that comes back has it run.
-func TestWaiterGone(t *testing.T) {
+// CORE-003 5.4: if the client has disconnected before the approval, the call does not run,
+// which is counted once. If the client comes back, the call runs.
+func TestAbsentOwnerRunsNothing(t *testing.T) {
 	for name, comesBack := range map[string]bool{"for good": false, "and back": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -96,25 +99,25 @@ func TestWaiterGone(t *testing.T) {
 				defer stop()
 				held := o.hold(t, call("ann", "/a"))
 				ctx, disconnect := context.WithCancel(t.Context())
-				w := o.wait(ctx, mine(held), o.ledger.send)
+				w := o.wait(ctx, mine(held), o.upstream.send)
 				pass(time.Minute)
 				disconnect()
 				<-w.done
 				mustBe(t, w.err, task.ErrNotReady)
 				mustBe(t, w.err, context.Canceled)
 				pass(time.Second)
-				branch(t, o.store, func(c *approval.Config) { c.Observe = o.config.Observe }).approve(t, held.ID) // elsewhere
+				branch(t, o.store, func(c *approval.Config) { c.Observe = o.config.Observe }).approve(t, held.ID) // on another replica
 				pass(time.Minute)
 				mustState(t, o.now(t, held.ID), task.Approved)
-				if n := o.count(approval.Abandoned); n != 1 || len(o.ledger.entries()) != 0 {
-					t.Fatalf("abandoned %d times, ran %v; want once and not run", n, o.ledger.entries())
+				if n := o.count(approval.OwnerAbsent); n != 1 || len(o.upstream.entries()) != 0 {
+					t.Fatalf("absence reported %d times, ran %v; want one report and no run", n, o.upstream.entries())
 				}
 				if comesBack {
 					got, attached, err := o.Hold(t.Context(), call("ann", "/a"))
 					if err != nil || !attached {
 						t.Fatal(attached, err)
 					}
-					if got, err = o.Wait(t.Context(), mine(got), o.ledger.send); err != nil {
+					if got, err = o.Wait(t.Context(), mine(got), o.upstream.send); err != nil {
 						t.Fatal(err)
 					}
 					mustState(t, got, task.Completed)
@@ -123,20 +126,20 @@ func TestWaiterGone(t *testing.T) {
 				pass(time.Hour)
 				after := o.now(t, held.ID)
 				mustState(t, after, task.Expired)
-				if after.Failure.Stage != task.StageUncollected {
+				if after.Failure.Stage != lifecycle.StageUncollected {
 					t.Errorf("stage = %s", after.Failure.Stage)
 				}
-				if n := o.count(approval.Abandoned); n != 1 {
-					t.Errorf("abandoned %d times; want once", n)
+				if n := o.count(approval.OwnerAbsent); n != 1 {
+					t.Errorf("absence reported %d times; want once", n)
 				}
 			})
 		})
 	}
 }
 
-// A client that polls and vanishes before its presence is used counts as
-// abandoned when nobody has come for the call.
-func TestPollerGone(t *testing.T) {
+// If a client has polled and then disappeared, its owner is reported as absent when the approved
+// task expires.
+func TestAbsentPollerIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		stop := o.runHousekeeping(t)
@@ -144,25 +147,25 @@ func TestPollerGone(t *testing.T) {
 		held := o.hold(t, call("ann", "/a"))
 		o.Contact(t.Context(), mine(held), nil) // the replica with its credentials died
 		o.approve(t, held.ID)
-		if o.count(approval.Abandoned) != 0 {
-			t.Error("told as abandoned although its owner may come back")
+		if o.count(approval.OwnerAbsent) != 0 {
+			t.Error("reported as absent although the owner may come back")
 		}
 		pass(time.Hour)
-		if o.count(approval.Abandoned) != 1 || o.now(t, held.ID).State != task.Expired {
-			t.Errorf("abandoned %d times, %s", o.count(approval.Abandoned), o.now(t, held.ID).State)
+		if o.count(approval.OwnerAbsent) != 1 || o.now(t, held.ID).State != task.Expired {
+			t.Errorf("absence reported %d times, %s", o.count(approval.OwnerAbsent), o.now(t, held.ID).State)
 		}
 	})
 }
 
-// When a wait ends at its deadline the client is told to come back, so it
-// counts as there for a while.
-func TestWaitDeadline(t *testing.T) {
+// When a wait ends at its deadline, the client is asked to come back. So it counts as present
+// for a while.
+func TestWaitingOwnerStaysPresentAfterDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		held := o.hold(t, call("ann", "/a"))
 		ctx, stop := context.WithTimeout(t.Context(), 50*time.Second)
 		defer stop()
-		w := o.wait(ctx, mine(held), o.ledger.send)
+		w := o.wait(ctx, mine(held), o.upstream.send)
 		<-w.done
 		mustBe(t, w.err, task.ErrNotReady)
 		mustBe(t, w.err, context.DeadlineExceeded)
@@ -170,26 +173,26 @@ func TestWaitDeadline(t *testing.T) {
 		pass(5 * time.Second)
 		o.approve(t, held.ID)
 		synctest.Wait()
-		if o.count(approval.Abandoned) != 0 || len(o.ledger.entries()) != 0 {
-			t.Errorf("abandoned %d, ran %v; want neither", o.count(approval.Abandoned), o.ledger.entries())
+		if o.count(approval.OwnerAbsent) != 0 || len(o.upstream.entries()) != 0 {
+			t.Errorf("absence reported %d times, ran %v; want neither", o.count(approval.OwnerAbsent), o.upstream.entries())
 		}
 	})
 }
 
-// A decision starts the call of an owner that asked within the last two poll
-// intervals, on whichever replica it asked.
-func TestRecentContact(t *testing.T) {
+// A decision starts the call of an owner that polled within the last two poll intervals, on any
+// replica.
+func TestRecentPollerStartsCall(t *testing.T) {
 	tests := map[string]struct {
-		after     time.Duration
-		elsewhere bool
-		runs      bool
+		after        time.Duration
+		otherReplica bool
+		runs         bool
 	}{
-		"a moment ago":             {40 * time.Second, false, true},
-		"a moment ago, elsewhere":  {40 * time.Second, true, true},
-		"too long ago":             {61 * time.Second, false, false},
-		"too long ago, elsewhere":  {61 * time.Second, true, false},
-		"at the very last moment":  {60 * time.Second, false, true},
-		"just as it was contacted": {0, true, true},
+		"recent":                              {40 * time.Second, false, true},
+		"recent, on another replica":          {40 * time.Second, true, true},
+		"too old":                             {61 * time.Second, false, false},
+		"too old, on another replica":         {61 * time.Second, true, false},
+		"at the limit":                        {60 * time.Second, false, true},
+		"at the decision, on another replica": {0, true, true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -200,30 +203,30 @@ func TestRecentContact(t *testing.T) {
 				c := call("ann", "/a")
 				c.TTL = time.Hour
 				held := o.hold(t, c)
-				if _, err := o.Contact(t.Context(), mine(held), o.ledger.send); err != nil {
+				if _, err := o.Contact(t.Context(), mine(held), o.upstream.send); err != nil {
 					t.Fatal(err)
 				}
 				pass(tt.after)
 				decider := o
-				if tt.elsewhere {
+				if tt.otherReplica {
 					decider = branch(t, o.store, func(c *approval.Config) { c.Observe = o.config.Observe })
 				}
 				decider.approve(t, held.ID)
 				pass(time.Second)
-				if ran := len(o.ledger.entries()) == 1; ran != tt.runs {
+				if ran := len(o.upstream.entries()) == 1; ran != tt.runs {
 					t.Errorf("ran: %t; want %t", ran, tt.runs)
 				}
-				if n := o.count(approval.Abandoned); (n == 1) == tt.runs {
-					t.Errorf("abandoned %d times", n)
+				if n := o.count(approval.OwnerAbsent); (n == 1) == tt.runs {
+					t.Errorf("absence reported %d times", n)
 				}
 			})
 		})
 	}
 }
 
-// Contact tells how often to ask, and a poller that asks more often than it was
-// told does not make the store write each time.
-func TestContactIsCheap(t *testing.T) {
+// Contact returns the poll interval. A client that polls more often does not cause a write each
+// time.
+func TestPollsRarelyWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		c := call("ann", "/a")
@@ -231,7 +234,7 @@ func TestContactIsCheap(t *testing.T) {
 		held := o.hold(t, c)
 		before := o.now(t, held.ID).Version
 		for range 60 {
-			got, err := o.Contact(t.Context(), mine(held), o.ledger.send)
+			got, err := o.Contact(t.Context(), mine(held), o.upstream.send)
 			if err != nil || got.PollInterval != 30*time.Second {
 				t.Fatal(got.PollInterval, err)
 			}
@@ -244,10 +247,9 @@ func TestContactIsCheap(t *testing.T) {
 	})
 }
 
-// An owner that waits stays present in the store, for no more than a write every
-// four seconds however often pollers are told to ask, and is gone at once when it
-// leaves.
-func TestWaitIsCheap(t *testing.T) {
+// An owner that waits stays present in the store, with at most one write every four seconds
+// whatever the poll interval is. It is absent as soon as it leaves.
+func TestWaitsRarelyWrite(t *testing.T) {
 	for interval, most := range map[time.Duration]int64{30 * time.Second: 20, 2 * time.Second: 76} {
 		synctest.Test(t, func(t *testing.T) {
 			o := open(t, func(c *approval.Config) { c.Polling = task.Polling{Max: interval} })
@@ -257,10 +259,10 @@ func TestWaitIsCheap(t *testing.T) {
 			before := o.now(t, held.ID).Version
 			ctx, leave := context.WithCancel(t.Context())
 			done := make(chan struct{})
-			go func() { defer close(done); o.Wait(ctx, mine(held), o.ledger.send) }()
+			go func() { defer close(done); o.Wait(ctx, mine(held), o.upstream.send) }()
 			for range 5 * 60 {
 				pass(time.Second)
-				if now := o.now(t, held.ID); now.Presence(time.Now()) != task.OwnerWaits {
+				if now := o.now(t, held.ID); now.Presence(time.Now()) != gatetask.OwnerWaits {
 					t.Fatalf("%s after %v", now.Presence(time.Now()), time.Since(held.CreatedAt))
 				}
 			}
@@ -271,52 +273,52 @@ func TestWaitIsCheap(t *testing.T) {
 			leave()
 			<-done
 			pass(time.Second)
-			if now := o.now(t, held.ID); now.Presence(time.Now()) != task.OwnerGone {
-				t.Errorf("%s after it left", now.Presence(time.Now()))
+			if now := o.now(t, held.ID); now.Presence(time.Now()) != gatetask.OwnerGone {
+				t.Errorf("presence %s after the wait", now.Presence(time.Now()))
 			}
-			o.Contact(t.Context(), mine(held), o.ledger.send)
-			if now := o.now(t, held.ID); now.Presence(time.Now()) != task.OwnerPolls {
-				t.Errorf("%s after it asked", now.Presence(time.Now()))
+			o.Contact(t.Context(), mine(held), o.upstream.send)
+			if now := o.now(t, held.ID); now.Presence(time.Now()) != gatetask.OwnerPolls {
+				t.Errorf("presence %s after the poll", now.Presence(time.Now()))
 			}
 		})
 	}
 }
 
-// A client that goes before its wait has begun is gone, unless another one waits.
-func TestGoneBeforeItWaits(t *testing.T) {
+// A client that disconnects before its wait has begun is absent, unless another client waits.
+func TestClientLeavesBeforeWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		held := o.hold(t, call("ann", "/a"))
 		gone, leave := context.WithCancel(t.Context())
 		leave()
 		waits := func() {
-			if _, err := o.Wait(gone, mine(held), o.ledger.send); !errors.Is(err, task.ErrNotReady) {
+			if _, err := o.Wait(gone, mine(held), o.upstream.send); !errors.Is(err, task.ErrNotReady) {
 				t.Errorf("waiting: %v; want ErrNotReady", err)
 			}
 			pass(time.Second)
 		}
 		waits()
-		if now := o.now(t, held.ID).Presence(time.Now()); now != task.OwnerGone {
-			t.Errorf("the owner is %s; want it gone", now)
+		if now := o.now(t, held.ID).Presence(time.Now()); now != gatetask.OwnerGone {
+			t.Errorf("presence %s; want gone", now)
 		}
-		go o.Wait(t.Context(), mine(held), o.ledger.send)
+		go o.Wait(t.Context(), mine(held), o.upstream.send)
 		pass(time.Second)
 		waits()
-		if now := o.now(t, held.ID).Presence(time.Now()); now != task.OwnerWaits {
-			t.Errorf("the owner is %s; want it waiting", now)
+		if now := o.now(t, held.ID).Presence(time.Now()); now != gatetask.OwnerWaits {
+			t.Errorf("presence %s; want waiting", now)
 		}
 	})
 }
 
-// Contact with a task that has ended, or runs, only looks.
-func TestContactAfterwards(t *testing.T) {
+// Contact with an ended or running task only reads it.
+func TestContactWithEndedTaskOnlyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, held := approved(t, nil)
-		o.Contact(t.Context(), mine(held), o.ledger.slow(10*time.Second))
+		o.Contact(t.Context(), mine(held), o.upstream.slow(10*time.Second))
 		pass(time.Second)
 		for _, want := range []task.State{task.Executing, task.Completed} {
 			before := o.now(t, held.ID)
-			got, err := o.Contact(t.Context(), mine(held), o.ledger.send)
+			got, err := o.Contact(t.Context(), mine(held), o.upstream.send)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -326,22 +328,22 @@ func TestContactAfterwards(t *testing.T) {
 			}
 			pass(10 * time.Second)
 		}
-		if n := len(o.ledger.entries()); n != 1 {
+		if n := len(o.upstream.entries()); n != 1 {
 			t.Errorf("ran %d times", n)
 		}
 	})
 }
 
-// Two requests that wait for the same task share one execution and its result.
-func TestWaitersShare(t *testing.T) {
+// Two requests that wait for the same task share one run and its result.
+func TestWaitersShareOneRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, nil)
 		other := branch(t, o.store, nil)
-		other.ledger = o.ledger
+		other.upstream = o.upstream
 		held := o.hold(t, call("ann", "/a"))
 		var waiters []*waiter
 		for range 5 {
-			waiters = append(waiters, o.wait(t.Context(), mine(held), o.ledger.send), other.wait(t.Context(), mine(held), o.ledger.send))
+			waiters = append(waiters, o.wait(t.Context(), mine(held), o.upstream.send), other.wait(t.Context(), mine(held), o.upstream.send))
 		}
 		synctest.Wait()
 		o.approve(t, held.ID)
@@ -351,21 +353,21 @@ func TestWaitersShare(t *testing.T) {
 				t.Errorf("Wait = %s, %v", w.task.State, w.err)
 			}
 		}
-		if n := len(o.ledger.entries()); n != 1 {
+		if n := len(o.upstream.entries()); n != 1 {
 			t.Errorf("ran %d times", n)
 		}
 	})
 }
 
-// A caller whose deadline has passed still gets the state of the task. If the task
-// is approved, that contact starts it.
-func TestWaitWithoutTime(t *testing.T) {
+// A caller whose deadline has passed still gets the state of the task. If the task is approved,
+// this contact starts it.
+func TestWaitPastDeadline(t *testing.T) {
 	o := open(t, nil)
 	held := o.hold(t, call("ann", "/a"))
 	look := func() task.Task {
 		ctx, cancel := context.WithTimeout(t.Context(), 0)
 		defer cancel()
-		got, err := o.Wait(ctx, mine(held), o.ledger.send)
+		got, err := o.Wait(ctx, mine(held), o.upstream.send)
 		mustBe(t, err, task.ErrNotReady)
 		return got
 	}
@@ -378,13 +380,13 @@ func TestWaitWithoutTime(t *testing.T) {
 	got := look()
 	defer o.Close(context.WithoutCancel(t.Context()))
 	if got.State != task.Executing {
-		t.Errorf("after the approval it is %s; want it started", got.State)
+		t.Errorf("state %s after the approval; want a started task", got.State)
 	}
 }
 
-// A caller that leaves before the wait begins gets the same answer as one that
-// leaves later.
-func TestWaitOfOneWhoLeft(t *testing.T) {
+// A caller that disconnects before the wait begins gets the same answer as one that disconnects
+// later.
+func TestWaitAfterDisconnect(t *testing.T) {
 	o := open(t, nil)
 	held := o.hold(t, call("ann", "/a"))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,8 +19,64 @@ import (
 
 // public lists the packages that others import, by the folder of their module.
 var public = map[string][]string{
-	"../..":           {"./jsonrpc", "./mcptask", "./task/..."},
+	"../..":           {"./jsonrpc", "./mcpname", "./mcptask/...", "./task/..."},
 	"../../gosdktask": {"."},
+}
+
+// mostNames is how many names a package may export: those that the author of a server needs.
+// What only gateways or stores need has packages of its own.
+var mostNames = map[string]int{"task": 90, "mcptask": 25}
+
+func TestExportedNames(t *testing.T) {
+	for pkg, most := range mostNames {
+		files, err := filepath.Glob(filepath.Join(root, pkg, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := 0
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range file.Decls {
+				names += exportedNames(d)
+			}
+		}
+		if names == 0 || names > most {
+			t.Errorf("package %s exports %d names; want at most %d", pkg, names, most)
+		}
+	}
+}
+
+// exportedNames returns how many names of a package a declaration exports.
+func exportedNames(d ast.Decl) (n int) {
+	count := func(names ...*ast.Ident) {
+		for _, name := range names {
+			if name.IsExported() {
+				n++
+			}
+		}
+	}
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil {
+			count(d.Name)
+		}
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			switch s := s.(type) {
+			case *ast.TypeSpec:
+				count(s.Name)
+			case *ast.ValueSpec:
+				count(s.Names...)
+			}
+		}
+	}
+	return n
 }
 
 // unstable lists what an exported signature of a public package must not name: packages

@@ -1,5 +1,11 @@
-// Package audit reads the journal of held calls: it finds entries, writes and
-// reads them as lines of JSON, and verifies that they are as they were written.
+// Package audit reads the journal of held calls. [Find] and [All] select entries,
+// [AppendLine] and [Lines] convert them to and from lines of JSON, and [Verify] checks the
+// hash chain:
+//
+//	report, err := audit.Verify(ctx, store, auditlog.Link{})
+//	if err == nil && !report.OK() {
+//		fmt.Println(report.Problems)
+//	}
 package audit
 
 import (
@@ -15,48 +21,50 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
-// A Source is what a journal is read from.
+// A Source is a readable journal.
 type Source interface {
-	// Entries and Ends are those of [task.Journal].
-	Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry, error)
-	Ends(ctx context.Context) (task.Ends, error)
+	// Entries and Ends are those of [auditlog.Journal].
+	Entries(ctx context.Context, q auditlog.Query) ([]auditlog.Entry, error)
+	Ends(ctx context.Context) (auditlog.Ends, error)
 }
 
 // A Filter selects entries. Zero fields select everything.
 type Filter struct {
-	Task         task.ID // or the beginning of one
-	Tool         string  // as the entries have it, or as the agent sent it
-	Requester    string  // likewise
+	Task         task.ID // an ID, or the beginning of an ID
+	Tool         string  // as in the entries, or as the agent sent it
+	Requester    string  // as in the entries, or as the agent sent it
 	Approver     string
-	Grant        task.GrantID // or the beginning of one
-	Since, Until time.Time    // Until is not included
-	After        int64        // only entries with a larger number
-	Limit        int          // how many; 100 if zero, at most 1000
+	Grant        gatetask.GrantID // an ID, or the beginning of an ID
+	Since, Until time.Time        // excluding Until
+	After        int64            // selects entries with larger sequence numbers
+	Limit        int              // the maximum number of entries; 100 by default, at most 1000
 }
 
-// Whole reports whether f selects every entry after a number.
-func (f *Filter) Whole() bool {
+// SelectsAll reports whether f selects every entry after a number.
+func (f *Filter) SelectsAll() bool {
 	return f.Task == "" && f.Tool == "" && f.Requester == "" && f.Approver == "" && f.Grant == "" && f.Since.IsZero() && f.Until.IsZero()
 }
 
-// A matcher is a filter with the names that entries have for those in the filter.
+// A matcher is a filter with its names converted to the form that entries have.
 type matcher struct {
 	Filter
 	tool, requester string
 }
 
-// maxName is how long a name is in an entry.
+// maxName is the maximum length of a name in an entry.
 const maxName = 4 << 10
 
 func newMatcher(f Filter) matcher {
-	return matcher{f, plain.Name(f.Tool, maxName), plain.Name(f.Requester, maxName)}
+	return matcher{f, safetext.Name(f.Tool, maxName), safetext.Name(f.Requester, maxName)}
 }
 
-func (f *matcher) matches(e *task.Entry) bool {
+func (f *matcher) matches(e *auditlog.Entry) bool {
 	return strings.HasPrefix(string(e.Task), string(f.Task)) &&
 		isOneOf(e.Tool, f.Tool, f.tool) && isOneOf(e.Requester, f.Requester, f.requester) &&
 		(f.Approver == "" || f.Approver == e.Approver) &&
@@ -64,46 +72,45 @@ func (f *matcher) matches(e *task.Entry) bool {
 		!e.At.Before(f.Since) && (f.Until.IsZero() || e.At.Before(f.Until))
 }
 
-// isOneOf reports whether an entry has one of two forms of a name. It has any name if none
-// is asked for.
+// isOneOf reports whether the name of an entry has one of the two forms of the name in the
+// filter. An empty name in the filter matches all entries.
 func isOneOf(name, sent, shown string) bool { return sent == "" || name == sent || name == shown }
 
-// A Page is a part of what a filter selects, oldest first.
+// A Page has some of the entries that a filter selects, oldest first.
 type Page struct {
-	Entries []task.Entry
+	Entries []auditlog.Entry
 	Next    int64 // Filter.After of the next page; 0 if this is the last
 }
 
-// NextHeader is the HTTP header that has Page.Next. The last page has none.
+// NextHeader is the HTTP header with Page.Next. The last page does not have it.
 const NextHeader = "Audit-Next"
 
-// maxRead is how many entries are looked at for one page.
+// maxRead is the maximum number of entries that are read for one page.
 const maxRead = 10_000
 
-// Find returns the first page of what f selects. It can be short, or empty,
-// and not the last: whoever asks is not kept waiting while others are read. If no
-// entry is about a task with the ID of f, entries are selected about tasks whose
-// IDs begin with it.
+// Find returns the first page of the entries that f selects. A page can be short or empty
+// although it is not the last, because Find reads a limited number of entries. If there are
+// no entries for a task with the ID of f, Find selects tasks whose IDs begin with it.
 func Find(ctx context.Context, s Source, f Filter) (Page, error) {
 	if f.Task == "" {
-		return search(ctx, s, f, task.JournalQuery{After: f.After})
+		return search(ctx, s, f, auditlog.Query{After: f.After})
 	}
-	page, err := search(ctx, s, f, task.JournalQuery{Task: f.Task, After: f.After})
+	page, err := search(ctx, s, f, auditlog.Query{Task: f.Task, After: f.After})
 	if err != nil || len(page.Entries) > 0 || page.Next > 0 {
 		return page, err
 	}
-	return search(ctx, s, f, task.JournalQuery{After: f.After})
+	return search(ctx, s, f, auditlog.Query{After: f.After})
 }
 
-// search returns the entries that q finds and f selects.
-func search(ctx context.Context, s Source, f Filter, q task.JournalQuery) (Page, error) {
-	size := task.JournalQuery{Limit: f.Limit}.PageSize()
-	if q.Limit = size; !f.Whole() && q.Task == "" {
+// search returns a page of the entries that match q and f.
+func search(ctx context.Context, s Source, f Filter, q auditlog.Query) (Page, error) {
+	size := auditlog.Query{Limit: f.Limit}.PageSize()
+	if q.Limit = size; !f.SelectsAll() && q.Task == "" {
 		q.Limit = 1000
 	}
 	var page Page
 	m, read := newMatcher(f), 0
-	for e, err := range task.EachEntry(ctx, s, q) {
+	for e, err := range auditlog.Each(ctx, s, q) {
 		if err != nil {
 			return Page{}, err
 		}
@@ -118,16 +125,16 @@ func search(ctx context.Context, s Source, f Filter, q task.JournalQuery) (Page,
 	return page, nil
 }
 
-// A Finder returns a page of what a filter selects.
+// A Finder returns a page of the entries that a filter selects.
 type Finder func(ctx context.Context, f Filter) (Page, error)
 
-// All returns everything that f selects, page by page.
-func All(ctx context.Context, find Finder, f Filter) iter.Seq2[task.Entry, error] {
-	return func(yield func(task.Entry, error) bool) {
+// All returns all entries that f selects. It reads them in pages.
+func All(ctx context.Context, find Finder, f Filter) iter.Seq2[auditlog.Entry, error] {
+	return func(yield func(auditlog.Entry, error) bool) {
 		for {
 			page, err := find(ctx, f)
 			if err != nil {
-				yield(task.Entry{}, err)
+				yield(auditlog.Entry{}, err)
 				return
 			}
 			for _, e := range page.Entries {
@@ -144,7 +151,7 @@ func All(ctx context.Context, find Finder, f Filter) iter.Seq2[task.Entry, error
 }
 
 // AppendLine appends e as a line of JSON.
-func AppendLine(b []byte, e task.Entry) ([]byte, error) {
+func AppendLine(b []byte, e auditlog.Entry) ([]byte, error) {
 	text, err := json.Marshal(&e, json.Deterministic(true))
 	if err != nil {
 		return b, err
@@ -152,13 +159,12 @@ func AppendLine(b []byte, e task.Entry) ([]byte, error) {
 	return append(append(b, text...), '\n'), nil
 }
 
-// maxLine is the length of the longest line that is read.
+// maxLine is the maximum length of a line, in bytes.
 const maxLine = 1 << 20
 
-// Lines reads entries from lines of JSON. A line that is none is an error, and
-// the last one.
-func Lines(r io.Reader) iter.Seq2[task.Entry, error] {
-	return func(yield func(task.Entry, error) bool) {
+// Lines reads entries from lines of JSON. It stops with an error at an invalid line.
+func Lines(r io.Reader) iter.Seq2[auditlog.Entry, error] {
+	return func(yield func(auditlog.Entry, error) bool) {
 		lines := bufio.NewScanner(r)
 		lines.Buffer(nil, maxLine)
 		for n := 1; lines.Scan(); n++ {
@@ -166,7 +172,7 @@ func Lines(r io.Reader) iter.Seq2[task.Entry, error] {
 			if len(text) == 0 {
 				continue
 			}
-			var e task.Entry
+			var e auditlog.Entry
 			err := json.Unmarshal(text, &e, json.RejectUnknownMembers(true))
 			if err != nil {
 				err = fmt.Errorf("line %d is not an entry of an audit log: %w", n, err)
@@ -176,26 +182,26 @@ func Lines(r io.Reader) iter.Seq2[task.Entry, error] {
 			}
 		}
 		if err := lines.Err(); err != nil {
-			yield(task.Entry{}, err)
+			yield(auditlog.Entry{}, err)
 		}
 	}
 }
 
-// A Report is what verifying a journal came to.
+// A Report is the result of verifying a journal.
 type Report struct {
-	Entries  int       // how many there are
-	After    task.Link // the place that they follow: zero if they begin at the beginning
-	Head     task.Link // the last of them, or After if there are none
-	Problems []string  // what is wrong, and where; none if all is well
-	More     int       // problems beyond those
+	Entries  int           // the number of verified entries
+	After    auditlog.Link // the entry before the first one; zero at the beginning of the journal
+	Head     auditlog.Link // the last entry, or After if there are no entries
+	Problems []string      // empty if the journal is intact
+	More     int           // the number of problems that Problems leaves out
 }
 
-// OK reports whether nothing is wrong.
+// OK reports whether the journal is intact.
 func (r *Report) OK() bool { return len(r.Problems) == 0 }
 
 const maxProblems = 20
 
-func (r *Report) blame(problem string) {
+func (r *Report) addProblem(problem string) {
 	if len(r.Problems) == maxProblems {
 		r.More++
 		return
@@ -205,76 +211,78 @@ func (r *Report) blame(problem string) {
 
 // A verifier checks entries one after the other.
 type verifier struct {
-	report Report
-	known  task.Link // a head that somebody else has seen; zero if there is none
-	begun  bool
-	seen   bool // known has been passed
+	report    Report
+	known     auditlog.Link // a head that was noted elsewhere, or zero
+	started   bool
+	knownSeen bool // whether known was compared
 }
 
-// newVerifier returns a verifier. Known is a head that was noted elsewhere,
-// which the journal must have, or zero.
-func newVerifier(known task.Link) *verifier { return &verifier{known: known, seen: known.Seq == 0} }
+// newVerifier returns a verifier. Known is zero, or a head that was noted elsewhere and that
+// the journal must contain.
+func newVerifier(known auditlog.Link) *verifier {
+	return &verifier{known: known, knownSeen: known.Seq == 0}
+}
 
-// startAfter says what the entries must follow. Without it, the first one says so.
-func (v *verifier) startAfter(anchor task.Link) {
-	v.report.After, v.report.Head, v.begun = anchor, anchor, true
-	v.pass(anchor)
+// startAfter sets the entry before the first one. Without it, add takes it from the first
+// entry.
+func (v *verifier) startAfter(anchor auditlog.Link) {
+	v.report.After, v.report.Head, v.started = anchor, anchor, true
+	v.compareKnown(anchor)
 }
 
 // add checks the next entry.
-func (v *verifier) add(e task.Entry) {
-	if !v.begun {
-		v.startAfter(task.Link{Seq: e.Seq - 1, Hash: e.Prev})
+func (v *verifier) add(e auditlog.Entry) {
+	if !v.started {
+		v.startAfter(auditlog.Link{Seq: e.Seq - 1, Hash: e.Prev})
 	}
-	if err := v.report.Head.Follow(e); err != nil {
-		v.report.blame(strings.TrimPrefix(err.Error(), "journal: "))
+	if err := v.report.Head.Verify(e); err != nil {
+		v.report.addProblem(strings.TrimPrefix(err.Error(), "journal: "))
 	}
 	v.report.Entries++
 	v.report.Head = e.Link()
-	v.pass(e.Link())
+	v.compareKnown(e.Link())
 }
 
-// pass compares a place with the one that is known.
-func (v *verifier) pass(at task.Link) {
-	if v.seen || at.Seq != v.known.Seq {
+// compareKnown compares an entry with the known head, if it has the same number.
+func (v *verifier) compareKnown(at auditlog.Link) {
+	if v.knownSeen || at.Seq != v.known.Seq {
 		return
 	}
-	v.seen = true
+	v.knownSeen = true
 	if at.Hash != v.known.Hash {
-		v.report.blame(fmt.Sprintf("entry %d: its hash is %s, expected %s: the log up to here was rewritten", at.Seq, at.Hash, v.known.Hash))
+		v.report.addProblem(fmt.Sprintf("entry %d: its hash is %s, expected %s: the log up to here was rewritten", at.Seq, at.Hash, v.known.Hash))
 	}
 }
 
-// end checks that head, which is what the journal says of itself, is the last
-// entry. See [verifier.Report] for a journal that says nothing.
-func (v *verifier) end(head task.Link) {
+// checkHead checks that the last entry is the head that the journal has stored.
+func (v *verifier) checkHead(head auditlog.Link) {
 	last := v.report.Head
 	switch {
 	case last.Seq < head.Seq:
-		v.report.blame(fmt.Sprintf("entry %d is the last one, but the audit log ends with %d: the end was removed", last.Seq, head.Seq))
+		v.report.addProblem(fmt.Sprintf("entry %d is the last one, but the audit log ends with %d: the end was removed", last.Seq, head.Seq))
 	case last.Seq > head.Seq:
-		v.report.blame(fmt.Sprintf("entry %d was added later: the audit log ends with %d", head.Seq+1, head.Seq))
+		v.report.addProblem(fmt.Sprintf("entry %d was added later: the audit log ends with %d", head.Seq+1, head.Seq))
 	case last.Hash != head.Hash:
-		v.report.blame(fmt.Sprintf("entry %d differs from the last entry of the audit log", last.Seq))
+		v.report.addProblem(fmt.Sprintf("entry %d differs from the last entry of the audit log", last.Seq))
 	}
 }
 
-// result returns what was found.
+// result returns the report.
 func (v *verifier) result() Report {
 	r := v.report
 	switch {
-	case v.seen:
+	case v.knownSeen:
 	case v.known.Seq < r.After.Seq:
-		r.blame(fmt.Sprintf("entry %d cannot be compared with the given head: it was trimmed", v.known.Seq))
+		r.addProblem(fmt.Sprintf("entry %d cannot be compared with the given head: it was trimmed", v.known.Seq))
 	default:
-		r.blame(fmt.Sprintf("entry %d, the given head, is missing: the end was removed", v.known.Seq))
+		r.addProblem(fmt.Sprintf("entry %d, the given head, is missing: the end was removed", v.known.Seq))
 	}
 	return r
 }
 
-// Verify checks a journal from end to end. Known is a head that was noted
-// elsewhere, or zero.
-func Verify(ctx context.Context, s Source, known task.Link) (Report, error) {
+// Verify checks the hash chain of a journal, also while entries are added or trimmed. Known
+// is zero, or a head that was noted elsewhere and that the journal must contain.
+func Verify(ctx context.Context, s Source, known auditlog.Link) (Report, error) {
 	for {
 		before, err := s.Ends(ctx)
 		if err != nil {
@@ -286,40 +294,39 @@ func Verify(ctx context.Context, s Source, known task.Link) (Report, error) {
 		if err != nil {
 			return Report{}, err
 		}
-		v.end(after.Head)
+		v.checkHead(after.Head)
 		if r := v.result(); r.OK() || after.Anchor == before.Anchor {
 			return r, nil
 		}
-		// It was trimmed meanwhile, perhaps faster than it was read.
+		// The journal was trimmed meanwhile, perhaps beyond the entries that were read: start again.
 	}
 }
 
-// readAll checks entries until the end, which it returns. It may move on
-// meanwhile. It begins before the anchor, where nothing may be any more.
-func (v *verifier) readAll(ctx context.Context, s Source) (task.Ends, error) {
+// readAll checks all entries, and returns the ends of the journal afterwards. It begins before
+// the anchor, to detect entries that should not exist there.
+func (v *verifier) readAll(ctx context.Context, s Source) (auditlog.Ends, error) {
 	at, end := int64(0), int64(-1)
 	for {
-		for e, err := range task.EachEntry(ctx, s, task.JournalQuery{After: at, Limit: 1000}) {
+		for e, err := range auditlog.Each(ctx, s, auditlog.Query{After: at, Limit: 1000}) {
 			if err != nil {
-				return task.Ends{}, err
+				return auditlog.Ends{}, err
 			}
 			v.add(e)
 			at = e.Seq
 		}
-		// Entries are written together with the head: none that was read can
-		// be beyond a head that is read now.
+		// An entry and the head are written together, so this head is not older than any
+		// entry that was read.
 		ends, err := s.Ends(ctx)
 		if err != nil || ends.Head.Seq <= max(at, ends.Anchor.Seq) || end == at {
 			return ends, err
 		}
-		end = at // something may have come in between: look once more
+		end = at // entries may have been added between the two reads: read once more
 	}
 }
 
-// VerifyLines checks entries that were written as lines of JSON. They say of
-// themselves neither where the journal began nor where it ended: that is known
-// from elsewhere or not at all.
-func VerifyLines(r io.Reader, known task.Link) (Report, error) {
+// VerifyLines checks entries in the form of lines of JSON. The lines do not show where the
+// journal begins and ends, so missing entries at both ends are detected only with known.
+func VerifyLines(r io.Reader, known auditlog.Link) (Report, error) {
 	v := newVerifier(known)
 	for e, err := range Lines(r) {
 		if err != nil {
@@ -327,7 +334,7 @@ func VerifyLines(r io.Reader, known task.Link) (Report, error) {
 		}
 		v.add(e)
 	}
-	if !v.begun {
+	if !v.started {
 		return Report{}, errors.New("no entries")
 	}
 	return v.result(), nil

@@ -14,12 +14,14 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// written returns a journal with n entries, a second apart.
+// written returns a journal with n entries, one for each second.
 func written(t *testing.T, n int) *memstore.Store {
 	t.Helper()
 	s := memstore.New(memstore.Options{MaxEntries: 100_000})
@@ -28,7 +30,7 @@ func written(t *testing.T, n int) *memstore.Store {
 	for i := range notes {
 		notes[i] = task.Note{
 			At: epoch.Add(time.Duration(i) * time.Second), Task: task.ID(fmt.Sprint("tg_", i/10)), Step: "held",
-			Tool: fmt.Sprint("tool", i%3), Requester: fmt.Sprint("ann", i%5), Approver: fmt.Sprint("bob", i%7), Grant: task.GrantID(fmt.Sprintf("gr_%d%x", i%3, i%11)),
+			Tool: fmt.Sprint("tool", i%3), Requester: fmt.Sprint("ann", i%5), Approver: fmt.Sprint("bob", i%7), Grant: gatetask.GrantID(fmt.Sprintf("gr_%d%x", i%3, i%11)),
 		}
 	}
 	if err := s.Append(t.Context(), notes...); err != nil {
@@ -37,7 +39,7 @@ func written(t *testing.T, n int) *memstore.Store {
 	return s
 }
 
-func TestFind(t *testing.T) {
+func TestFindSelectsAndPages(t *testing.T) {
 	s := written(t, 25_000)
 	for name, c := range map[string]struct {
 		filter audit.Filter
@@ -80,7 +82,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: found %d entries; want %d", name, len(got), len(want))
 		}
 		if name == "nothing" && pages < 3 {
-			t.Errorf("all was read for one page")
+			t.Errorf("one page read the whole journal")
 		}
 	}
 	s.Close()
@@ -91,16 +93,16 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// A forged source shows other entries and ends than were written.
+// A forged source returns forged entries and ends.
 type forged struct {
-	entries []task.Entry
-	ends    task.Ends
+	entries []auditlog.Entry
+	ends    auditlog.Ends
 }
 
-func (f *forged) Ends(context.Context) (task.Ends, error) { return f.ends, nil }
+func (f *forged) Ends(context.Context) (auditlog.Ends, error) { return f.ends, nil }
 
-func (f *forged) Entries(_ context.Context, q task.JournalQuery) ([]task.Entry, error) {
-	var page []task.Entry
+func (f *forged) Entries(_ context.Context, q auditlog.Query) ([]auditlog.Entry, error) {
+	var page []auditlog.Entry
 	for _, e := range f.entries {
 		if e.Seq > q.After && len(page) < 3 {
 			page = append(page, e)
@@ -109,9 +111,9 @@ func (f *forged) Entries(_ context.Context, q task.JournalQuery) ([]task.Entry, 
 	return page, nil
 }
 
-func whole(t *testing.T, s task.Journal) *forged {
+func whole(t *testing.T, s auditlog.Journal) *forged {
 	t.Helper()
-	entries, err := s.Entries(t.Context(), task.JournalQuery{Limit: 1000})
+	entries, err := s.Entries(t.Context(), auditlog.Query{Limit: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,37 +124,37 @@ func whole(t *testing.T, s task.Journal) *forged {
 	return &forged{entries, ends}
 }
 
-// TestVerify tampers with a journal of ten entries of which two were trimmed.
-func TestVerify(t *testing.T) {
+// TestVerifyDetectsTampering tampers with a journal of ten entries of which two were trimmed.
+func TestVerifyDetectsTampering(t *testing.T) {
 	s := written(t, 12)
 	beginning := whole(t, s).entries
 	if n, err := s.Trim(t.Context(), epoch.Add(2*time.Second), 10); n != 2 || err != nil {
 		t.Fatal(n, err)
 	}
 	head := whole(t, s).ends.Head
-	forge := func(at task.Link) task.Entry { return at.Next(task.Note{At: epoch, Step: "forged"}) }
+	forge := func(at auditlog.Link) auditlog.Entry { return at.Next(task.Note{At: epoch, Step: "forged"}) }
 	tests := map[string]struct {
 		tamper func(f *forged)
-		known  task.Link
+		known  auditlog.Link
 		want   []string
 	}{
-		"nothing":           {func(*forged) {}, task.Link{}, nil},
+		"nothing":           {func(*forged) {}, auditlog.Link{}, nil},
 		"nothing, with it":  {func(*forged) {}, head, nil},
 		"an earlier head":   {func(*forged) {}, beginning[4].Link(), nil},
 		"the anchor":        {func(*forged) {}, beginning[1].Link(), nil},
 		"a trimmed head":    {func(*forged) {}, beginning[0].Link(), []string{"entry 1 cannot be compared with the given head: it was trimmed"}},
-		"changed":           {func(f *forged) { f.entries[3].Reason = "x" }, task.Link{}, []string{"entry 6 was changed"}},
-		"changed, hash too": {func(f *forged) { f.entries[3] = forge(f.entries[2].Link()) }, task.Link{}, []string{"entry 7 does not follow"}},
-		"removed":           {func(f *forged) { f.entries = slices.Delete(f.entries, 3, 5) }, task.Link{}, []string{"entries 6 to 7 are missing"}},
-		"removed, first":    {func(f *forged) { f.entries = f.entries[1:] }, task.Link{}, []string{"entry 3 is missing"}},
-		"removed, last":     {func(f *forged) { f.entries = f.entries[:8] }, task.Link{}, []string{"entry 10 is the last one, but the audit log ends with 12"}},
-		"removed, all":      {func(f *forged) { f.entries = nil }, task.Link{}, []string{"entry 2 is the last one, but the audit log ends with 12"}},
+		"changed":           {func(f *forged) { f.entries[3].Reason = "x" }, auditlog.Link{}, []string{"entry 6 was changed"}},
+		"changed, hash too": {func(f *forged) { f.entries[3] = forge(f.entries[2].Link()) }, auditlog.Link{}, []string{"entry 7 does not follow"}},
+		"removed":           {func(f *forged) { f.entries = slices.Delete(f.entries, 3, 5) }, auditlog.Link{}, []string{"entries 6 to 7 are missing"}},
+		"removed, first":    {func(f *forged) { f.entries = f.entries[1:] }, auditlog.Link{}, []string{"entry 3 is missing"}},
+		"removed, last":     {func(f *forged) { f.entries = f.entries[:8] }, auditlog.Link{}, []string{"entry 10 is the last one, but the audit log ends with 12"}},
+		"removed, all":      {func(f *forged) { f.entries = nil }, auditlog.Link{}, []string{"entry 2 is the last one, but the audit log ends with 12"}},
 		"reordered": {func(f *forged) {
 			f.entries[3].Note, f.entries[4].Note = f.entries[4].Note, f.entries[3].Note
-		}, task.Link{}, []string{"entry 6 was changed", "entry 7 was changed"}},
-		"inserted, last":      {func(f *forged) { f.entries = append(f.entries, forge(head)) }, task.Link{}, []string{"entry 13 was added later"}},
-		"inserted, first":     {func(f *forged) { f.entries = slices.Insert(f.entries, 0, beginning[1]) }, task.Link{}, []string{"entry 2 comes after entry 2"}},
-		"inserted, the other": {func(f *forged) { f.entries[9] = forge(f.entries[8].Link()) }, task.Link{}, []string{"entry 12 differs from the last entry of the audit log"}},
+		}, auditlog.Link{}, []string{"entry 6 was changed", "entry 7 was changed"}},
+		"inserted, last":      {func(f *forged) { f.entries = append(f.entries, forge(head)) }, auditlog.Link{}, []string{"entry 13 was added later"}},
+		"inserted, first":     {func(f *forged) { f.entries = slices.Insert(f.entries, 0, beginning[1]) }, auditlog.Link{}, []string{"entry 2 comes after entry 2"}},
+		"inserted, the other": {func(f *forged) { f.entries[9] = forge(f.entries[8].Link()) }, auditlog.Link{}, []string{"entry 12 differs from the last entry of the audit log"}},
 		"the end, and the head with it": {func(f *forged) {
 			f.entries = f.entries[:8]
 			f.ends.Head = f.entries[7].Link()
@@ -165,7 +167,7 @@ func TestVerify(t *testing.T) {
 			}
 			f.ends.Head = at
 		}, head, []string{"entry 12: its hash is"}},
-		"the anchor, too": {func(f *forged) { f.ends.Anchor = beginning[2].Link() }, task.Link{}, []string{"entry 3 comes after entry 3"}},
+		"the anchor, too": {func(f *forged) { f.ends.Anchor = beginning[2].Link() }, auditlog.Link{}, []string{"entry 3 comes after entry 3"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -187,14 +189,14 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// A journal goes on, and is trimmed, while it is verified.
+// A moving journal gets new entries and is trimmed while it is read.
 type moving struct {
 	audit.Source
 	store   *memstore.Store
 	entries int
 }
 
-func (m *moving) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+func (m *moving) Entries(ctx context.Context, q auditlog.Query) ([]auditlog.Entry, error) {
 	q.Limit = 10
 	page, err := m.store.Entries(ctx, q)
 	if m.entries++; m.entries == 3 || m.entries == 11 {
@@ -205,9 +207,9 @@ func (m *moving) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry
 	return page, err
 }
 
-func TestVerifyWhileItMoves(t *testing.T) {
+func TestVerifyDuringChanges(t *testing.T) {
 	s := written(t, 100)
-	r, err := audit.Verify(t.Context(), &moving{s, s, 0}, task.Link{})
+	r, err := audit.Verify(t.Context(), &moving{s, s, 0}, auditlog.Link{})
 	if err != nil || !r.OK() || r.Head.Seq != 102 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -222,7 +224,7 @@ func TestLines(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var got []task.Entry
+	var got []auditlog.Entry
 	for e, err := range audit.Lines(bytes.NewReader(file)) {
 		if err != nil {
 			t.Fatal(err)
@@ -237,17 +239,17 @@ func TestLines(t *testing.T) {
 	head := want[4].Link()
 	for name, c := range map[string]struct {
 		lines   []string
-		known   task.Link
+		known   auditlog.Link
 		problem string
 	}{
 		"whole":       {lines, head, ""},
 		"a part":      {lines[2:], head, ""},
-		"changed":     {[]string{lines[0], strings.Replace(lines[1], "ann1", "eve1", 1), lines[2]}, task.Link{}, "entry 2 was changed"},
-		"removed":     {[]string{lines[0], lines[2]}, task.Link{}, "entry 2 is missing"},
-		"reordered":   {[]string{lines[1], lines[0]}, task.Link{}, "entry 1 comes after entry 2"},
-		"inserted":    {[]string{lines[0], lines[0], lines[1]}, task.Link{}, "entry 1 comes after entry 1"},
+		"changed":     {[]string{lines[0], strings.Replace(lines[1], "ann1", "eve1", 1), lines[2]}, auditlog.Link{}, "entry 2 was changed"},
+		"removed":     {[]string{lines[0], lines[2]}, auditlog.Link{}, "entry 2 is missing"},
+		"reordered":   {[]string{lines[1], lines[0]}, auditlog.Link{}, "entry 1 comes after entry 2"},
+		"inserted":    {[]string{lines[0], lines[0], lines[1]}, auditlog.Link{}, "entry 1 comes after entry 1"},
 		"truncated":   {lines[:4], head, "entry 5, the given head, is missing"},
-		"not noticed": {lines[:4], task.Link{}, ""}, // nobody can know without a head
+		"not noticed": {lines[:4], auditlog.Link{}, ""}, // the missing end is detected only with a head
 	} {
 		r, err := audit.VerifyLines(strings.NewReader(strings.Join(c.lines, "")), c.known)
 		if err != nil || r.OK() != (c.problem == "") || !r.OK() && !strings.HasPrefix(r.Problems[0], c.problem) {
@@ -255,18 +257,18 @@ func TestLines(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "\n", "{", `{"seq":1,"arguments":{}}` + "\n", lines[0] + "x\n", lines[0][:40]} {
-		if r, err := audit.VerifyLines(strings.NewReader(bad), task.Link{}); err == nil {
+		if r, err := audit.VerifyLines(strings.NewReader(bad), auditlog.Link{}); err == nil {
 			t.Errorf("%q: %+v", bad, r)
 		}
 	}
 }
 
-func TestManyProblems(t *testing.T) {
+func TestProblemsLimited(t *testing.T) {
 	f := whole(t, written(t, 100))
 	for i := range f.entries {
 		f.entries[i].Reason = "x"
 	}
-	r, err := audit.Verify(t.Context(), f, task.Link{})
+	r, err := audit.Verify(t.Context(), f, auditlog.Link{})
 	if err != nil || len(r.Problems) != 20 || r.More != 80 || r.Entries != 100 {
 		t.Errorf("%d problems and %d more, %v", len(r.Problems), r.More, err)
 	}

@@ -19,15 +19,16 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
-// A chat is a channel that keeps what it was sent.
+// A chat is a channel that records its messages.
 type chat struct {
 	mu    sync.Mutex
-	got   []string // stages, with the reference of updates
+	got   []string // the stage of each message, with the reference for updates
 	times []time.Time
-	fail  func(n int) error // of attempt n, from 0; nil means none fails
+	fail  func(n int) error // the error of attempt n, from 0; nil means that all succeed
 	tries int
 
 	address string
@@ -83,22 +84,22 @@ func (c *chat) sent() []string {
 	return slices.Clone(c.got)
 }
 
-// counted is for those who count nothing.
-type counted struct{}
+// noMetrics implements [channel.Metrics] and counts nothing.
+type noMetrics struct{}
 
-func (counted) ChannelSent(string, error)    {}
-func (counted) ChannelWaiting(string, int)   {}
-func (counted) ChannelListens(string, error) {}
+func (noMetrics) ChannelSent(string, error)     {}
+func (noMetrics) ChannelWaiting(string, int)    {}
+func (noMetrics) ChannelReceives(string, error) {}
 
-// A fixture is a desk with an outbox.
+// A fixture is an approval service with outboxes.
 type fixture struct {
-	t     *testing.T
-	store task.GateStore
-	desk  *approval.Desk
-	chat  *chat
-	plan  channel.Plan // without its channels
+	t         *testing.T
+	store     gatestore.Store
+	approvals *approval.Service
+	chat      *chat
+	plan      policy.Workflow // the workflow, without its channels
 
-	between channel.Store // what outboxes use in the place of the store, if there is any
+	between channel.Store // replaces the store for outboxes, unless it is nil
 	log     slog.Handler
 }
 
@@ -107,7 +108,7 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{t: t, store: memstore.New(memstore.Options{}), chat: &chat{}, log: slog.DiscardHandler}
 	t.Cleanup(func() { f.store.Close() })
 	var err error
-	f.desk, err = approval.New(approval.Config{
+	f.approvals, err = approval.New(approval.Config{
 		Store:    f.store,
 		Judge:    func(policy.Call) policy.Verdict { return policy.Verdict{Action: policy.Deny} },
 		Workflow: func(string) (approval.Workflow, bool) { return approval.Workflow{Timeout: time.Hour}, true },
@@ -123,33 +124,33 @@ func (f *fixture) outbox(name string) *channel.Outbox {
 	return f.outboxTo(name, f.chat, func(task.Task) bool { return true })
 }
 
-// outboxTo returns an outbox of a gate that asks about its tasks on a channel.
+// outboxTo returns the outbox of a gate with one channel, for the tasks of that gate.
 func (f *fixture) outboxTo(name string, to channel.Channel, mine func(task.Task) bool) *channel.Outbox {
 	return f.outboxWith(name, map[string]channel.Channel{"chat": to}, mine)
 }
 
-// outboxWith returns an outbox of a gate with several channels.
+// outboxWith returns the outbox of a gate with several channels.
 func (f *fixture) outboxWith(name string, channels map[string]channel.Channel, mine func(task.Task) bool) *channel.Outbox {
 	var store channel.Store = f.store
 	if f.between != nil {
 		store = f.between
 	}
 	return channel.New(channel.Config{
-		Store: store, Cases: f.desk.Cases(), Channels: channels,
-		Plan: func(t task.Task) channel.Plan {
+		Store: store, Cases: f.approvals.Viewer(), Channels: channels,
+		Workflow: func(t task.Task) policy.Workflow {
 			if !mine(t) {
-				return channel.Plan{}
+				return policy.Workflow{}
 			}
 			p := f.plan
 			p.Channels = []string{"inbox", t.Workflow}
 			return p
 		},
 		Page: func(id task.ID) string { return "https://gate/approvals/" + string(id) },
-		Name: name, Metrics: counted{}, Now: time.Now, Log: slog.New(f.log),
+		Name: name, Metrics: noMetrics{}, Now: time.Now, Log: slog.New(f.log),
 	})
 }
 
-// run runs an outbox until the test ends or the function is called.
+// run runs an outbox until the test ends or stop is called.
 func (f *fixture) run(o *channel.Outbox) (stop func()) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	done := make(chan struct{})
@@ -159,10 +160,10 @@ func (f *fixture) run(o *channel.Outbox) (stop func()) {
 	return stop
 }
 
-// hold holds a call for a workflow, which is the name of its channel.
+// hold holds a call for a workflow. The name of the workflow is also the name of its channel.
 func (f *fixture) hold(workflow string, n int) task.ID {
 	f.t.Helper()
-	held, _, err := f.desk.Hold(f.t.Context(), approval.Call{
+	held, _, err := f.approvals.Hold(f.t.Context(), approval.Call{
 		Owner: "ann", Principal: policy.Principal{ID: "ann"}, Upstream: "files",
 		Verdict: policy.Verdict{Action: policy.Approve, Workflow: workflow},
 		Message: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_file","arguments":{"n":%d}}}`, n),
@@ -175,13 +176,14 @@ func (f *fixture) hold(workflow string, n int) task.ID {
 
 func (f *fixture) reject(id task.ID) {
 	f.t.Helper()
-	if _, err := f.desk.Decide(f.t.Context(), id, approval.Approver{Name: "bob"}, approval.Ruling{Decision: approval.Reject}); err != nil {
+	if _, err := f.approvals.Decide(f.t.Context(), id, approval.Approver{Name: "bob"}, approval.Ruling{Decision: approval.Reject}); err != nil {
 		f.t.Fatal(err)
 	}
 }
 
-// A channel is asked about the calls of its workflows, once, and told how they end.
-func TestAskedAndEnded(t *testing.T) {
+// TestQuestionAndOutcomeAreSent checks that a channel gets one question about each call of its
+// workflows, and the outcome.
+func TestQuestionAndOutcomeAreSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		stop := f.run(f.outbox("a"))
@@ -197,7 +199,7 @@ func TestAskedAndEnded(t *testing.T) {
 	})
 }
 
-// Several replicas send each message once.
+// TestReplicasSendOnce checks that several replicas send each message once.
 func TestReplicasSendOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -224,9 +226,9 @@ func TestReplicasSendOnce(t *testing.T) {
 	})
 }
 
-// A message that fails is sent again after growing pauses, and not while the
-// channel asks to be left alone. Operators see that it waits.
-func TestRetries(t *testing.T) {
+// TestFailedMessageIsRetried checks that a failed message is retried after increasing pauses,
+// and not before the time of a RetryError. The status shows the waiting message.
+func TestFailedMessageIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.chat.fail = func(n int) error {
@@ -261,10 +263,10 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-// A call that is decided before its channel could be asked is not asked about. One
-// that ended while the channel was down comes to its end there, even if the store
-// has deleted the task meanwhile.
-func TestEndedWhileDown(t *testing.T) {
+// TestOutcomeSentAfterOutage checks that a call that was decided before the question could be
+// sent causes no message. If a call ends while the channel is down, the outcome is sent
+// afterwards, even if the task was deleted meanwhile.
+func TestOutcomeSentAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		var down bool
@@ -296,13 +298,14 @@ func TestEndedWhileDown(t *testing.T) {
 	})
 }
 
-// A replica that dies while it sends a message does not keep it from being sent.
-func TestReplicaDies(t *testing.T) {
+// TestDeadReplicaDoesNotBlockMessage checks that another replica sends a message if the first
+// one dies while sending it.
+func TestDeadReplicaDoesNotBlockMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		id := f.hold("chat", 1)
 		dead := fmt.Appendf(nil, `{"claim":"dead","until":%q}`, time.Now().Add(40*time.Second).UTC().Format(time.RFC3339Nano))
-		if err := f.store.PutRecord(t.Context(), task.Record{Name: "channel/chat/" + string(id), Version: 1, Value: dead}); err != nil {
+		if err := f.store.PutRecord(t.Context(), gatestore.Record{Name: "channel/chat/" + string(id), Version: 1, Value: dead}); err != nil {
 			t.Fatal(err)
 		}
 		f.run(f.outbox("a"))
@@ -317,9 +320,9 @@ func TestReplicaDies(t *testing.T) {
 	})
 }
 
-// Gates with other configurations share a store, and each has a channel of the same
-// name: each asks about its own calls, and leaves those of the other alone.
-func TestOtherGates(t *testing.T) {
+// TestGatesSendOnlyOwnQuestions checks gates with different configurations that share a store
+// and have a channel of the same name. Each gate sends questions about its own calls only.
+func TestGatesSendOnlyOwnQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		others := &chat{address: "another place"}
@@ -346,9 +349,9 @@ func TestOtherGates(t *testing.T) {
 	})
 }
 
-// The gate that asked is gone for good: another one with the same channel says how the
-// question ended.
-func TestGateIsGone(t *testing.T) {
+// TestOtherGateSendsOutcome checks that another gate with the same channel sends the outcome if
+// the gate that sent the question is gone.
+func TestOtherGateSendsOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		stop := f.run(f.outbox("a"))
@@ -364,9 +367,9 @@ func TestGateIsGone(t *testing.T) {
 	})
 }
 
-// A channel that leads to another place than before is asked there about what is
-// pending, and told there how it ends.
-func TestAddressChanged(t *testing.T) {
+// TestNewAddressIsAskedAgain checks that pending questions and their outcomes are sent to the
+// new address if the address of a channel changes.
+func TestNewAddressIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		stop := f.run(f.outbox("a"))
@@ -384,7 +387,7 @@ func TestAddressChanged(t *testing.T) {
 		if diff := cmp.Diff([]string{"pending"}, f.chat.sent()); diff != "" {
 			t.Error(diff)
 		}
-		f.run(f.outbox("b")) // the channel of this gate leads to the old place
+		f.run(f.outbox("b")) // the channel of this gate has the old address
 		time.Sleep(time.Minute)
 		if diff := cmp.Diff([]string{"pending", "rejected"}, f.chat.sent()); diff != "" {
 			t.Error(diff)
@@ -392,9 +395,9 @@ func TestAddressChanged(t *testing.T) {
 	})
 }
 
-// While replicas are given another address for a channel, some have the old one and some
-// have the new one: the question is asked once at each, and told its end there.
-func TestAddressesDiffer(t *testing.T) {
+// TestEachAddressIsAskedOnce checks a rolling change of the address of a channel. While replicas
+// have different addresses, each address gets the question and the outcome once.
+func TestEachAddressIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.plan.Remind = []float64{0.5}
@@ -413,25 +416,25 @@ func TestAddressesDiffer(t *testing.T) {
 	})
 }
 
-// A brokenStore cannot keep records.
+// A brokenStore fails to store records.
 type brokenStore struct {
 	channel.Store
 
 	why error
 }
 
-func (s *brokenStore) PutRecord(context.Context, task.Record) error { return s.why }
+func (s *brokenStore) PutRecord(context.Context, gatestore.Record) error { return s.why }
 
-// What keeps a message from being sent is logged, once. A store that is away is not
-// logged here.
-func TestTroubleIsLogged(t *testing.T) {
+// TestDeliveryErrorsAreLoggedOnce checks that an error that prevents a message is logged once.
+// The outbox does not log that the store is unavailable.
+func TestDeliveryErrorsAreLoggedOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		why  error
 		want int
 	}{
 		"disk full":      {errors.New("disk full"), 1},
-		"store is away":  {&task.Error{Kind: task.KindUnavailable}, 0},
-		"others send it": {&task.Error{Kind: task.KindConcurrentModification}, 0},
+		"store is away":  {&task.Error{Kind: task.ErrUnavailable}, 0},
+		"others send it": {&task.Error{Kind: task.ErrConcurrentModification}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -451,9 +454,9 @@ func TestTroubleIsLogged(t *testing.T) {
 	}
 }
 
-// An outbox that is started tries at once what failed before: somebody may have put
-// right what was wrong.
-func TestStartTriesAtOnce(t *testing.T) {
+// TestStartRetriesAtOnce checks that an outbox retries failed messages as soon as it starts,
+// since an operator may have fixed the error.
+func TestStartRetriesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.chat.fail = func(n int) error {
@@ -464,7 +467,7 @@ func TestStartTriesAtOnce(t *testing.T) {
 		}
 		stop := f.run(f.outbox("a"))
 		f.hold("chat", 1)
-		time.Sleep(200 * time.Second) // eight attempts, and the next is minutes away
+		time.Sleep(200 * time.Second) // eight attempts; the next one is minutes later
 		stop()
 		f.run(f.outbox("a"))
 		time.Sleep(time.Second)
@@ -474,10 +477,10 @@ func TestStartTriesAtOnce(t *testing.T) {
 	})
 }
 
-// A deaf channel sends, and nobody's answers arrive.
-type deaf struct{ chat }
+// A sendOnlyChannel sends messages, but receives no answers.
+type sendOnlyChannel struct{ chat }
 
-func (d *deaf) Run(ctx context.Context, report func(error)) {
+func (d *sendOnlyChannel) Run(ctx context.Context, report func(error)) {
 	report(errors.New("token revoked"))
 	select {
 	case <-ctx.Done():
@@ -488,11 +491,12 @@ func (d *deaf) Run(ctx context.Context, report func(error)) {
 	<-ctx.Done()
 }
 
-// Operators see that the answers on a channel do not arrive, and that they do again.
-func TestDeaf(t *testing.T) {
+// TestMissingAnswersShownInStatus checks that the status shows that answers do not arrive, and
+// that they arrive again.
+func TestMissingAnswersShownInStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		o := f.outboxTo("a", &deaf{}, func(task.Task) bool { return true })
+		o := f.outboxTo("a", &sendOnlyChannel{}, func(task.Task) bool { return true })
 		f.run(o)
 		time.Sleep(31 * time.Second)
 		if s := o.Statuses(); len(s) != 1 || s[0].DecisionsError != "token revoked" || s[0].Channel != "chat" {
@@ -505,20 +509,20 @@ func TestDeaf(t *testing.T) {
 	})
 }
 
-// A busyChannel is still doing something when it has returned.
+// A busyChannel is slow to close.
 type busyChannel struct {
 	chat
 
 	waiting, done chan struct{}
 }
 
-func (b *busyChannel) Wait() {
+func (b *busyChannel) Close() {
 	close(b.waiting)
 	<-b.done
 }
 
-// An outbox ends when its channels have ended what they began.
-func TestWaitsForChannels(t *testing.T) {
+// TestOutboxClosesChannels checks that Run waits until the channels are closed.
+func TestOutboxClosesChannels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		c := &busyChannel{waiting: make(chan struct{}), done: make(chan struct{})}
@@ -532,11 +536,11 @@ func TestWaitsForChannels(t *testing.T) {
 		select {
 		case <-c.waiting:
 		default:
-			t.Error("it does not wait for the channel")
+			t.Error("Close was not called")
 		}
 		select {
 		case <-ended:
-			t.Error("it has ended before the channel")
+			t.Error("the outbox ended before the channel was closed")
 		default:
 		}
 		close(c.done)

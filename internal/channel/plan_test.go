@@ -6,20 +6,22 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
-// Quiet hours end at the time of day that people read on their clocks, also when
-// the clocks are changed.
-func TestQuietHours(t *testing.T) {
+// TestQuietHoursFollowTheClock checks that quiet hours end at the configured local time, also
+// when daylight saving time begins or ends.
+func TestQuietHoursFollowTheClock(t *testing.T) {
 	vienna, err := time.LoadLocation("Europe/Vienna")
 	if err != nil {
 		t.Fatal(err)
 	}
-	night := Quiet{From: 22 * time.Hour, To: 7*time.Hour + 30*time.Minute, Zone: vienna}
-	lunch := Quiet{From: 12 * time.Hour, To: 13 * time.Hour, Zone: vienna}
+	night := policy.QuietHours{From: 22 * time.Hour, To: 7*time.Hour + 30*time.Minute, Timezone: "Europe/Vienna"}
+	lunch := policy.QuietHours{From: 12 * time.Hour, To: 13 * time.Hour, Timezone: "Europe/Vienna"}
 	for _, c := range []struct {
-		quiet    Quiet
+		quiet    policy.QuietHours
 		at, want string
 	}{
 		{night, "2026-11-16T21:59", "2026-11-16T21:59"},
@@ -27,36 +29,36 @@ func TestQuietHours(t *testing.T) {
 		{night, "2026-11-30T23:59", "2026-12-01T07:30"},
 		{night, "2026-11-16T07:29", "2026-11-16T07:30"},
 		{night, "2026-11-16T07:30", "2026-11-16T07:30"},
-		{night, "2026-10-24T23:00", "2026-10-25T07:30"}, // the night has an hour more
-		{night, "2026-03-28T23:00", "2026-03-29T07:30"}, // and one less
+		{night, "2026-10-24T23:00", "2026-10-25T07:30"}, // one hour longer
+		{night, "2026-03-28T23:00", "2026-03-29T07:30"}, // one hour shorter
 		{lunch, "2026-11-16T12:30", "2026-11-16T13:00"},
 		{lunch, "2026-11-16T13:00", "2026-11-16T13:00"},
 		{lunch, "2026-11-16T11:59", "2026-11-16T11:59"},
-		{Quiet{}, "2026-11-16T00:00", "2026-11-16T00:00"},
+		{policy.QuietHours{}, "2026-11-16T00:00", "2026-11-16T00:00"},
 	} {
 		at, err := time.ParseInLocation("2006-01-02T15:04", c.at, vienna)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := c.quiet.until(at.UTC()).In(vienna).Format("2006-01-02T15:04"); got != c.want {
+		if got := endOfQuiet(c.quiet, at.UTC()).In(vienna).Format("2006-01-02T15:04"); got != c.want {
 			t.Errorf("%s: until %s; want %s", c.at, got, c.want)
 		}
 	}
 }
 
-// In quiet hours nobody is reminded, and those who were asked first are not told of an
-// escalation. Those to whom a call is escalated are asked at once, also on a channel on
-// which it was asked before.
+// TestEscalationInQuietHours checks that there are no reminders in quiet hours, and no message
+// about an escalation to the first approvers. The approvers of the escalation are asked at
+// once, also on a channel that got the question before.
 func TestEscalationInQuietHours(t *testing.T) {
-	night := Quiet{From: 22 * time.Hour, To: 7 * time.Hour, Zone: time.UTC}
-	plan := Plan{
-		Channels: []string{"inbox", "team", "phone"}, Remind: []float64{0.25}, Quiet: night,
-		Escalate: Escalation{After: 0.5, Workflow: "managers", Channels: []string{"inbox", "phone", "pager"}},
+	night := policy.QuietHours{From: 22 * time.Hour, To: 7 * time.Hour, Timezone: "UTC"}
+	workflow := policy.Workflow{
+		Channels: []string{"inbox", "team", "phone"}, Remind: []float64{0.25}, QuietHours: night,
+		Escalate: policy.Escalation{After: 0.5, Workflow: "managers", Channels: []string{"inbox", "phone", "pager"}},
 	}
 	begin := time.Date(2026, 11, 16, 23, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
 		name, channel string
-		time          time.Duration // that people have
+		time          time.Duration // the time to decide
 		want          []string
 	}{
 		{"those who were asked first", "team", 10 * time.Hour, []string{"07:00", "07:00 escalation"}},
@@ -66,9 +68,9 @@ func TestEscalationInQuietHours(t *testing.T) {
 		{"both, until the night ends", "phone", 4 * time.Hour, []string{"01:00 escalation"}},
 	} {
 		var got []string
-		held := task.Task{CreatedAt: begin, HeldCall: task.HeldCall{Approval: &task.Approval{Deadline: begin.Add(c.time)}}}
-		for _, n := range plan.nudges(held, c.channel) {
-			text := n.at.Format("15:04")
+		held := task.Task{CreatedAt: begin, HeldCall: gatetask.HeldCall{Approval: &gatetask.Approval{Deadline: begin.Add(c.time)}}}
+		for _, n := range remindersOf(workflow, held, c.channel) {
+			text := n.due.Format("15:04")
 			if n.escalation {
 				text += " escalation"
 			}

@@ -9,13 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// People who do not decide are reminded after the shares of the time that the
-// workflow says, once, whatever the number of replicas; and no more once somebody has
-// decided.
-func TestReminders(t *testing.T) {
+// TestRemindersAreSentOnce checks that reminders are sent after the configured shares of the
+// time to decide, once for all replicas, and not after the decision.
+func TestRemindersAreSentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.plan.Remind = []float64{0.5, 0.75, 0.9}
@@ -38,9 +38,9 @@ func TestReminders(t *testing.T) {
 	})
 }
 
-// A gate that was down when people were to be reminded reminds them once when it is
-// back, and a restart repeats nothing.
-func TestRemindersWhileDown(t *testing.T) {
+// TestMissedRemindersAreSentOnce checks that a gate that was down sends one reminder for those
+// that it missed, and that a restart does not repeat it.
+func TestMissedRemindersAreSentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.plan.Remind = []float64{0.25, 0.5, 0.9}
@@ -60,9 +60,9 @@ func TestRemindersWhileDown(t *testing.T) {
 	})
 }
 
-// A reminder that could not be sent is sent later. One that a dead replica may have
-// sent is marked as such.
-func TestReminderFails(t *testing.T) {
+// TestFailedReminderIsRetried checks that a failed reminder is retried, and that a reminder that
+// a dead replica may have sent is marked as repeated.
+func TestFailedReminderIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.plan.Remind = []float64{0.5}
@@ -81,22 +81,23 @@ func TestReminderFails(t *testing.T) {
 	})
 }
 
-// After a share of the time others are asked too, and those who were asked first are
-// told so. A call that is decided earlier is not escalated.
-func TestEscalation(t *testing.T) {
+// TestEscalationAsksOthers checks that the approvers of the escalation are asked after a share of
+// the time to decide, and that the first approvers are told. A call that is decided earlier is
+// not escalated.
+func TestEscalationAsksOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		managers := &chat{}
 		f.plan.Remind = []float64{0.9}
-		f.plan.Escalate = channel.Escalation{After: 0.5, Workflow: "managers", Channels: []string{"inbox", "managers"}}
+		f.plan.Escalate = policy.Escalation{After: 0.5, Workflow: "managers", Channels: []string{"inbox", "managers"}}
 		o := f.outboxWith("a", map[string]channel.Channel{"chat": f.chat, "managers": managers}, func(task.Task) bool { return true })
 		f.run(o)
-		synctest.Wait() // from now on it lets changes gather
+		synctest.Wait() // the outbox waits for changes now
 		id := f.hold("chat", 1)
 		f.reject(f.hold("chat", 2))
 		time.Sleep(29 * time.Minute)
 		if got := managers.sent(); len(got) > 0 {
-			t.Errorf("the managers are asked too early: %v", got)
+			t.Errorf("the managers were asked too early: %v", got)
 		}
 		time.Sleep(2 * time.Minute)
 		if diff := cmp.Diff([]string{"pending"}, managers.sent()); diff != "" {
@@ -109,18 +110,18 @@ func TestEscalation(t *testing.T) {
 			t.Errorf("managers: %s", diff)
 		}
 		if diff := cmp.Diff([]string{"pending", "reminder 1 escalated to managers", "reminder 2", "rejected"}, f.chat.sent()); diff != "" {
-			t.Errorf("those who were asked first: %s", diff)
+			t.Errorf("the first approvers: %s", diff)
 		}
 	})
 }
 
-// In quiet hours people are asked, and not reminded: reminders come at their end, if
-// there is still time then.
+// TestRemindersInQuietHours checks that questions are sent in quiet hours, and that reminders
+// are sent when quiet hours end, if the call has not expired.
 func TestRemindersInQuietHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t) // at midnight of 1 January 2000, UTC
 		f.plan.Remind = []float64{0.2, 0.4, 0.6}
-		f.plan.Quiet = channel.Quiet{From: 0, To: 30 * time.Minute, Zone: time.UTC}
+		f.plan.QuietHours = policy.QuietHours{From: 0, To: 30 * time.Minute, Timezone: "UTC"}
 		began := time.Now()
 		stop := f.run(f.outbox("a"))
 		f.hold("chat", 1)
@@ -129,12 +130,12 @@ func TestRemindersInQuietHours(t *testing.T) {
 			t.Fatal(diff)
 		}
 		if at := f.chat.times[1].Sub(began); at < 30*time.Minute || at > 31*time.Minute {
-			t.Errorf("the reminders of quiet hours come after %s", at)
+			t.Errorf("the reminders of quiet hours were sent after %s", at)
 		}
 		stop()
-		f.plan.Quiet.To = 2 * time.Hour
+		f.plan.QuietHours.To = 2 * time.Hour
 		f.run(f.outbox("a"))
-		f.hold("chat", 2) // it expires before quiet hours end
+		f.hold("chat", 2) // expires before the end of quiet hours
 		time.Sleep(2 * time.Hour)
 		if diff := cmp.Diff([]string{"pending", "reminder 2", "reminder 3", "pending"}, f.chat.sent()); diff != "" {
 			t.Error(diff)
@@ -142,16 +143,16 @@ func TestRemindersInQuietHours(t *testing.T) {
 	})
 }
 
-// A call that is escalated in quiet hours is escalated at once on a channel that both
-// workflows have. A channel that only the second has is asked, and not told of the
-// escalation again when the hours end.
+// TestEscalatedInQuietHours checks a call that is escalated in quiet hours. A channel of both
+// workflows gets the escalation at once. A channel of the second workflow gets the question,
+// and no further message when quiet hours end.
 func TestEscalatedInQuietHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t) // at midnight of 1 January 2000, UTC
 		managers := &chat{}
 		f.plan.Remind = []float64{0.2}
-		f.plan.Escalate = channel.Escalation{After: 0.5, Workflow: "managers", Channels: []string{"chat", "managers"}}
-		f.plan.Quiet = channel.Quiet{From: 0, To: 55 * time.Minute, Zone: time.UTC}
+		f.plan.Escalate = policy.Escalation{After: 0.5, Workflow: "managers", Channels: []string{"chat", "managers"}}
+		f.plan.QuietHours = policy.QuietHours{From: 0, To: 55 * time.Minute, Timezone: "UTC"}
 		f.run(f.outboxWith("a", map[string]channel.Channel{"chat": f.chat, "managers": managers}, func(task.Task) bool { return true }))
 		f.hold("chat", 1)
 		time.Sleep(31 * time.Minute)

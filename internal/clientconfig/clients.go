@@ -5,20 +5,21 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// A Client is a program that starts MCP servers, and how it is configured.
+// A Client is a program that starts MCP servers.
 type Client struct {
 	Name     string
 	language language
-	sections [][]string // where servers are; * is any name
-	nested   string     // a name in a section that may itself be the section
+	sections [][]string // paths of its servers; * is any name
+	nested   string     // a table in the section in which later versions have the servers
 	user     func(System) []string
-	project  []string // files below a project's directory
+	project  []string // files in a project directory
 }
 
-// A System is where the files of clients are looked for.
+// A System says where to look for the files of clients.
 type System struct {
 	OS      string // as in runtime.GOOS
 	Home    string
@@ -26,7 +27,7 @@ type System struct {
 	Getenv  func(string) string
 }
 
-// Clients returns all clients whose configuration is known.
+// Clients returns all supported clients.
 func Clients() []Client {
 	servers := [][]string{{"mcpServers"}}
 	return []Client{
@@ -88,15 +89,15 @@ func Find(name string) (Client, error) {
 	return Client{}, fmt.Errorf("unknown client %q; known are %s", name, strings.Join(names, ", "))
 }
 
-// UserFile returns the file with the servers of a user.
+// UserFile returns the user's configuration file.
 func (c Client) UserFile(s System) (string, error) {
 	return existing(c.user(s))
 }
 
-// ProjectFile returns the file with the servers of a project.
+// ProjectFile returns the configuration file of the project.
 func (c Client) ProjectFile(s System) (string, error) {
 	if len(c.project) == 0 {
-		return "", fmt.Errorf("%s has no configuration of its own in a project", c.Name)
+		return "", fmt.Errorf("%s has no project configuration", c.Name)
 	}
 	var files []string
 	for _, f := range c.project {
@@ -105,8 +106,43 @@ func (c Client) ProjectFile(s System) (string, error) {
 	return existing(files)
 }
 
-// existing returns the one file that is there. If several are, the client reads
-// all of them, so the user must choose.
+// Files returns all existing files from which the client would start servers: those of the user, of
+// the project, and of the projects that content names.
+func (c Client) Files(s System, content []byte) []string {
+	files := c.user(s)
+	for _, dir := range append([]string{s.Project}, c.projects(content)...) {
+		for _, f := range c.project {
+			files = append(files, s.below(dir, f)...)
+		}
+	}
+	return slices.DeleteFunc(files, func(f string) bool {
+		_, err := os.Stat(f)
+		return err != nil
+	})
+}
+
+// projects returns the project directories that a file of the client names.
+func (c Client) projects(content []byte) (dirs []string) {
+	root, err := parse(c.language, content)
+	if err != nil {
+		return nil
+	}
+	for _, section := range c.sections {
+		all := root.find(section[0])
+		if len(section) < 2 || section[1] != "*" || all == nil {
+			continue
+		}
+		for _, m := range all.value.members {
+			if filepath.IsAbs(m.name) {
+				dirs = append(dirs, m.name)
+			}
+		}
+	}
+	return dirs
+}
+
+// existing returns the one file that exists. If there are several, the client reads all of them,
+// and the user must choose.
 func existing(files []string) (string, error) {
 	var found []string
 	for _, f := range files {
@@ -119,11 +155,11 @@ func existing(files []string) (string, error) {
 	}
 	switch len(found) {
 	case 0:
-		return "", fmt.Errorf("there is no file %s: nothing is configured there", strings.Join(files, " or "))
+		return "", fmt.Errorf("no configuration found at %s", strings.Join(files, " or "))
 	case 1:
 		return found[0], nil
 	default:
-		return "", fmt.Errorf("there are several files; choose one with --file: %s", strings.Join(found, ", "))
+		return "", fmt.Errorf("several configuration files; choose one with --file: %s", strings.Join(found, ", "))
 	}
 }
 
@@ -138,7 +174,7 @@ func (s System) below(dir, file string) []string {
 	return []string{filepath.Join(dir, filepath.FromSlash(file))}
 }
 
-// appData returns where the system has the settings of a user's programs.
+// appData returns the directory for settings of programs.
 func (s System) appData() string {
 	switch s.OS {
 	case "windows":
@@ -157,9 +193,8 @@ func (s System) xdgConfig() string {
 	return filepath.Join(s.Home, ".config")
 }
 
-// claudeDesktop finds the file of Claude Desktop. When Windows installs it as a
-// package, its files are in a directory of that package, and the one in APPDATA
-// is not read.
+// claudeDesktop returns the file of Claude Desktop. If Windows has installed it as a package, its
+// files are in a directory of that package, and the one in APPDATA is not used.
 func claudeDesktop(s System) []string {
 	const file = "Claude/claude_desktop_config.json"
 	if s.OS == "windows" {
@@ -187,8 +222,7 @@ func zed(s System) []string {
 	}
 }
 
-// opencode finds the files of opencode, which are in the same places on every
-// system.
+// opencode returns the files of opencode, whose paths are the same on every system.
 func opencode(s System) []string {
 	if file := s.Getenv("OPENCODE_CONFIG"); file != "" {
 		return []string{file}

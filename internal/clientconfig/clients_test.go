@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Where each client keeps the servers of a user, on each system.
+// The user's configuration file of each client on each system.
 func TestUserFiles(t *testing.T) {
 	tests := []struct{ client, linux, darwin, windows string }{
 		{"claude-code", "home/.claude.json", "home/.claude.json", "home/.claude.json"},
@@ -45,7 +45,7 @@ func create(t *testing.T, dir, name string) string {
 	return file
 }
 
-// found makes sure that a client's file is found, or that the error has a text.
+// found checks the configuration file of a client, or the error.
 func found(t *testing.T, client string, s System, want, problem string) {
 	t.Helper()
 	c, err := Find(client)
@@ -85,14 +85,14 @@ func TestMovedFiles(t *testing.T) {
 func TestNoFile(t *testing.T) {
 	dir := t.TempDir()
 	s := System{OS: "linux", Home: dir, Project: dir, Getenv: func(string) string { return "" }}
-	found(t, "opencode", s, "", "there is no file "+dir)
+	found(t, "opencode", s, "", "no configuration found at "+dir)
 	create(t, dir, ".config/opencode/opencode.json")
 	create(t, dir, ".config/opencode/opencode.jsonc")
 	found(t, "opencode", s, "", "choose one with --file")
 
 	for _, c := range Clients() {
 		if len(c.project) == 0 {
-			if _, err := c.ProjectFile(s); err == nil || !strings.Contains(err.Error(), "no configuration of its own") {
+			if _, err := c.ProjectFile(s); err == nil || !strings.Contains(err.Error(), "no project configuration") {
 				t.Errorf("%s: %v", c.Name, err)
 			}
 			continue

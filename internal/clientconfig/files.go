@@ -9,10 +9,10 @@ import (
 	"slices"
 )
 
-// attempts is how often a change is tried while others write the file.
+// attempts limits how often a change is tried while other programs write the file.
 const attempts = 5
 
-var errMoving = errors.New("another program keeps changing this file; close it and try again")
+var errChanging = errors.New("another program keeps changing this file; close it and try again")
 
 // Resolve returns the absolute path of a file, without symbolic links.
 func Resolve(file string) (string, error) {
@@ -23,12 +23,17 @@ func Resolve(file string) (string, error) {
 	return filepath.EvalSymlinks(file)
 }
 
-// Wrap wraps servers in the file of a client, and remembers how to undo that.
-func (f Files) Wrap(c Client, file string, w Wrapping) (Change, error) {
+// Wrap wraps servers in the file of a client, and records how to undo that.
+func (f Files) Wrap(c Client, file string, w WrapOptions) (Change, error) {
 	target, err := Resolve(file) // a link to the file stays a link
 	if err != nil {
 		return Change{}, err
 	}
+	unlock, err := f.lock(target)
+	if err != nil {
+		return Change{}, err
+	}
+	defer unlock()
 	var change Change
 	err = f.change(target, func(content []byte) ([]byte, error) {
 		if change, err = c.Wrap(content, w); err != nil || len(change.Patches) == 0 {
@@ -39,16 +44,12 @@ func (f Files) Wrap(c Client, file string, w Wrapping) (Change, error) {
 	return change, err
 }
 
-// change replaces a file by what edit makes of it, unless that is the same. If
-// another program writes the file meanwhile, edit is asked again.
+// change replaces the content of a file by the result of edit. If another program writes the file
+// meanwhile, it calls edit again. The caller holds the lock of the file until the record matches
+// the file.
 func (f Files) change(file string, edit func([]byte) ([]byte, error)) error {
-	unlock, err := f.lock(file)
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	dir, base := filepath.Split(file)
-	err = errors.Join(tidy(filepath.Clean(dir), tempPrefix(base)), tidy(f.Dir, "."+filepath.Base(f.prefix(file))))
+	err := errors.Join(removeLeftovers(filepath.Clean(dir), tempPrefix(base)), removeLeftovers(f.Dir, "."+filepath.Base(f.prefix(file))))
 	if err != nil {
 		return err
 	}
@@ -58,10 +59,10 @@ func (f Files) change(file string, edit func([]byte) ([]byte, error)) error {
 			return err
 		}
 	}
-	return errMoving
+	return errChanging
 }
 
-// attempt changes a file, unless it changes while that is prepared.
+// attempt tries to change a file. It returns false if the file changes meanwhile.
 func (f Files) attempt(file string, edit func([]byte) ([]byte, error)) (bool, error) {
 	before, mode, err := read(file)
 	if err != nil {
@@ -71,7 +72,7 @@ func (f Files) attempt(file string, edit func([]byte) ([]byte, error)) (bool, er
 	if err != nil || bytes.Equal(before, after) {
 		return true, err
 	}
-	f.at("recorded")
+	f.reachedStep("recorded")
 	now, _, err := read(file)
 	if err != nil || !bytes.Equal(before, now) {
 		return false, err
@@ -79,18 +80,18 @@ func (f Files) attempt(file string, edit func([]byte) ([]byte, error)) (bool, er
 	if err := f.replace(file, after, mode); err != nil {
 		return false, err
 	}
-	f.at("renamed")
+	f.reachedStep("renamed")
 	return true, nil
 }
 
-// read returns the content and the permissions of a file that may be written.
+// read returns the content and permissions of a writable file.
 func read(file string) ([]byte, os.FileMode, error) {
 	about, err := os.Stat(file)
 	if err != nil {
 		return nil, 0, err
 	}
 	if !about.Mode().IsRegular() {
-		return nil, 0, errors.New("this is not a regular file")
+		return nil, 0, errors.New("not a regular file")
 	}
 	writable, err := os.OpenFile(file, os.O_WRONLY, 0)
 	if err != nil {
@@ -103,70 +104,87 @@ func read(file string) ([]byte, os.FileMode, error) {
 	return content, about.Mode().Perm(), err
 }
 
-// An Undoing is what becomes of a file that is restored.
-type Undoing struct {
+// A Restoration is the result of restoring a file.
+type Restoration struct {
 	Before, Text []byte   // the file before and after
-	Identical    bool     // the file is byte for byte what it was before the first change
-	Kept         []string // servers that somebody has changed since, apart from the wrapping
+	Identical    bool     // the file equals the backup from before the first change
+	Kept         []string // servers that were changed since they were wrapped
 }
 
-// Undo restores a file. If somebody has changed it since, their changes stay.
-func (f Files) Undo(r Record) (Undoing, error) {
-	var u Undoing
-	err := f.change(r.File, func(content []byte) ([]byte, error) {
+// ErrNothingToUndo reports a file without a record, because another process has restored it.
+var ErrNothingToUndo = errors.New("there is nothing to undo")
+
+// Undo restores the file of a record and keeps other changes that were made since. It reads the
+// record again, because another process may have changed the file meanwhile.
+func (f Files) Undo(r Record) (Restoration, error) {
+	unlock, err := f.lock(r.File)
+	if err != nil {
+		return Restoration{}, err
+	}
+	defer unlock()
+	now, err := readRecord(f.prefix(r.File) + ".json")
+	if err != nil {
+		return Restoration{}, err
+	}
+	if now == nil {
+		return Restoration{}, ErrNothingToUndo
+	}
+	var u Restoration
+	err = f.change(r.File, func(content []byte) ([]byte, error) {
 		var err error
-		u, err = r.Plan(content)
+		//mutate:swap "now" "r" TestUndoKeepsRecordOfConcurrentWrite undo uses an outdated record
+		u, err = now.Plan(content)
 		return u.Text, err
 	})
 	if err != nil {
-		return Undoing{}, err
+		return Restoration{}, err
 	}
-	f.at("undone")
-	return u, f.forget(r, u)
+	f.reachedStep("undone")
+	return u, f.forget(*now, u)
 }
 
-// Plan returns what Undo would make of the file's content.
-func (r Record) Plan(content []byte) (Undoing, error) {
+// Plan returns the result of Undo for this content of the file.
+func (r Record) Plan(content []byte) (Restoration, error) {
 	c, err := Find(r.Client)
 	if err != nil {
-		return Undoing{}, err
+		return Restoration{}, err
 	}
 	root, err := parse(c.language, content)
 	if err != nil {
-		return Undoing{}, err
+		return Restoration{}, err
 	}
-	u := Undoing{Before: content}
+	u := Restoration{Before: content}
 	var back []Edit
 	var targets [][]string
 	for _, p := range r.Patches {
 		e, err := p.entry(root)
 		if err != nil {
-			return Undoing{}, err
+			return Restoration{}, err
 		}
-		if e.Status != Unchanged {
-			continue // somebody has removed the server or its wrapping, or that never came about
+		if !e.isWrappedBy(p.isGate) {
+			continue // the server or its wrapping was removed, or was never written
 		}
 		if !p.intact(content, root) {
 			u.Kept = append(u.Kept, e.Name)
 			p, err = e.current(content, root)
 		}
 		if err != nil {
-			return Undoing{}, err
+			return Restoration{}, err
 		}
 		back, targets = append(back, p.reversed()...), append(targets, e.targets...)
 	}
 	if u.Text, err = apply(content, root, back); err != nil {
-		return Undoing{}, err
+		return Restoration{}, err
 	}
 	if _, err := c.verify(root, u.Text, targets); err != nil {
-		return Undoing{}, err
+		return Restoration{}, err
 	}
 	backup, err := os.ReadFile(r.Backup)
 	u.Identical = err == nil && bytes.Equal(backup, u.Text)
 	return u, nil
 }
 
-// entry returns what has become of the server. Without a standing it is gone.
+// entry returns the present state of the server. Its status is empty if the server was removed.
 func (p Patch) entry(root *node) (entry, error) {
 	m, err := root.at(p.Server)
 	if m == nil || err != nil {
@@ -174,12 +192,16 @@ func (p Patch) entry(root *node) (entry, error) {
 	}
 	e := entry{Server: Server{Name: m.name}, path: p.Server}
 	if err := e.read(m.value); err != nil {
-		return entry{}, fmt.Errorf("server %q was changed into a form that is not known: %w", m.name, err)
+		return entry{}, fmt.Errorf("server %q has an unknown form now: %w", m.name, err)
 	}
 	return e, nil
 }
 
-// intact reports whether values are as the patch has left them.
+// isGate reports whether a program is the gate of this patch, or another version that has replaced
+// it.
+func (p Patch) isGate(program string) bool { return program == p.Program || LooksLikeGate(program) }
+
+// intact reports whether the patched values are unchanged.
 func (p Patch) intact(content []byte, root *node) bool {
 	return !slices.ContainsFunc(p.Edits, func(e Edit) bool {
 		m, err := root.at(e.Path)
@@ -196,32 +218,32 @@ func (p Patch) reversed() []Edit {
 	return back
 }
 
-// current returns the patch that would have wrapped a server as it is now.
+// current returns the patch that would wrap the server as it is now.
 func (e entry) current(content []byte, root *node) (Patch, error) {
 	end := slices.IndexFunc(e.argv, func(a *node) bool { return a.value == "--" })
 	if end < 0 || end+1 == len(e.argv) {
-		return Patch{}, fmt.Errorf("server %q is not as thoughtgate wraps servers: it has no command after --", e.Name)
+		return Patch{}, fmt.Errorf("server %q was not wrapped by thoughtgate: it has no command after --", e.Name)
 	}
 	command, err := root.at(e.command)
 	if err != nil {
 		return Patch{}, err
 	}
 	if e.args == nil {
-		return Patch{e.path, []Edit{withFirst(content, e.command, command.value, end+1)}}, nil
+		return Patch{e.path, "", []Edit{prependedEdit(content, e.command, command.value, end+1)}}, nil
 	}
 	args, err := root.at(e.args)
 	if err != nil {
 		return Patch{}, err
 	}
 	program := e.argv[end+1]
-	return Patch{e.path, []Edit{
+	return Patch{e.path, "", []Edit{
 		{e.command, string(content[program.start:program.end]), string(content[command.value.start:command.value.end])},
-		withFirst(content, e.args, args.value, end+1),
+		prependedEdit(content, e.args, args.value, end+1),
 	}}, nil
 }
 
-// withFirst returns the edit that would have added the first n elements of a list.
-func withFirst(content []byte, path []string, list *node, n int) Edit {
+// prependedEdit returns the edit that would have added the first n elements of a list.
+func prependedEdit(content []byte, path []string, list *node, n int) Edit {
 	before := "[]"
 	if n < len(list.items) {
 		before = string(content[list.start:list.items[0].start]) + string(content[list.items[n].start:list.end])

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/tailscale/hujson"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
 )
 
 const two = `{
@@ -23,7 +25,7 @@ const two = `{
 }
 `
 
-// write makes a file in a directory of the test, and the Files that change it.
+// write creates a file in the directory of the test, and the Files to change it.
 func write(t *testing.T, content string) (Files, string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "mcp.json")
@@ -51,7 +53,7 @@ func contentOf(t *testing.T, file string) string {
 	return string(content)
 }
 
-// only returns the one record that there is.
+// only returns the only record.
 func only(t *testing.T, f Files) Record {
 	t.Helper()
 	records, err := f.Records()
@@ -79,7 +81,7 @@ func TestUndoFixtures(t *testing.T) {
 		}
 		r := only(t, f)
 		if got := contentOf(t, r.Backup); got != string(content) {
-			t.Errorf("the copy is\n%s", got)
+			t.Errorf("the backup is\n%s", got)
 		}
 		u, err := f.Undo(r)
 		if err != nil || !u.Identical || contentOf(t, file) != string(content) {
@@ -87,12 +89,12 @@ func TestUndoFixtures(t *testing.T) {
 		}
 		left, err := filepath.Glob(filepath.Join(f.Dir, "*"))
 		if err != nil || len(left) != 1 || filepath.Ext(left[0]) != ".lock" {
-			t.Errorf("left behind: %v, %v", left, err)
+			t.Errorf("files left: %v, %v", left, err)
 		}
 	})
 }
 
-func TestModeAndLinkStay(t *testing.T) {
+func TestWrapKeepsModeAndLink(t *testing.T) {
 	f, file := write(t, two)
 	link := filepath.Join(t.TempDir(), "link.json")
 	if err := os.Symlink(file, link); err != nil {
@@ -121,11 +123,11 @@ func TestModeAndLinkStay(t *testing.T) {
 	}
 }
 
-// Servers that are wrapped one after the other are restored together.
+// Servers that were wrapped one after the other are restored together.
 func TestUndoSeveralRuns(t *testing.T) {
 	f, file := write(t, two)
 	for _, name := range []string{"a", "b"} {
-		if _, err := f.Wrap(cursor(t), file, Wrapping{Command: "thoughtgate", Servers: []string{name}}); err != nil {
+		if _, err := f.Wrap(cursor(t), file, WrapOptions{Command: "thoughtgate", Servers: []string{name}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -138,7 +140,7 @@ func TestUndoSeveralRuns(t *testing.T) {
 	}
 }
 
-// Later changes by others stay when a file is restored.
+// Changes by others are kept when a file is restored.
 func TestUndoKeepsChanges(t *testing.T) {
 	tests := []struct {
 		name, old, new, want string
@@ -174,13 +176,13 @@ func TestUndoKeepsChanges(t *testing.T) {
 				t.Errorf("kept %v, identical %t:\n%s", u.Kept, u.Identical, got)
 			}
 			if _, err := os.Stat(r.Backup); (err == nil) == u.Identical {
-				t.Errorf("the copy: %v", err)
+				t.Errorf("the backup: %v", err)
 			}
 		})
 	}
 }
 
-// A file that cannot be read any more is left alone, and so is its copy.
+// A file that is not valid any more is not changed, and its backup is kept.
 func TestUndoRefuses(t *testing.T) {
 	for _, content := range []string{"{ broken", `{"mcpServers": {"a": {"command": 1}}}`, `{"mcpServers": {"a": {"command": "thoughtgate", "args": ["wrap"]}}}`} {
 		f, file := write(t, two)
@@ -194,12 +196,12 @@ func TestUndoRefuses(t *testing.T) {
 			t.Errorf("%v:\n%s", err, contentOf(t, file))
 		}
 		if contentOf(t, only(t, f).Backup) != two {
-			t.Error("the copy is gone")
+			t.Error("the backup was removed")
 		}
 	}
 }
 
-// Several runs at once take turns.
+// Concurrent runs take turns.
 func TestWrapConcurrently(t *testing.T) {
 	const servers = 12
 	content := `{"mcpServers": {`
@@ -212,7 +214,7 @@ func TestWrapConcurrently(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range servers {
 		all.Go(func() {
-			if _, err := f.Wrap(c, file, Wrapping{Command: "thoughtgate", Servers: []string{fmt.Sprintf("s%d", i)}}); err != nil {
+			if _, err := f.Wrap(c, file, WrapOptions{Command: "thoughtgate", Servers: []string{fmt.Sprintf("s%d", i)}}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -226,11 +228,11 @@ func TestWrapConcurrently(t *testing.T) {
 	}
 }
 
-// A client that writes its file meanwhile loses nothing.
-func TestForeignWriter(t *testing.T) {
+// Writes of a client in the middle of a change are kept.
+func TestWrapKeepsConcurrentWrites(t *testing.T) {
 	f, file := write(t, two)
 	writes := 0
-	f.step = func(step string) {
+	f.onStep = func(step string) {
 		if step != "recorded" || writes == 3 {
 			return
 		}
@@ -248,36 +250,36 @@ func TestForeignWriter(t *testing.T) {
 		t.Errorf("got\n%s", content)
 	}
 	if copies, err := filepath.Glob(f.Dir + "/*.backup"); err != nil || len(copies) != 1 || strings.Count(contentOf(t, copies[0]), "http://x/") != 3 {
-		t.Errorf("copies %v, %v", copies, err)
+		t.Errorf("backups %v, %v", copies, err)
 	}
 	if u, err := f.Undo(only(t, f)); err != nil || !u.Identical {
 		t.Errorf("undone with %v:\n%s", err, contentOf(t, file))
 	}
 
-	f.step = func(step string) {
+	f.onStep = func(step string) {
 		if step == "recorded" {
 			if err := os.WriteFile(file, append([]byte(contentOf(t, file)), ' '), 0o640); err != nil {
 				t.Error(err)
 			}
 		}
 	}
-	if _, err := f.Wrap(cursor(t), file, gate); !errors.Is(err, errMoving) {
-		t.Errorf("a file that never rests: %v", err)
+	if _, err := f.Wrap(cursor(t), file, gate); !errors.Is(err, errChanging) {
+		t.Errorf("a file that keeps changing: %v", err)
 	}
 }
 
-// crashing holds where the process of TestCrashHelper ends, and what it does.
+// crashing has the step at which the process of TestCrashHelper ends, and its task.
 const crashing = "CLIENTCONFIG_TEST_CRASH"
 
-// TestCrashHelper is the process that TestCrash ends in the middle.
+// TestCrashHelper is the process that TestCrash stops.
 func TestCrashHelper(t *testing.T) {
 	step, rest, _ := strings.Cut(os.Getenv(crashing), "|")
 	if step == "" {
-		return // on its own it has nothing to do
+		return // TestCrash did not start this process
 	}
 	dir, file, _ := strings.Cut(rest, "|")
 	steps := 0
-	f := Files{Dir: dir, step: func(name string) {
+	f := Files{Dir: dir, onStep: func(name string) {
 		if steps++; fmt.Sprint(steps) == step {
 			fmt.Println("stopped at", name)
 			os.Exit(0)
@@ -299,8 +301,8 @@ func TestCrashHelper(t *testing.T) {
 	fmt.Println("finished")
 }
 
-// A process that is stopped between any two steps leaves the old file or the new
-// one, and the next run succeeds.
+// A process that is stopped between any two steps leaves the old file or the new one, and the next
+// run succeeds.
 func TestCrash(t *testing.T) {
 	run := func(step int, f Files, file string) string {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCrashHelper$")
@@ -330,24 +332,24 @@ func TestCrash(t *testing.T) {
 			if strings.Contains(out, "finished") {
 				break
 			}
-			run(0, f, file) // goes on in whatever direction is left
+			run(0, f, file) // completes the change or the undo
 			run(0, f, file)
 			for contentOf(t, file) != two {
 				run(0, f, file)
 			}
 			entries, err := os.ReadDir(filepath.Dir(file))
 			if err != nil || len(entries) != 1 {
-				t.Errorf("step %d: left behind: %v, %v", step, entries, err)
+				t.Errorf("step %d: files left: %v, %v", step, entries, err)
 			}
 		}
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestInvalidFilesAreRefused(t *testing.T) {
 	tests := []struct{ client, content, want string }{
 		{"cursor", `[]`, "the file must be a table"},
 		{"cursor", `{"mcpServers": []}`, "mcpServers must be a table, and is an array"},
-		{"cursor", `{"mcpServers": {"a": "npx"}}`, `server "a" has a form that is not known: it must be a table`},
+		{"cursor", `{"mcpServers": {"a": "npx"}}`, `server "a" has an unknown form: it must be a table`},
 		{"cursor", `{"mcpServers": {"a": {"command": 1}}}`, `its command is a number`},
 		{"cursor", `{"mcpServers": {"a": {"command": ""}}}`, `its command is empty`},
 		{"cursor", `{"mcpServers": {"a": {"command": "x", "args": "y"}}}`, `its args must be an array`},
@@ -355,9 +357,9 @@ func TestRefused(t *testing.T) {
 		{"cursor", `{"mcpServers": {"a": {"command": "x", "url": "y"}}}`, `it has a command and a URL`},
 		{"cursor", `{"mcpServers": {"a": {"url": 1}}}`, `url must be a string`},
 		{"cursor", `{"mcpServers": {"a": {"docker": "x"}}}`, `neither a command nor a URL`},
-		{"cursor", `{"mcpServers": {"a": {"command": "x", "command": "y"}}}`, `two values with the name "command"`},
-		{"cursor", `{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}`, `two values with the name "a"`},
-		{"cursor", `{"mcpServers": {}, "mcpServers": {"a": {"command": "y"}}}`, `two values with the name "mcpServers"`},
+		{"cursor", `{"mcpServers": {"a": {"command": "x", "command": "y"}}}`, `duplicate name "command"`},
+		{"cursor", `{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}`, `duplicate name "a"`},
+		{"cursor", `{"mcpServers": {}, "mcpServers": {"a": {"command": "y"}}}`, `duplicate name "mcpServers"`},
 		{"cursor", `{"mcpServers": {"a": {"command": "x"}}`, `not JSON: line 1, column`},
 		{"cursor", "{\"mcpServers\": {\"\xff\": {\"command\": \"x\"}}", `not UTF-8`},
 		{"cursor", strings.Repeat("[", 20_000), `nested too deeply`},
@@ -389,15 +391,15 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// An unknown form does not matter where nothing is changed.
-func TestChosenServers(t *testing.T) {
+// An unknown form of a server that is not selected is not an error.
+func TestOnlySelectedServersAreWrapped(t *testing.T) {
 	content := []byte(`{"mcpServers": {"odd": {"x": 1}, "a": {"command": "x"}, "b": {"command": "y"}}}`)
-	change, err := cursor(t).Wrap(content, Wrapping{Command: "/opt/thoughtgate", Config: "/etc/a.yaml", Servers: []string{"a"}})
+	change, err := cursor(t).Wrap(content, WrapOptions{Command: "/opt/thoughtgate", Config: "/etc/a.yaml", Servers: []string{"a"}})
 	want := `{"mcpServers": {"odd": {"x": 1}, "a": {"args": ["wrap", "--config", "/etc/a.yaml", "--name", "a", "--", "x"], "command": "/opt/thoughtgate"}, "b": {"command": "y"}}}`
 	if err != nil || string(change.Text) != want {
 		t.Errorf("%v: %s", err, change.Text)
 	}
-	if _, err := cursor(t).Wrap(content, Wrapping{Servers: []string{"c"}}); err == nil || !strings.Contains(err.Error(), `there is no server "c"`) {
+	if _, err := cursor(t).Wrap(content, WrapOptions{Servers: []string{"c"}}); err == nil || !strings.Contains(err.Error(), `no server "c" in the file`) {
 		t.Error(err)
 	}
 	if change, err := cursor(t).Wrap([]byte("{}"), gate); err != nil || change.Patches != nil {
@@ -419,7 +421,7 @@ func TestReadOnlyFile(t *testing.T) {
 	}
 }
 
-// The oracle agrees that what is written is JSON with comments.
+// An independent parser accepts the fixtures as JSON with comments.
 func TestFixturesParse(t *testing.T) {
 	fixtures(t, func(t *testing.T, c Client, file string, content []byte) {
 		if filepath.Ext(file) != ".json" {
@@ -433,4 +435,34 @@ func TestFixturesParse(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Undo holds the lock of a file until the record is removed, so that the record of a concurrent
+// wrap is not lost.
+func TestUndoKeepsRecordOfConcurrentWrite(t *testing.T) {
+	f, file := write(t, two)
+	if _, err := f.Wrap(cursor(t), file, WrapOptions{Command: "thoughtgate", Servers: []string{"a"}}); err != nil {
+		t.Fatal(err)
+	}
+	before := only(t, f)
+	if _, err := f.Wrap(cursor(t), file, gate); err != nil { // after the other process has read the record
+		t.Fatal(err)
+	}
+	steps := 0
+	f.onStep = func(name string) {
+		if name != "undone" {
+			return
+		}
+		steps++
+		if lock, err := localdesk.Lock(f.prefix(file) + ".lock"); !errors.Is(err, localdesk.ErrLocked) {
+			t.Errorf("another process can wrap the file before its record is removed: %v", err)
+			_ = lock.Close()
+		}
+	}
+	if u, err := f.Undo(before); err != nil || !u.Identical || contentOf(t, file) != two || steps != 1 {
+		t.Errorf("undone with %v, identical %t, after %d steps:\n%s", err, u.Identical, steps, contentOf(t, file))
+	}
+	if _, err := f.Undo(before); !errors.Is(err, ErrNothingToUndo) {
+		t.Errorf("undone twice: %v", err)
+	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// jsonLanguage is JSON in which comments and trailing commas are allowed.
+// jsonLanguage is JSON with comments and trailing commas.
 type jsonLanguage struct{}
 
 func (jsonLanguage) parse(content []byte) (*node, error) {
@@ -20,7 +20,7 @@ func (jsonLanguage) parse(content []byte) (*node, error) {
 }
 
 func (jsonLanguage) quote(text string) string {
-	quoted, _ := jsontext.AppendQuote(nil, text) // valid UTF-8, as it comes from a valid file
+	quoted, _ := jsontext.AppendQuote(nil, text) // no error: parse requires valid UTF-8
 	return string(quoted)
 }
 

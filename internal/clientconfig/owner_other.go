@@ -4,7 +4,7 @@ package clientconfig
 
 import "os"
 
-// keepOwner does nothing: a new file belongs to the user who makes it.
+// keepOwner does nothing: a new file belongs to the user who creates it.
 func keepOwner(*os.File, string) error { return nil }
 
 // syncDir does nothing: directories cannot be opened.

@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// keepOwner gives tmp the owner and group of the file that it replaces, if there
-// is one.
+// keepOwner gives tmp the owner and group of the file that it replaces, if that exists.
 func keepOwner(tmp *os.File, name string) error {
 	old, err := os.Stat(name)
 	if errors.Is(err, os.ErrNotExist) {

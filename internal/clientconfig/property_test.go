@@ -14,8 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A writer writes files with all the white space and comments that a language
-// allows, drawn at random.
+// A writer writes files with random white space and comments.
 type writer struct {
 	t    *rapid.T
 	line string // ends a line
@@ -28,7 +27,7 @@ func (w *writer) pick(label string, from ...string) string {
 
 var strange = rapid.StringOfN(rapid.RuneFrom([]rune("ab-_ .\"\\'/{}[],:#=\t\näА\u202e😀$")), 0, 8, -1)
 
-// extra is what may stand between any two tokens of JSON with comments.
+// extra writes white space or a comment, as allowed between two tokens of JSON with comments.
 func (w *writer) extra() {
 	w.b.WriteString(w.pick("extra", "", "", "", " ", "\t", w.line, w.line+"    ", " /* \"a\": { */ ", "// it's ] \" "+w.line))
 }
@@ -63,7 +62,7 @@ func (w *writer) json(v any) {
 	w.extra()
 }
 
-// comma writes what follows an element, of which so many more are to come.
+// comma writes the separator after an element that is followed by more others.
 func (w *writer) comma(more int) {
 	if more > 0 || rapid.Bool().Draw(w.t, "trailing") {
 		w.b.WriteString(",")
@@ -71,7 +70,7 @@ func (w *writer) comma(more int) {
 	w.extra()
 }
 
-// entries are the members of an object, in their order.
+// entries are the members of an object in their order.
 type entries []named
 
 type named struct {
@@ -79,7 +78,7 @@ type named struct {
 	value any
 }
 
-// server draws a server, and returns its command line if it has one.
+// drawServer generates a server, and returns its command line if it has one.
 func drawServer(t *rapid.T) (entries, []string) {
 	var e entries
 	argv := []string{rapid.SampledFrom([]string{"npx", "C:\\a b\\x.exe", "ü\"'"}).Draw(t, "command")}
@@ -104,7 +103,7 @@ func drawServer(t *rapid.T) (entries, []string) {
 	return rapid.Permutation([]named(e)).Draw(t, "order"), argv
 }
 
-// drawServers draws servers, and their command lines by name.
+// drawServers generates servers, and returns their command lines by name.
 func drawServers(t *rapid.T) (entries, map[string][]string) {
 	var all entries
 	lines := map[string][]string{}
@@ -118,13 +117,13 @@ func drawServers(t *rapid.T) (entries, map[string][]string) {
 	return all, lines
 }
 
-// wrapped returns the command line as wrap makes it.
+// wrapped returns the expected command line of a wrapped server.
 func wrapped(name string, argv []string) []string {
 	return append([]string{"thoughtgate", "wrap", "--name", gateName(name), "--"}, argv...)
 }
 
-// check wraps a file, and compares what decode makes of it with what it ought to
-// be. Then it undoes the change.
+// check wraps a file, and compares the decoded result with the expected one. Then it undoes the
+// change.
 func check(t *rapid.T, client, section, content string, lines map[string][]string, decode func(string) map[string]any) {
 	c, err := Find(client)
 	if err != nil {
@@ -146,7 +145,7 @@ func check(t *rapid.T, client, section, content string, lines map[string][]strin
 		servers[name].(map[string]any)["args"] = list
 	}
 	if !reflect.DeepEqual(want, got) {
-		t.Fatalf("want %v, got %v in\n%s\nmade of\n%s", want, got, change.Text, content)
+		t.Fatalf("want %v, got %v in\n%s\nfrom\n%s", want, got, change.Text, content)
 	}
 	if len(change.Patches) != len(lines) {
 		t.Fatalf("%d patches for %d servers", len(change.Patches), len(lines))
@@ -241,7 +240,7 @@ func TestWrapAnyTOML(t *testing.T) {
 		servers, lines := drawServers(t)
 		w := &writer{t: t, line: rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(t, "line")}
 		w.b.WriteString("a.b = 1 # x" + w.line + "c = [[1,2],[ {d = 1979-05-27} ]]" + w.line)
-		// A table may be opened once only, so all servers have tables, or at most one has none.
+		// A table may be opened once only, so at most one server may be without a table.
 		if len(servers) > 1 {
 			for _, s := range servers {
 				fmt.Fprintf(&w.b, "%s[mcp_servers.%s]%s", w.line, tomlLanguage{}.quote(s.name), w.line)
@@ -261,8 +260,7 @@ func TestWrapAnyTOML(t *testing.T) {
 	})
 }
 
-// FuzzWrap shows that any file is either refused, or wrapped once and restored
-// byte for byte.
+// FuzzWrap checks that every file is refused, or wrapped once and restored byte for byte.
 func FuzzWrap(f *testing.F) {
 	files, err := os.ReadDir("testdata")
 	if err != nil {

@@ -14,9 +14,8 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
-// A Record is what is known of a file that was changed, so that it can be
-// restored. It is written before the file is, so it may have patches that never
-// came about.
+// A Record says how to restore a changed file. It is written before the file, so it may have
+// patches that were never made.
 type Record struct {
 	Client  string  `json:"client"`
 	File    string  `json:"file"`   // its path without symbolic links
@@ -26,11 +25,11 @@ type Record struct {
 
 // Files changes files and remembers how to restore them.
 type Files struct {
-	Dir  string            // for records, copies and locks; private
-	step func(name string) // called between steps; tests stop the process there
+	Dir    string            // private directory for records, backups and locks
+	onStep func(name string) // called between steps; tests stop the process there
 }
 
-// Records returns what is known of all files that were changed.
+// Records returns the records of all changed files.
 func (f Files) Records() ([]Record, error) {
 	names, err := filepath.Glob(filepath.Join(f.Dir, "*.json"))
 	if err != nil {
@@ -49,14 +48,13 @@ func (f Files) Records() ([]Record, error) {
 	return all, nil
 }
 
-// prefix returns what the names of all files in f.Dir about a file begin with.
+// prefix returns the beginning of the names of all files in f.Dir that concern a file.
 func (f Files) prefix(file string) string {
 	sum := sha256.Sum256([]byte(file))
 	return filepath.Join(f.Dir, hex.EncodeToString(sum[:12]))
 }
 
-// lock makes sure that nobody else uses the records about a file, or changes it
-// by means of this package.
+// lock locks a file and its record against other users of this package.
 func (f Files) lock(file string) (func(), error) {
 	if err := os.MkdirAll(f.Dir, 0o700); err != nil {
 		return nil, err
@@ -64,7 +62,7 @@ func (f Files) lock(file string) (func(), error) {
 	return lockedfile.MutexAt(f.prefix(file) + ".lock").Lock()
 }
 
-// readRecord returns a record, or nil if there is none.
+// readRecord returns a record, or nil if it does not exist.
 func readRecord(name string) (*Record, error) {
 	content, err := os.ReadFile(name)
 	if errors.Is(err, os.ErrNotExist) {
@@ -88,7 +86,7 @@ func (f Files) writeRecord(name string, r Record) error {
 	return f.replace(name, content, 0o600)
 }
 
-// remember writes down, before a file is changed, how to undo the change.
+// remember records how to undo a change, before the file is changed.
 func (f Files) remember(c Client, file string, content []byte, patches []Patch) error {
 	prefix := f.prefix(file)
 	old, err := readRecord(prefix + ".json")
@@ -101,8 +99,8 @@ func (f Files) remember(c Client, file string, content []byte, patches []Patch) 
 		if err != nil {
 			return err
 		}
-		// Earlier changes that are still in the file are undone together with these,
-		// and the copy from before them is the one to keep.
+		// Keep earlier patches that are still in the file, together with the backup from
+		// before them.
 		for _, p := range old.Patches {
 			if p.intact(content, root) {
 				r.Patches, r.Backup = append(r.Patches, p), old.Backup
@@ -116,40 +114,39 @@ func (f Files) remember(c Client, file string, content []byte, patches []Patch) 
 			return err
 		}
 	}
-	f.at("copied")
+	f.reachedStep("copied")
 	if err := f.writeRecord(prefix+".json", r); err != nil {
 		return err
 	}
 	if old != nil && old.Backup != r.Backup {
-		return removed(old.Backup)
+		return removeIfExists(old.Backup)
 	}
 	return nil
 }
 
-// removed removes a file, which may be gone already.
-func removed(name string) error {
+// removeIfExists removes a file, if it exists.
+func removeIfExists(name string) error {
 	if err := os.Remove(name); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// forget removes the record of a file, and its copy unless that differs from what
-// was restored.
-func (f Files) forget(r Record, u Undoing) error {
-	if err := removed(f.prefix(r.File) + ".json"); err != nil || !u.Identical {
+// forget removes the record of a restored file, and its backup if that is identical to the file.
+func (f Files) forget(r Record, u Restoration) error {
+	if err := removeIfExists(f.prefix(r.File) + ".json"); err != nil || !u.Identical {
 		return err
 	}
-	return removed(r.Backup)
+	return removeIfExists(r.Backup)
 }
 
-func (f Files) at(step string) {
-	if f.step != nil {
-		f.step(step)
+func (f Files) reachedStep(step string) {
+	if f.onStep != nil {
+		f.onStep(step)
 	}
 }
 
-// replace makes content that of a file in one step, for the disk as well.
+// replace writes a file atomically and durably.
 func (f Files) replace(name string, content []byte, mode os.FileMode) (err error) {
 	dir, base := filepath.Split(name)
 	tmp, err := os.CreateTemp(dir, tempPrefix(base)+"*")
@@ -167,7 +164,7 @@ func (f Files) replace(name string, content []byte, mode os.FileMode) (err error
 	if err := tmp.Close(); err != nil {
 		return err
 	}
-	f.at("written")
+	f.reachedStep("written")
 	if err := os.Rename(tmp.Name(), name); err != nil {
 		return err
 	}
@@ -187,18 +184,18 @@ func fill(tmp *os.File, content []byte, mode os.FileMode, name string) error {
 	return tmp.Sync()
 }
 
-// tempPrefix begins the names of files that become base.
+// tempPrefix returns the beginning of the names of temporary files for base.
 func tempPrefix(base string) string { return "." + base + ".thoughtgate-" }
 
-// tidy removes what a process that was stopped has left in a directory.
-func tidy(dir, prefix string) error {
+// removeLeftovers removes temporary files that a killed process has left in a directory.
+func removeLeftovers(dir, prefix string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), prefix) {
-			err = errors.Join(err, removed(filepath.Join(dir, e.Name())))
+			err = errors.Join(err, removeIfExists(filepath.Join(dir, e.Name())))
 		}
 	}
 	return err

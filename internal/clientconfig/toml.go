@@ -10,7 +10,8 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// tomlLanguage is TOML.
+// tomlLanguage is TOML. Libraries that edit TOML and keep comments (tomledit) reformat the whole
+// file; this package changes no other byte.
 type tomlLanguage struct{}
 
 func (tomlLanguage) quote(text string) string {
@@ -34,7 +35,7 @@ func (tomlLanguage) quote(text string) string {
 func (tomlLanguage) name(key string) string { return key + " = " }
 
 func (tomlLanguage) parse(content []byte) (*node, error) {
-	var valid map[string]any // the parser below does not notice names that are there twice
+	var valid map[string]any // the unstable parser accepts duplicate names
 	if err := toml.Unmarshal(content, &valid); err != nil {
 		return nil, errors.New("not TOML: " + tomlPlace(err) + err.Error())
 	}
@@ -57,12 +58,12 @@ func tomlPlace(err error) string {
 	return ""
 }
 
-// A tomlReader makes a tree of the expressions of a file.
+// A tomlReader builds a tree of the expressions of a file.
 type tomlReader struct {
 	parser  unstable.Parser
 	content []byte
 	root    *node
-	table   *node // the one that the expressions are about
+	table   *node // the current table
 }
 
 func (r *tomlReader) expression(e *unstable.Node) error {
@@ -86,39 +87,31 @@ func keys(e *unstable.Node) []*unstable.Node {
 	return all
 }
 
-// openTable makes the expressions that follow about the table of a header.
+// openTable makes the table of a header current.
 func (r *tomlReader) openTable(e *unstable.Node) error {
 	var err error
 	r.table, err = descend(r.root, keys(e))
 	return err
 }
 
-// openElement makes the expressions that follow about one more element of an array
-// of tables.
+// openElement adds an element to an array of tables and makes it current.
 func (r *tomlReader) openElement(e *unstable.Node) error {
 	path := keys(e)
 	parent, err := descend(r.root, path[:len(path)-1])
 	if err != nil {
 		return err
 	}
-	list, err := parent.child(path[len(path)-1], array)
-	if err != nil {
-		return err
-	}
+	list := parent.child(path[len(path)-1], array)
 	r.table = &node{kind: object}
 	list.items = append(list.items, r.table)
 	return nil
 }
 
-// descend finds or makes the table at a path. In an array of tables, that is below
-// its last element.
+// descend returns the table at a path, and adds it if necessary. In an array of tables, it descends
+// into the last element.
 func descend(t *node, path []*unstable.Node) (*node, error) {
 	for _, key := range path {
-		next, err := t.child(key, object)
-		if err != nil {
-			return nil, err
-		}
-		if t = next; t.kind == array && len(t.items) > 0 {
+		if t = t.child(key, object); t.kind == array && len(t.items) > 0 {
 			t = t.items[len(t.items)-1]
 		}
 		if t.kind != object {
@@ -128,21 +121,17 @@ func descend(t *node, path []*unstable.Node) (*node, error) {
 	return t, nil
 }
 
-// child returns the value of a key, which is made if it is not there.
-func (n *node) child(key *unstable.Node, k kind) (*node, error) {
-	m, err := n.find(string(key.Data))
-	if err != nil {
-		return nil, err
-	}
-	if m != nil {
-		return m.value, nil
+// child returns the value of a key, and adds it if necessary.
+func (n *node) child(key *unstable.Node, k kind) *node {
+	if m := n.find(string(key.Data)); m != nil {
+		return m.value
 	}
 	made := &node{kind: k}
 	n.members = append(n.members, member{name: string(key.Data), key: int(key.Raw.Offset), value: made})
-	return made, nil
+	return made
 }
 
-// lineGap returns what separates a line with a value from a line before it.
+// lineGap returns the separator between a line before this one and this one.
 func (r *tomlReader) lineGap(e *unstable.Node) string {
 	start := int(keys(e)[0].Raw.Offset)
 	line := bytes.LastIndexByte(r.content[:start], '\n') + 1
@@ -153,7 +142,7 @@ func (r *tomlReader) lineGap(e *unstable.Node) string {
 	return end + string(r.content[line:start])
 }
 
-// add adds a value to a table, with the tables in between that a dotted key names.
+// add adds a value to a table, with the intermediate tables of a dotted key.
 func (r *tomlReader) add(t *node, e *unstable.Node, gap string) error {
 	path := keys(e)
 	last := path[len(path)-1]
@@ -172,8 +161,8 @@ func (r *tomlReader) add(t *node, e *unstable.Node, gap string) error {
 	return nil
 }
 
-// value returns the value of a key, which reaches from behind the equals sign to
-// the end of the expression.
+// value returns the value of a key, which extends from the equals sign to the end of the
+// expression.
 func (r *tomlReader) value(e, key *unstable.Node) (*node, error) {
 	start := int(key.Raw.Offset + key.Raw.Length)
 	end := int(e.Raw.Offset + e.Raw.Length)
@@ -182,7 +171,7 @@ func (r *tomlReader) value(e, key *unstable.Node) (*node, error) {
 	return r.node(e.Value(), start, end)
 }
 
-// node returns a value that reaches from start to end.
+// node returns the value from start to end.
 func (r *tomlReader) node(v *unstable.Node, start, end int) (*node, error) {
 	n := &node{kind: other, start: start, end: end, value: string(r.content[start:end])}
 	switch v.Kind {
@@ -192,7 +181,7 @@ func (r *tomlReader) node(v *unstable.Node, start, end int) (*node, error) {
 		n.kind = array
 		for it := v.Children(); it.Next(); {
 			item := it.Node()
-			// Only strings are looked at; others need no place of their own.
+			// Only the positions of strings are used.
 			from := int(item.Raw.Offset)
 			child, err := r.node(item, from, from+int(item.Raw.Length))
 			if err != nil {
@@ -215,7 +204,7 @@ func (r *tomlReader) node(v *unstable.Node, start, end int) (*node, error) {
 	return n, nil
 }
 
-// inlineGap returns what separates a member of an inline table from one before it.
+// inlineGap returns the separator between a member of an inline table and one before it.
 func (r *tomlReader) inlineGap(e *unstable.Node) string {
 	return "," + lastGap(r.content[:keys(e)[0].Raw.Offset])
 }

@@ -2,13 +2,14 @@ package clientconfig
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"unicode/utf8"
 )
 
-// A kind is what a value of a file is.
+// A kind is the type of a value.
 type kind string
 
 const (
@@ -18,12 +19,12 @@ const (
 	other  kind = "a number, true, false, null or a date"
 )
 
-// A node is a value of a file and its place there. A table of TOML that is
-// spread over the file has no place.
+// A node is a value of a file with its position. A TOML table that is spread over the file has no
+// position.
 type node struct {
 	kind       kind
 	start, end int
-	value      string // of a string without quotes and escapes, otherwise as it is written
+	value      string // unquoted for strings, and otherwise as written
 	members    []member
 	items      []*node
 }
@@ -31,46 +32,67 @@ type node struct {
 // A member is a named value of an object.
 type member struct {
 	name   string
-	key    int    // where its name begins
-	prefix string // what stands before the last part of its name, in a dotted key
-	gap    string // what separates it from a member that is put before it
+	key    int    // position of its name
+	prefix string // the parts before the last one of a dotted key
+	gap    string // the separator for a member that is inserted before it
 	value  *node
 }
 
-// find returns the value with a name, or nil. Programs differ in which of two
-// equal names counts, so those are an error.
-func (n *node) find(name string) (*member, error) {
-	var found *member
-	if n == nil || n.kind != object {
-		return nil, nil
+// find returns the first member with a name, or nil.
+func (n *node) find(name string) *member {
+	i := slices.IndexFunc(n.members, func(m member) bool { return m.name == name })
+	if i < 0 {
+		return nil
 	}
-	for i := range n.members {
-		if n.members[i].name != name {
-			continue
-		}
-		if found != nil {
-			return nil, fmt.Errorf("there are two values with the name %q", name)
-		}
-		found = &n.members[i]
+	return &n.members[i]
+}
+
+// countNames counts the members of n by name.
+func (n *node) countNames() nameCounts {
+	count := nameCounts{}
+	for _, m := range n.members {
+		count[m.name]++
 	}
-	return found, nil
+	return count
+}
+
+// nameCounts is the number of members by name.
+type nameCounts map[string]int
+
+// once returns an error for a duplicate name: programs differ in which of the two they use.
+func (n nameCounts) once(name string) error {
+	if n[name] > 1 {
+		return fmt.Errorf("duplicate name %q", name)
+	}
+	return nil
+}
+
+// distinct returns an error if any table in n has a duplicate name.
+func (n *node) distinct() error {
+	count := n.countNames()
+	for _, m := range n.members {
+		if err := cmp.Or(count.once(m.name), m.value.distinct()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // at returns the member at a path, or nil.
-func (n *node) at(path []string) (*member, error) {
-	var found *member
+func (n *node) at(path []string) (found *member, err error) {
 	for _, name := range path {
-		m, err := n.find(name)
-		if m == nil || err != nil {
+		if found = n.find(name); found == nil {
+			return nil, nil
+		}
+		if err := n.countNames().once(name); err != nil {
 			return nil, err
 		}
-		found, n = m, m.value
+		n = found.value
 	}
 	return found, nil
 }
 
-// flatten describes every value below n but those at the paths in except, by
-// their paths.
+// flatten returns descriptions of all values below n by path, without the paths in except.
 func (n *node) flatten(except [][]string) map[string]string {
 	all := map[string]string{}
 	n.describe(nil, except, all)
@@ -87,7 +109,7 @@ func (n *node) describe(path []string, except [][]string, all map[string]string)
 	}
 	id := fmt.Sprintf("%q", path)
 	for all[id] != "" {
-		id += "again" // a name that is there twice, where nothing is changed
+		id += "again" // a duplicate name in a part that is not changed
 	}
 	all[id] = string(n.kind) + ": " + value
 	for _, m := range n.members {
@@ -98,14 +120,14 @@ func (n *node) describe(path []string, except [][]string, all map[string]string)
 	}
 }
 
-// A language is how a file is written.
+// A language is a syntax of configuration files.
 type language interface {
 	parse(text []byte) (*node, error)
 	quote(text string) string
-	name(key string) string // with what stands between a name and its value
+	name(key string) string // with the separator between name and value
 }
 
-// limits on what is read. Files of clients hold histories of many megabytes.
+// Limits of files. Some clients keep histories of many megabytes in theirs.
 const (
 	maxSize  = 256 << 20
 	maxDepth = 10_000
@@ -113,25 +135,25 @@ const (
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// parse reads a file.
+// parse parses a file.
 func parse(l language, content []byte) (*node, error) {
 	switch {
 	case len(content) > maxSize:
 		return nil, errors.New("the file is too large")
 	case !utf8.Valid(content):
 		return nil, errors.New("the file is not UTF-8")
-	case deep(content):
+	case tooDeep(content):
 		return nil, errors.New("the file is nested too deeply")
 	}
 	blank := slices.Clone(content)
 	if bytes.HasPrefix(blank, byteOrderMark) {
-		copy(blank, "   ") // so that places stay the same
+		copy(blank, "   ") // keep positions
 	}
 	return l.parse(blank)
 }
 
-// deep reports whether a text may be nested so deeply that parsers give up.
-func deep(content []byte) bool {
+// tooDeep reports whether the nesting may be too deep for the parsers.
+func tooDeep(content []byte) bool {
 	depth := 0
 	for _, c := range content {
 		switch c {
@@ -147,8 +169,7 @@ func deep(content []byte) bool {
 	return false
 }
 
-// lastGap returns the white space at the end of what stands before a value: from
-// the last line break on, or a single space.
+// lastGap returns the white space before a value: from the last line break on, or a single space.
 func lastGap(before []byte) string {
 	tail := before[len(bytes.TrimRight(before, " \t\r\n")):]
 	i := bytes.LastIndexByte(tail, '\n')

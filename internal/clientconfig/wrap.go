@@ -2,73 +2,88 @@ package clientconfig
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 )
 
-// A Wrapping says which servers are to be started through the gate, and how.
-type Wrapping struct {
-	Command string   // the program to start
-	Config  string   // its configuration file, if it is given one
-	Servers []string // the names of the servers to change; all if there are none
+// WrapOptions select the servers to wrap and the program to wrap them with.
+type WrapOptions struct {
+	Command string                    // the gate's program
+	Path    string                    // its absolute path, for servers for which Command may be another program
+	Config  string                    // the gate's configuration file; may be empty
+	Servers []string                  // names of the servers to wrap; all if empty
+	IsGate  func(program string) bool // reports whether another program is also the gate; may be nil
 }
 
-// A Status is what becomes of a server of a client.
+// isGate reports whether a program is the gate, and not only one with its name.
+func (w WrapOptions) isGate(program string) bool {
+	//mutate:swap "program == w.Command" "LooksLikeGate(program)" TestFileCannotDisableGate any program with the name of the gate is the gate
+	return program == w.Command || program != "" && program == w.Path || w.IsGate != nil && w.IsGate(program)
+}
+
+// A Status says what Wrap does with a server.
 type Status string
 
-// The changes that a server can get.
+// The statuses.
 const (
-	Wrapped   Status = "wrapped"         // it will be wrapped
-	Unchanged Status = "already wrapped" // it needs no change
-	Remote    Status = "remote"          // the client reaches it by URL
-	Elsewhere Status = "elsewhere"       // an extension or another file says how it is started
-	NotChosen Status = "not chosen"
+	Wrapped             Status = "wrapped"         // to be wrapped
+	Unchanged           Status = "already wrapped" // unchanged
+	Remote              Status = "remote"          // the client reaches it by URL
+	ConfiguredElsewhere Status = "elsewhere"       // configured by an extension or another file
+	NotChosen           Status = "not chosen"
 )
 
-// A Server is one entry of a client's configuration.
+// A Server is an entry of a client's configuration.
 type Server struct {
-	Name   string
-	Place  string // where it is, if servers of this name may be in several places
-	Status Status
+	Name    string
+	Place   string // distinguishes servers of the same name; may be empty
+	Status  Status
+	Warning string // for people; may be empty
 }
 
-// An Edit replaces the text that ends where the value at a path ends.
+// An Edit replaces text that ends at the end of the value at a path.
 type Edit struct {
 	Path   []string `json:"path"`
 	Before string   `json:"before"`
 	After  string   `json:"after"`
 }
 
-// A Patch is the edits that wrap one server.
+// A Patch is the list of edits that wrap one server.
 type Patch struct {
-	Server []string `json:"server"` // path of its entry
-	Edits  []Edit   `json:"edits"`
+	Server  []string `json:"server"`            // path of the server
+	Program string   `json:"program,omitempty"` // the gate's program; empty in records of older versions
+	Edits   []Edit   `json:"edits"`
 }
 
-// A Change is what a file becomes.
+// A Change is the result of Wrap.
 type Change struct {
 	Servers []Server
 	Text    []byte  // the new text
-	Patches []Patch // that made it; none if nothing changes
+	Patches []Patch // empty if nothing changes
 }
 
-// An entry is a server and where its parts are in the file.
+// An entry is a server and the positions of its parts.
 type entry struct {
 	Server
-	path    []string   // of the entry
+	path    []string   // of the server
+	ownPath bool       // its environment sets PATH
 	argv    []*node    // the command and its arguments
 	command []string   // path of the command
 	args    []string   // path of the arguments
 	targets [][]string // paths of the values that wrapping changes
 }
 
-// Wrap returns the file of a client with its servers wrapped. A file that does
-// not look as the client's files do is an error.
-func (c Client) Wrap(content []byte, w Wrapping) (Change, error) {
+// Wrap returns the file of a client with its servers wrapped. It returns an error if the file does
+// not have the form of the client's files.
+func (c Client) Wrap(content []byte, w WrapOptions) (Change, error) {
 	root, err := parse(c.language, content)
 	if err != nil {
 		return Change{}, err
@@ -85,11 +100,12 @@ func (c Client) Wrap(content []byte, w Wrapping) (Change, error) {
 		if e.Status != Wrapped {
 			continue
 		}
-		edits, err := c.wrap(content, root, e, w)
+		program := e.program(w)
+		edits, err := c.wrap(content, root, e, w, program)
 		if err != nil {
 			return Change{}, err
 		}
-		change.Patches = append(change.Patches, Patch{e.path, edits})
+		change.Patches = append(change.Patches, Patch{e.path, program, edits})
 		all, targets = append(all, edits...), append(targets, e.targets...)
 	}
 	if change.Text, err = apply(content, root, all); err != nil {
@@ -99,39 +115,38 @@ func (c Client) Wrap(content []byte, w Wrapping) (Change, error) {
 	if err != nil {
 		return Change{}, err
 	}
-	return change, c.finished(after, w)
+	return change, c.checkAllWrapped(after, w)
 }
 
-// verify makes sure that a new text is valid and says the same as before but for
-// the targets.
+// verify checks that the new content is valid and differs only at the targets.
 func (c Client) verify(before *node, content []byte, targets [][]string) (*node, error) {
 	after, err := parse(c.language, content)
 	if err != nil {
-		return nil, fmt.Errorf("the changed file would be broken (this is a fault of thoughtgate): %w", err)
+		return nil, fmt.Errorf("the changed file would not be valid (this is a bug in thoughtgate): %w", err)
 	}
 	if !maps.Equal(before.flatten(targets), after.flatten(targets)) {
-		return nil, errors.New("the changed file would say something else (this is a fault of thoughtgate)")
+		return nil, errors.New("the changed file would have other changes (this is a bug in thoughtgate)")
 	}
 	return after, nil
 }
 
-// finished makes sure that nothing is left to wrap.
-func (c Client) finished(after *node, w Wrapping) error {
+// checkAllWrapped checks that no server is left to wrap.
+func (c Client) checkAllWrapped(after *node, w WrapOptions) error {
 	entries, err := c.entries(after, w)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		if e.Status == Wrapped {
-			return fmt.Errorf("server %q would not be wrapped (this is a fault of thoughtgate)", e.Name)
+			return fmt.Errorf("server %q would not be wrapped (this is a bug in thoughtgate)", e.Name)
 		}
 	}
 	return nil
 }
 
-// entries returns the servers of a file. A chosen one that is not there or has
-// an unknown form is an error.
-func (c Client) entries(root *node, w Wrapping) ([]entry, error) {
+// entries returns the servers of a file. It returns an error for a selected server that is missing
+// or has an unknown form.
+func (c Client) entries(root *node, w WrapOptions) ([]entry, error) {
 	var all []entry
 	var problems []error
 	for _, section := range c.sections {
@@ -140,54 +155,55 @@ func (c Client) entries(root *node, w Wrapping) ([]entry, error) {
 	}
 	for _, name := range w.Servers {
 		if !slices.ContainsFunc(all, func(e entry) bool { return e.Name == name }) {
-			problems = append(problems, fmt.Errorf("there is no server %q", name))
+			problems = append(problems, fmt.Errorf("no server %q in the file", name))
 		}
 	}
 	return all, errors.Join(problems...)
 }
 
 // section returns the servers below a path, in which * is any name.
-func (c Client) section(n *node, path, rest []string, w Wrapping) ([]entry, error) {
+func (c Client) section(n *node, path, rest []string, w WrapOptions) ([]entry, error) {
 	if n.kind != object {
 		return nil, fmt.Errorf("%s must be a table, and is %s", dotted(path), n.kind)
 	}
 	if len(rest) == 0 {
-		n, path = c.innermost(n, path)
+		n, path = c.nestedSection(n, path)
 	}
 	var all []entry
 	var problems []error
+	count := n.countNames()
 	for _, m := range n.members {
 		below := append(slices.Clone(path), m.name)
 		var found []entry
 		var err error
 		switch {
 		case len(rest) == 0:
-			found, err = c.server(n, m, below, w)
+			found, err = c.server(count, m, below, w)
 		case rest[0] == "*" || rest[0] == m.name:
-			found, err = c.inside(n, m, below, rest, w)
+			found, err = c.subsection(count, m, below, rest, w)
 		}
 		all, problems = append(all, found...), append(problems, err)
 	}
 	return all, errors.Join(problems...)
 }
 
-// innermost returns the table that has the servers of a section: the section, or
-// a table in it, in which later versions of a client have them.
-func (c Client) innermost(n *node, path []string) (*node, []string) {
-	m, err := n.find(c.nested)
-	if c.nested == "" || m == nil || err != nil || m.value.kind != object || isServer(m.value) {
+// nestedSection returns the table with the servers of a section: the section, or a table in it in
+// later versions of a client.
+func (c Client) nestedSection(n *node, path []string) (*node, []string) {
+	m := n.find(c.nested)
+	if c.nested == "" || m == nil || n.countNames()[c.nested] > 1 || m.value.kind != object || isServer(m.value) {
 		return n, path
 	}
 	return m.value, append(slices.Clone(path), m.name)
 }
 
-// inside goes on with the section in a member of n.
-func (c Client) inside(n *node, m member, path, rest []string, w Wrapping) ([]entry, error) {
-	if _, err := n.find(m.name); err != nil {
+// subsection continues section in a member of a table.
+func (c Client) subsection(count nameCounts, m member, path, rest []string, w WrapOptions) ([]entry, error) {
+	if err := count.once(m.name); err != nil {
 		return nil, err
 	}
 	if m.value.kind != object && rest[0] == "*" {
-		return nil, nil // nothing that could have servers
+		return nil, nil // cannot have servers
 	}
 	return c.section(m.value, path, rest[1:], w)
 }
@@ -195,7 +211,7 @@ func (c Client) inside(n *node, m member, path, rest []string, w Wrapping) ([]en
 // isServer reports whether a value is a server and not a table of servers.
 func isServer(n *node) bool {
 	for _, name := range []string{"type", "command", "url"} {
-		if m, _ := n.find(name); m != nil && m.value.kind != object {
+		if m := n.find(name); m != nil && m.value.kind != object {
 			return true
 		}
 	}
@@ -203,23 +219,26 @@ func isServer(n *node) bool {
 }
 
 // server returns the entry of a server.
-func (c Client) server(n *node, m member, path []string, w Wrapping) ([]entry, error) {
+func (c Client) server(count nameCounts, m member, path []string, w WrapOptions) ([]entry, error) {
 	e := entry{Server: Server{Name: m.name, Place: place(path)}, path: path}
 	if len(w.Servers) > 0 && !slices.Contains(w.Servers, m.name) {
 		e.Status = NotChosen
 		return []entry{e}, nil
 	}
-	_, err := n.find(m.name)
+	err := count.once(m.name)
 	if err == nil {
 		err = e.read(m.value)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("server %q has a form that is not known: %w (choose others with --server)", m.name, err)
+		return nil, fmt.Errorf("server %q has an unknown form: %w (choose others with --server)", m.name, err)
+	}
+	if err := e.checkWrapping(m.value, w); err != nil {
+		return nil, fmt.Errorf("server %q: %w (choose others with --server)", m.name, err)
 	}
 	return []entry{e}, nil
 }
 
-// place returns what distinguishes servers of the same name.
+// place returns the part of a path that distinguishes servers of the same name.
 func place(path []string) string {
 	if len(path) < 3 {
 		return ""
@@ -232,10 +251,10 @@ func (e *entry) read(n *node) error {
 	if n.kind != object {
 		return fmt.Errorf("it must be a table, and is %s", n.kind)
 	}
-	command, err := n.find("command")
-	if err != nil {
+	if err := n.distinct(); err != nil {
 		return err
 	}
+	command := n.find("command")
 	url, err := findURL(n)
 	switch {
 	case err != nil:
@@ -254,21 +273,20 @@ func (e *entry) read(n *node) error {
 
 func findURL(n *node) (*node, error) {
 	for _, name := range []string{"url", "httpUrl", "serverUrl"} {
-		if m, err := n.find(name); err != nil || m != nil {
-			if err == nil && m.value.kind != text {
-				err = fmt.Errorf("%s must be a string, and is %s", name, m.value.kind)
-			}
-			if err != nil {
-				return nil, err
-			}
+		m := n.find(name)
+		switch {
+		case m == nil:
+		case m.value.kind != text:
+			return nil, fmt.Errorf("%s must be a string, and is %s", name, m.value.kind)
+		default:
 			return m.value, nil
 		}
 	}
 	return nil, nil
 }
 
-// readOther accepts entries without a command: settings of extensions, and an
-// entry that only turns a server of another file on or off.
+// readOther accepts entries without a command: settings of extensions, and entries that only enable
+// or disable a server of another file.
 func (e *entry) readOther(n *node) error {
 	for _, m := range n.members {
 		switch m.name {
@@ -277,12 +295,12 @@ func (e *entry) readOther(n *node) error {
 			return errors.New("it has neither a command nor a URL")
 		}
 	}
-	e.Status = Elsewhere
+	e.Status = ConfiguredElsewhere
 	return nil
 }
 
-// readCommand reads the three forms of a command: a program with args beside it,
-// a list of program and arguments, or a table of path and args.
+// readCommand reads the three forms of a command: a program with args beside it, a list of program
+// and arguments, or a table with path and args.
 func (e *entry) readCommand(n, command *node) error {
 	e.command = append(slices.Clone(e.path), "command")
 	e.args = append(slices.Clone(e.path), "args")
@@ -292,12 +310,9 @@ func (e *entry) readCommand(n, command *node) error {
 	case array:
 		e.args, e.argv = nil, command.items
 		e.targets = [][]string{e.command}
-		return e.judge()
+		return e.checkArgv()
 	case object:
-		program, err := command.find("path")
-		if err != nil {
-			return err
-		}
+		program := command.find("path")
 		if program == nil {
 			return errors.New("its command has no path")
 		}
@@ -313,21 +328,17 @@ func (e *entry) readCommand(n, command *node) error {
 func (e *entry) readArgs(n, command *node) error {
 	e.targets = [][]string{e.command, e.args}
 	e.argv = []*node{command}
-	args, err := n.find("args")
-	if err != nil {
-		return err
-	}
-	if args != nil {
+	if args := n.find("args"); args != nil {
 		if args.value.kind != array {
 			return fmt.Errorf("its args must be an array, and are %s", args.value.kind)
 		}
 		e.argv = append(e.argv, args.value.items...)
 	}
-	return e.judge()
+	return e.checkArgv()
 }
 
-// judge reports whether the entry is wrapped.
-func (e *entry) judge() error {
+// checkArgv checks that the entry has a command line.
+func (e *entry) checkArgv() error {
 	for _, a := range e.argv {
 		if a.kind != text {
 			return fmt.Errorf("its command line has %s in it", a.kind)
@@ -337,20 +348,22 @@ func (e *entry) judge() error {
 		return errors.New("its command is empty")
 	}
 	e.Status = Wrapped
-	if len(e.argv) > 1 && IsGate(e.argv[0].value) && e.argv[1].value == "wrap" {
-		e.Status = Unchanged
-	}
 	return nil
 }
 
-// IsGate reports whether a program is thoughtgate, in any version.
-func IsGate(program string) bool {
+// isWrappedBy reports whether the command line is that of a wrap by a gate.
+func (e *entry) isWrappedBy(isGate func(program string) bool) bool {
+	return len(e.argv) > 1 && e.argv[1].value == "wrap" && isGate(e.argv[0].value)
+}
+
+// LooksLikeGate reports whether a program has the name of the gate, in any version.
+func LooksLikeGate(program string) bool {
 	base := strings.ToLower(filepath.Base(strings.ReplaceAll(program, `\`, "/")))
 	return strings.HasPrefix(base, "thoughtgate")
 }
 
 // wrap returns the edits that wrap a server.
-func (c Client) wrap(content []byte, root *node, e entry, w Wrapping) ([]Edit, error) {
+func (c Client) wrap(content []byte, root *node, e entry, w WrapOptions, by string) ([]Edit, error) {
 	before := []string{"wrap"}
 	if w.Config != "" {
 		before = append(before, "--config", w.Config)
@@ -359,7 +372,7 @@ func (c Client) wrap(content []byte, root *node, e entry, w Wrapping) ([]Edit, e
 	for i := range before {
 		before[i] = c.language.quote(before[i])
 	}
-	program := c.language.quote(w.Command)
+	program := c.language.quote(by)
 	if e.args == nil {
 		list, err := root.at(e.command)
 		if err != nil {
@@ -385,7 +398,7 @@ func (c Client) wrap(content []byte, root *node, e entry, w Wrapping) ([]Edit, e
 	return []Edit{{e.command, named + original, added + named + program}}, nil
 }
 
-// prepend returns the edit that puts elements before those of a list.
+// prepend returns the edit that inserts elements at the beginning of a list.
 func prepend(content []byte, path []string, list *node, elements []string) Edit {
 	first, gap := list.start+1, ""
 	if len(list.items) > 0 {
@@ -399,20 +412,27 @@ func prepend(content []byte, path []string, list *node, elements []string) Edit 
 	}
 }
 
-// gateName makes the name of an upstream of the name of a server: at most 63
-// lower-case letters, digits and hyphens.
+// maxName is the maximum length of an upstream name.
+const maxName = 63
+
+// gateName returns an upstream name for a server: at most 63 lower-case letters, digits and
+// hyphens. If more than punctuation and case is lost, a digest keeps names distinct.
 func gateName(server string) string {
 	words := strings.FieldsFunc(strings.ToLower(server), func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9')
 	})
 	name := strings.Join(words, "-")
-	if name == "" {
-		return "server"
+	isForeign := func(r rune) bool { return r > unicode.MaxASCII }
+	if name != "" && len(name) <= maxName && !strings.ContainsFunc(server, isForeign) {
+		return name
 	}
-	return strings.TrimSuffix(name[:min(len(name), 63)], "-")
+	sum := sha256.Sum256([]byte(server))
+	digest := "-" + hex.EncodeToString(sum[:4])
+	name = strings.TrimSuffix(name[:min(len(name), maxName-len(digest))], "-")
+	return cmp.Or(name, "server") + digest
 }
 
-// apply returns the text with all edits made.
+// apply returns the content with all edits made.
 func apply(content []byte, root *node, edits []Edit) ([]byte, error) {
 	type span struct {
 		start, end int
@@ -425,7 +445,7 @@ func apply(content []byte, root *node, edits []Edit) ([]byte, error) {
 			return nil, err
 		}
 		if m == nil || !bytes.HasSuffix(content[:m.value.end], []byte(e.Before)) {
-			return nil, fmt.Errorf("%s is not as it was", dotted(e.Path))
+			return nil, fmt.Errorf("%s has changed", dotted(e.Path))
 		}
 		spans = append(spans, span{m.value.end - len(e.Before), m.value.end, e.After})
 	}

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the expected files")
 
-var gate = Wrapping{Command: "thoughtgate"}
+var gate = WrapOptions{Command: "thoughtgate"}
 
 // fixtures calls f with the file of every client.
 func fixtures(t *testing.T, f func(t *testing.T, c Client, file string, content []byte)) {
@@ -40,7 +40,7 @@ func fixtures(t *testing.T, f func(t *testing.T, c Client, file string, content 
 	}
 	for _, c := range Clients() {
 		if !seen[c.Name] {
-			t.Errorf("there is no file of %s", c.Name)
+			t.Errorf("no test file for %s", c.Name)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 )
 
-// certificate makes a certificate that is valid until a time, and its key, as PEM.
+// certificate creates a certificate that is valid until a time, and its key, as PEM.
 func certificate(t *testing.T, until time.Time) (cert, key string) {
 	t.Helper()
 	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -38,9 +38,9 @@ func certificate(t *testing.T, until time.Time) (cert, key string) {
 	return encode("CERTIFICATE", der), encode("PRIVATE KEY", private)
 }
 
-// A certificate with which a listener could not start is found by whoever checks
-// the configuration, and one that clients refuse is warned of.
-func TestCertificateAndKeyBelongTogether(t *testing.T) {
+// A certificate that a listener cannot use is an error of the configuration. One that clients
+// refuse is a warning.
+func TestCertificateMustMatchKey(t *testing.T) {
 	cert, key := certificate(t, time.Now().Add(time.Hour))
 	_, other := certificate(t, time.Now().Add(time.Hour))
 	expired, expiredKey := certificate(t, time.Date(2024, 2, 29, 12, 0, 0, 0, time.UTC))
@@ -70,7 +70,7 @@ func TestCertificateAndKeyBelongTogether(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				_, warnings, err := config.Load(config.Sources{File: file, Now: time.Now()})
+				_, warnings, err := config.Load(config.Sources{Channels: kinds, File: file, Now: time.Now()})
 				for what, found := range map[string]struct {
 					want string
 					got  []string

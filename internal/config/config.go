@@ -1,48 +1,53 @@
 // Package config turns a configuration file, environment variables and command
-// line flags into one checked [Config]. It is strict, because a setting that is
-// misspelled and ignored would leave the gate open: what it does not know, it
-// refuses, and it reports everything that is wrong at once, with the place.
+// line flags into one checked [Config]. It is strict, because a misspelled
+// setting that is ignored could leave the gate open: [Load] refuses unknown keys,
+// and reports all problems at once, each with its position.
 //
-// The path of a setting is: the YAML syntax tree (decode.go) is walked beside
-// the tree of known settings (schema.go), whose leaves read and check one text
-// each (value.go). Variables and flags name leaves of the same tree
-// (environ.go). Rules about several settings are checked last (check.go,
-// policy.go).
+// [Load] walks the YAML syntax tree (decode.go) beside the tree of known settings
+// (schema.go). Each leaf of that tree parses one text (value.go):
 //
-// The package knows nothing of how the settings are used.
+//	{"hold", Duration(&c.Waiting.Hold, 0)}
+//
+// Variables and flags set leaves of the same tree (environ.go). Checks that need
+// several settings come last (check.go, identity.go, policy.go).
 package config
 
 import (
 	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/url"
+	"os"
 	"strings"
 	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// A Config has all settings of a gate. It is plain data with every
-// default filled in, and is never changed after [Load] has returned it.
+// A Config has all settings of a gate, with every default filled in. It does not
+// change after [Load] has returned it.
 type Config struct {
 	Listen    string // host:port for agents
 	ListenTLS Certificate
 	Operators Operators
 	Upstreams []Upstream // at least one
 
-	// OtherServers are the names of the upstreams in the file of a wrap, which has a
-	// server of its own. Rules may be for them.
+	// OtherServers are the names of the upstreams in the file that a wrap replaces by
+	// its own server. Rules may name them.
 	OtherServers []string
 
 	Policy
-	WholeBatches   bool      // hold all of a batch of which something needs approval
-	Drafts         bool      // show modern agents approvals as drafts of MCP propose
 	Channels       []Channel // besides the inbox
 	Waiting        Waiting
 	Execution      Execution
 	Tasks          Tasks
 	Audit          Audit
-	Store          Secret // where held calls are kept: memory:, desk:, sqlite:FILE, or the URL of a server with its password
+	Store          Secret // memory:, desk:, sqlite:FILE, or the URL of a server with its password
 	Storage        Storage
-	StateDir       string // where FILE is, unless it says so itself; empty if there is no such place
+	StateDir       string // where a relative FILE is; empty if the user has no such directory
 	Identity       Identity
 	AllowedHosts   []string // extra values of Host, in lower case
 	AllowedOrigins []string // extra values of Origin, in lower case
@@ -51,24 +56,25 @@ type Config struct {
 	Shutdown       Shutdown
 	Telemetry      Telemetry
 
-	ServerEnviron []string // of the gate's own environment variables, those that upstreams which are programs get
+	OwnVariables  []string // environment variables that the file refers to, without those in ServerEnviron
+	ServerEnviron []string // NAME=VALUE of the environment variables that upstream programs inherit
 
 	Files
 }
 
 // A Policy says which calls are forwarded, and who must approve others.
 type Policy struct {
-	Rules      []Rule // the first that matches a call decides
-	Default    Rule   // for calls that no rule matches; without Action if none was given
+	Rules      []policy.Rule // the first that matches a call decides
+	Default    policy.Rule   // for calls that no rule matches; Action is empty if it was not given
 	Cedar      Cedar
-	Workflows  []Workflow // at least one
-	Observe    bool       // forward every call, and only report what would have happened
-	HideDenied bool       // leave out of lists what is denied outright
+	Workflows  []policy.Workflow // at least one
+	Observe    bool              // forward every call, and only report the verdict
+	HideDenied bool              // leave out of lists what is always denied
 }
 
-// Files are where a configuration comes from.
+// Files describes the files that a configuration was read from.
 type Files struct {
-	Watch       []string          // directories in which a change may mean another configuration; sorted
+	Watch       []string          // directories to watch for changes; sorted
 	Fingerprint [sha256.Size]byte // of the content of every file that was read
 	Origins     Origins
 }
@@ -87,226 +93,212 @@ func (o Origins) give(setting string) bool {
 	return false
 }
 
-// Operators says how the people who run the gate reach it.
+// Operators has the settings of the operators' listener.
 type Operators struct {
 	Listen  string        // host:port for the inbox, the API, health, readiness and metrics
-	Token   Secret        // that a single operator shows; empty means that one is to be made
-	URL     *url.URL      // where browsers reach it; nil means at Listen
+	Token   Secret        // of the single operator; empty means that the gate generates one
+	URL     *url.URL      // for browsers; nil means Listen
 	TLS     Certificate   // zero means none
 	Session time.Duration // how long a login lasts
 	Tokens  []Token
 
-	MaxConnections int  // at a time, of all operators
-	OIDC           OIDC // without Issuer if there is none
+	OSUsers []string // other users of this machine, by name or number, who may connect to the inbox of the desk
+
+	OIDC OIDC // Issuer is empty if it is not configured
 }
 
 // An Upstream is one MCP server behind the gate.
 type Upstream struct {
 	Name                 string
-	URL                  *url.URL          // http or https, with a host, without user and fragment; nil if Command is given
-	Command              []string          // the program, with its arguments, that is the server; nil if URL is given
-	Env                  map[string]Secret // what the program gets besides Config.ServerEnviron
-	Dir                  string            // where the program runs; empty means where the gate does
+	URL                  *url.URL          // nil if Command is given
+	Command              []string          // the program that is the server, and its arguments; nil if URL is given
+	Env                  map[string]Secret // of the program, besides Config.ServerEnviron
+	Dir                  string            // working directory of the program; empty means that of the gate
 	Shared               bool              // all clients share one process of the program
-	MaxProcesses         int               // of the program, at a time
-	Paths                []string          // where agents reach it, each used by no other upstream
+	MaxProcesses         int               // of the program at the same time
+	Paths                []string          // at which agents reach it; unique among upstreams
 	Headers              map[string]Secret // sent with every request; names in canonical form
-	ForwardAuthorization bool              // whether the client's Authorization header goes upstream
-	ForwardCredential    bool              // whether it does even if the gate recognised the client by it
-	CredentialHeaders    []string          // which of a client's headers go with a held call; none means the usual ones
-	ForwardQuery         []string          // names in the agent's query that go upstream
+	ForwardAuthorization bool              // send the client's Authorization header upstream
+	ForwardCredential    bool              // send it even if the gate authenticated the client by it
+	CredentialHeaders    []string          // headers of the client that a held call is sent with; empty means the usual ones
+	ForwardQuery         []string          // query parameters of the agent that are sent upstream
 	TLS                  TLS
 	ConnectTimeout       time.Duration
-	MaxTaskTTL           time.Duration // how long its own tasks are asked to live at most; 0 means as long as the gate's
-	IdleTimeout          time.Duration // how long an unused connection, or process, is kept
-	MaxIdleConnections   int
-
-	MaxProcessesPerClient int // zero means a quarter of MaxProcesses
+	MaxTaskTTL           time.Duration // longest TTL to request for its own tasks; 0 means that of the gate's task
 }
 
-// TLS says how an upstream proves who it is.
+// TLS says how an upstream is authenticated.
 type TLS struct {
-	CAFile             string // PEM file of the authorities to trust; empty means the system's
+	CAFile             string // PEM file of trusted authorities; empty means the system's
 	ServerName         string // name to expect instead of the URL's host
 	InsecureSkipVerify bool
 }
 
-// Waiting says how agents wait for an approval.
-type Waiting struct {
-	TasksOnly bool          // whoever needs approval must ask for a task
-	Hold      time.Duration // how long a request without a task is held
-	Longest   time.Duration // the same for an agent that is shown progress
-	Hosts     []Host        // how long agent hosts wait, besides those that are built in
-	Keepalive time.Duration // between two signs of life on a stream
-	Errors    bool          // legacy agents get an error if a call was not allowed to run
-	PendingOK bool          // the answer to a call that still waits is no error
-
-	RequestMeta []string // members of _meta that say nothing of what is asked for; * stands for all
+// Client returns the TLS configuration for connections to the upstream.
+func (t TLS) Client() (*tls.Config, error) {
+	c := &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		ServerName:         t.ServerName,
+		InsecureSkipVerify: t.InsecureSkipVerify, //nolint:gosec // off unless written in the configuration
+	}
+	if t.CAFile == "" {
+		return c, nil
+	}
+	pem, err := os.ReadFile(t.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("tls.ca_file: %w", err)
+	}
+	c.RootCAs = x509.NewCertPool()
+	if !c.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, errors.New("tls.ca_file: no certificate in it")
+	}
+	return c, nil
 }
 
-// A Host says how long a kind of agent host lets a call run.
+// Waiting says how agents wait for an approval.
+type Waiting struct {
+	TasksOnly bool          // calls that need approval must be tasks
+	Hold      time.Duration // how long a request without a task waits
+	Longest   time.Duration // how long it waits if the agent receives progress
+	Hosts     []Host        // timeouts of agent hosts, besides the built-in ones
+	Keepalive time.Duration // interval of keepalives on a stream
+	Errors    bool          // legacy agents get an error, not a result, if a call was not allowed to run
+}
+
+// A Host is the time limit of an agent host for a call.
 type Host struct {
-	Name  string        // as its clientInfo says; a * at the end stands for anything
-	Limit time.Duration // zero means that it has none
+	Name  string        // of its clientInfo; a * at the end matches any text
+	Limit time.Duration // 0 means that it has no limit
 }
 
 // Execution says how approved calls are run.
 type Execution struct {
-	Start   string        // contact, approval or result
-	Timeout time.Duration // how long the upstream may take
-	Lease   time.Duration // how long a replica that runs a call may be silent
+	Start string        // contact, approval or result
+	Lease time.Duration // how long a replica may run a call without renewing the lease
 
-	PollTimeout   time.Duration // how long the upstream may take to say how its own task stands
-	CancelTimeout time.Duration // how long an upstream may take to accept a cancellation
+	PollTimeout   time.Duration // for asking an upstream for the state of its own task
+	CancelTimeout time.Duration // for asking an upstream to cancel a task
 }
 
 // Tasks says how held calls are kept.
 type Tasks struct {
-	DefaultTTL           time.Duration // how long an outcome can be fetched if the agent asks for no more
-	MaxTTL               time.Duration // no task lives longer
-	MaxPendingPerOwner   int
-	MaxPending           int
-	MaxPendingPerAddress int      // held calls of all anonymous agents at one address; zero means a quarter of MaxPending
-	MaxPendingUnknown    int      // the same for those that show nothing that distinguishes them
-	PendingStatus        string   // working or input_required
-	ForceRequired        []string // tools that must be called as a task
-	MinPollInterval      time.Duration
-	MaxPollInterval      time.Duration
-	CleanupInterval      time.Duration
-	Variables            VariableLimits
-}
-
-// VariableLimits bounds the variables of a task.
-type VariableLimits struct {
-	MaxCount int
-	MaxName  int64 // bytes of a name
-	MaxValue int64 // bytes of a value
-	MaxTotal int64 // bytes of all names and values
+	DefaultTTL         time.Duration // TTL of a task if the client requests none
+	MaxTTL             time.Duration // the longest TTL
+	MaxPendingPerOwner int
+	MaxPending         int
+	PendingStatus      string   // working or input_required
+	ForceRequired      []string // tools that must be called as a task
+	MinPollInterval    time.Duration
+	MaxPollInterval    time.Duration
+	CleanupInterval    time.Duration
+	MaxVariables       int64 // bytes of the names and values of the variables of one task
 }
 
 // Storage says how the store is used.
 type Storage struct {
-	Timeout     time.Duration // how long it may take to answer
-	Connections int           // how many there are to it at most; 0 means what suits its kind
-	MaxSize     int64         // bytes of a file, or in memory; 0 means what suits its kind
-	Retention   time.Duration // how long a task is kept after its time is over
-	Keys        Secret        // NAME:BASE64, separated by commas: what stored calls are encrypted with; empty means that they are not
+	Timeout     time.Duration // of one operation
+	Connections int           // the most at the same time; 0 means the default of the kind of store
+	MaxSize     int64         // bytes of a file, or in memory; 0 means the default of the kind of store
+	Retention   time.Duration // how long a task is kept after its TTL
+	Keys        Secret        // encrypt stored calls: NAME:BASE64, separated by commas; empty means no encryption
 }
 
-// Audit says how long it is known what became of held calls.
+// Audit has the settings of the audit log.
 type Audit struct {
-	Retention time.Duration // zero means for good
+	Retention time.Duration // 0 means forever
 }
 
 // Notifications says how clients are notified of their tasks on streams.
 type Notifications struct {
-	IdleTimeout time.Duration // after which a stream of a task's events is ended if there are none
-	MaxPerOwner int           // how many of these one owner may have open
+	IdleTimeout time.Duration // ends a stream of task events that has been silent for so long
 
-	Forward           bool          // whether upstreams are listened to for news of their own tasks
-	ReconnectDelay    time.Duration // before an upstream that is listened to is connected to again, on average
-	ReconnectAttempts int           // how often that is tried in a row
+	Forward           bool          // listen to upstreams for updates of their own tasks
+	ReconnectDelay    time.Duration // before the gate connects again, on average
+	ReconnectAttempts int           // in a row
 }
 
-// Limits bound what one client, or all of them, can ask of the gate.
+// Limits bound the resources that clients can use.
 type Limits struct {
 	MaxConcurrentRequests int
-	MaxStreams            int // streams without an end of their own
+	MaxStreams            int // streams that stay open
 	MaxConnections        int // of agents
 
-	// Limits for one agent, or for all agents without an identity at one address;
-	// zero means a quarter of the total.
-	MaxRequestsPerClient    int
-	MaxStreamsPerClient     int
-	MaxConnectionsPerClient int
-
 	MaxRequestBody int64 // bytes
-	MaxBodyMemory  int64 // bytes of all requests under way
 	MaxResult      int64 // bytes of a held call's result
 	MaxHeader      int64 // bytes
-	MaxLine        int64 // bytes of one line that a server writes to its standard output
 	MaxBatch       int
 	MaxDepth       int
-	RequestTimeout time.Duration // until the upstream's response headers
-	CallTimeout    time.Duration // the same for tools/call, which is the upstream's to be slow at
-	ReadTimeout    time.Duration // until a client has sent its whole body
-	WriteTimeout   time.Duration // until a client has taken one chunk
-	Keepalive      time.Duration // how long an unused client connection is kept
+	RequestTimeout time.Duration // for the upstream's response headers, for reading a request, and for each write to a client
+	CallTimeout    time.Duration // for the response headers of tools/call, and for the answer to an approved call
+	Keepalive      time.Duration // of idle client connections
 
-	ToolsFetchTimeout time.Duration // until the upstream has listed its tools
-	ToolsMaxPages     int           // of the list of its tools
+	ToolsFetchTimeout time.Duration // for listing all tools of an upstream
+	ToolsMaxPages     int           // of such a list
 }
 
 // Shutdown says how the gate stops.
 type Shutdown struct {
-	Delay time.Duration // between not being ready and closing the listeners
-	Drain time.Duration // how long calls under way may take to finish
+	Delay time.Duration // between reporting not ready and closing the listeners
+	Drain time.Duration // how long running calls may take to finish
 }
 
-// Telemetry says what the gate reports about itself.
+// Telemetry has the settings of logs and traces.
 type Telemetry struct {
 	Log    Log
 	Traces Traces
 }
 
-// Log says what is logged, and how.
+// Log has the settings of the log.
 type Log struct {
 	Level  slog.Level
 	Format string // json or text
 }
 
-// Traces says where spans are sent, by OTLP over HTTP.
+// Traces has the settings of tracing, by OTLP over HTTP.
 type Traces struct {
 	Endpoint *url.URL // nil turns tracing off
-	Sample   float64  // the part of new traces that is kept, from 0 to 1
+	Sample   float64  // the fraction of new traces to keep, from 0 to 1
 	Headers  map[string]Secret
 }
 
-// Default returns the settings of a gate without a configuration. It is not
-// valid as it is: it has no upstream, and no workflow either, because the one
-// that [Load] adds is there only if no other is given.
+// Default returns the defaults of all settings. It has no upstream and no
+// workflow; [Load] adds the default workflow if the file has none.
 func Default() Config {
 	return Config{
 		Listen: "127.0.0.1:8080",
 		Operators: Operators{
-			Listen: "127.0.0.1:8081", Session: 12 * time.Hour, MaxConnections: 256,
-			OIDC: OIDC{NameClaim: "email", GroupsClaim: "groups", Recheck: 15 * time.Minute},
+			Listen: "127.0.0.1:8081", Session: 12 * time.Hour,
+			OIDC: OIDC{NameClaim: "email", GroupsClaim: "groups"},
 		},
 		Identity:  Identity{MTLS: MTLS{Name: "cn"}},
 		Policy:    Policy{HideDenied: true, Cedar: Cedar{Timezone: "UTC"}},
-		Drafts:    true,
 		Waiting:   Waiting{Hold: 50 * time.Second, Longest: 270 * time.Second, Keepalive: 15 * time.Second},
-		Execution: Execution{Start: "contact", Timeout: time.Minute, Lease: 30 * time.Second, PollTimeout: 10 * time.Second, CancelTimeout: 5 * time.Second},
+		Execution: Execution{Start: "contact", Lease: 30 * time.Second, PollTimeout: 10 * time.Second, CancelTimeout: 5 * time.Second},
 		Tasks: Tasks{
 			DefaultTTL:         10 * time.Minute,
 			MaxTTL:             24 * time.Hour,
 			MaxPendingPerOwner: 10,
 			MaxPending:         1000,
-			MaxPendingUnknown:  20,
 			PendingStatus:      "working",
 			MinPollInterval:    2 * time.Second,
 			MaxPollInterval:    30 * time.Second,
 			CleanupInterval:    time.Minute,
-			Variables:          VariableLimits{MaxCount: 64, MaxName: 128, MaxValue: 16 << 10, MaxTotal: 64 << 10},
+			MaxVariables:       64 << 10,
 		},
-		Notifications: Notifications{IdleTimeout: 5 * time.Minute, MaxPerOwner: 20, Forward: true, ReconnectDelay: 5 * time.Second, ReconnectAttempts: 3},
+		Notifications: Notifications{IdleTimeout: 5 * time.Minute, Forward: true, ReconnectDelay: 5 * time.Second, ReconnectAttempts: 3},
 		Limits: Limits{
 			MaxConcurrentRequests: 10_000,
 			MaxStreams:            10_000,
 			MaxConnections:        25_000,
 			MaxRequestBody:        1 << 20,
-			MaxBodyMemory:         256 << 20,
 			MaxResult:             1 << 30,
 			MaxHeader:             64 << 10,
-			MaxLine:               64 << 20,
 			MaxBatch:              50,
 			MaxDepth:              128,
 			RequestTimeout:        30 * time.Second,
 			CallTimeout:           60 * time.Second,
 			ToolsFetchTimeout:     30 * time.Second,
 			ToolsMaxPages:         100,
-			ReadTimeout:           30 * time.Second,
-			WriteTimeout:          30 * time.Second,
 			Keepalive:             60 * time.Second,
 		},
 		Store:    NewSecret("sqlite:thoughtgate.db"),
@@ -319,15 +311,12 @@ func Default() Config {
 	}
 }
 
-// DefaultUpstream returns the settings of an upstream of which nothing but its
-// URL is told. Name and Paths depend on how many upstreams there are, so they
-// are left for [Load] to fill in.
+// DefaultUpstream returns the default settings of an upstream. [Load] fills in
+// Name and Paths, which depend on the number of upstreams.
 func DefaultUpstream() Upstream {
 	return Upstream{
 		ForwardAuthorization: true,
 		ConnectTimeout:       5 * time.Second,
-		IdleTimeout:          90 * time.Second,
-		MaxIdleConnections:   256,
 		MaxProcesses:         64,
 	}
 }

@@ -13,10 +13,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// revealed compares secrets by their text, and not where settings were given.
+// revealed compares secrets by their text, and ignores the positions of settings. kinds are
+// the kinds of channels that the gate has.
+var kinds = app.ChannelKinds()
+
 var revealed = cmp.Options{
 	cmp.Comparer(func(a, b config.Secret) bool { return a.Reveal() == b.Reveal() }),
 	cmpopts.IgnoreFields(config.Config{}, "Origins", "Fingerprint"),
@@ -25,11 +31,11 @@ var revealed = cmp.Options{
 
 func parse(t *testing.T, src string, environ ...string) (config.Config, error) {
 	t.Helper()
-	cfg, _, err := config.Parse("f.yaml", []byte(src), environ)
+	cfg, _, err := config.Parse("f.yaml", []byte(src), environ, kinds...)
 	return cfg, err
 }
 
-// valid returns the configuration in src, which must be good.
+// valid returns the configuration in src, which must be valid.
 func valid(t *testing.T, src string, environ ...string) config.Config {
 	t.Helper()
 	cfg, err := parse(t, src, environ...)
@@ -39,7 +45,7 @@ func valid(t *testing.T, src string, environ ...string) config.Config {
 	return cfg
 }
 
-// problems returns the lines of the error that src must lead to.
+// problems returns the lines of the error, which src must cause.
 func problems(t *testing.T, src string, environ ...string) []string {
 	t.Helper()
 	cfg, err := parse(t, src, environ...)
@@ -47,7 +53,7 @@ func problems(t *testing.T, src string, environ ...string) []string {
 		t.Fatalf("got %v, want an Error", err)
 	}
 	if diff := cmp.Diff(config.Config{}, cfg, revealed); diff != "" {
-		t.Errorf("a refused configuration is returned anyway:\n%s", diff)
+		t.Errorf("an invalid configuration is returned:\n%s", diff)
 	}
 	return strings.Split(err.Error(), "\n")
 }
@@ -69,35 +75,35 @@ func TestSmallestFileGetsAllDefaults(t *testing.T) {
 	want.Upstreams = []config.Upstream{u}
 	w := config.DefaultWorkflow()
 	w.Name, w.Channels = "default", []string{"inbox"}
-	want.Workflows = []config.Workflow{w}
+	w.Grants = policy.Grants{} // without grants.longest, standing approvals are disabled
+	want.Workflows = []policy.Workflow{w}
 	if diff := cmp.Diff(want, got, revealed); diff != "" {
 		t.Errorf("config (-want +got):\n%s", diff)
 	}
 }
 
-// TestDefaults holds the values that users and the requirements rely on
-// (REQ-CORE-003 5.3, REQ-GOV-001 5.2 and F-002, REQ-CORE-007 5.2).
+// The defaults that users and the requirements rely on (REQ-CORE-003 5.3, REQ-GOV-001 5.2 and
+// F-002, REQ-CORE-007 5.2).
 func TestDefaults(t *testing.T) {
 	want := config.Config{
 		Listen: "127.0.0.1:8080",
 		Operators: config.Operators{
-			Listen: "127.0.0.1:8081", Session: 12 * time.Hour, MaxConnections: 256,
-			OIDC: config.OIDC{NameClaim: "email", GroupsClaim: "groups", Recheck: 15 * time.Minute},
+			Listen: "127.0.0.1:8081", Session: 12 * time.Hour,
+			OIDC: config.OIDC{NameClaim: "email", GroupsClaim: "groups"},
 		},
 		Identity:  config.Identity{MTLS: config.MTLS{Name: "cn"}},
 		Policy:    config.Policy{HideDenied: true, Cedar: config.Cedar{Timezone: "UTC"}},
-		Drafts:    true,
 		Waiting:   config.Waiting{Hold: 50 * time.Second, Longest: 270 * time.Second, Keepalive: 15 * time.Second},
-		Execution: config.Execution{Start: "contact", Timeout: 60 * time.Second, Lease: 30 * time.Second, PollTimeout: 10 * time.Second, CancelTimeout: 5 * time.Second},
+		Execution: config.Execution{Start: "contact", Lease: 30 * time.Second, PollTimeout: 10 * time.Second, CancelTimeout: 5 * time.Second},
 		Tasks: config.Tasks{
-			DefaultTTL: 600 * time.Second, MaxTTL: 86400 * time.Second, MaxPendingPerOwner: 10, MaxPending: 1000, MaxPendingUnknown: 20, PendingStatus: "working",
+			DefaultTTL: 600 * time.Second, MaxTTL: 86400 * time.Second, MaxPendingPerOwner: 10, MaxPending: 1000, PendingStatus: "working",
 			MinPollInterval: 2 * time.Second, MaxPollInterval: 30 * time.Second, CleanupInterval: 60 * time.Second,
-			Variables: config.VariableLimits{MaxCount: 64, MaxName: 128, MaxValue: 16384, MaxTotal: 65536},
+			MaxVariables: 65536,
 		},
-		Notifications: config.Notifications{IdleTimeout: 5 * time.Minute, MaxPerOwner: 20, Forward: true, ReconnectDelay: 5 * time.Second, ReconnectAttempts: 3},
+		Notifications: config.Notifications{IdleTimeout: 5 * time.Minute, Forward: true, ReconnectDelay: 5 * time.Second, ReconnectAttempts: 3},
 		Limits: config.Limits{
-			MaxConcurrentRequests: 10000, MaxStreams: 10000, MaxConnections: 25000, MaxRequestBody: 1048576, MaxBodyMemory: 268435456, MaxResult: 1073741824, MaxHeader: 65536, MaxLine: 64 << 20, MaxBatch: 50, MaxDepth: 128,
-			RequestTimeout: 30 * time.Second, CallTimeout: time.Minute, ToolsFetchTimeout: 30 * time.Second, ToolsMaxPages: 100, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, Keepalive: time.Minute,
+			MaxConcurrentRequests: 10000, MaxStreams: 10000, MaxConnections: 25000, MaxRequestBody: 1048576, MaxResult: 1073741824, MaxHeader: 65536, MaxBatch: 50, MaxDepth: 128,
+			RequestTimeout: 30 * time.Second, CallTimeout: time.Minute, ToolsFetchTimeout: 30 * time.Second, ToolsMaxPages: 100, Keepalive: time.Minute,
 		},
 		Store:     config.NewSecret("sqlite:thoughtgate.db"),
 		Storage:   config.Storage{Timeout: 5 * time.Second, Retention: time.Hour},
@@ -108,12 +114,12 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("defaults (-want +got):\n%s", diff)
 	}
 	wantUpstream := config.Upstream{
-		ForwardAuthorization: true, ConnectTimeout: 5 * time.Second, IdleTimeout: 90 * time.Second, MaxIdleConnections: 256, MaxProcesses: 64,
+		ForwardAuthorization: true, ConnectTimeout: 5 * time.Second, MaxProcesses: 64,
 	}
 	if diff := cmp.Diff(wantUpstream, config.DefaultUpstream()); diff != "" {
 		t.Errorf("upstream defaults (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(config.Workflow{Quorum: 1, Timeout: 10 * time.Minute, QuietHours: config.QuietHours{Timezone: "UTC"}, Grants: config.Grants{Uses: 10}}, config.DefaultWorkflow()); diff != "" {
+	if diff := cmp.Diff(policy.Workflow{Quorum: 1, Timeout: 10 * time.Minute, QuietHours: policy.QuietHours{Timezone: "UTC"}, Grants: policy.Grants{Uses: 10}}, config.DefaultWorkflow()); diff != "" {
 		t.Errorf("workflow defaults (-want +got):\n%s", diff)
 	}
 }
@@ -129,19 +135,15 @@ operators:
   url: https://ops.example/
   tls: { cert_file: ca.pem, key_file: /key.pem }
   session: 3h
-  max_connections: 18
   tokens: [{ name: alice, hash: "sha256:00000000000000000000000000000000000000000000000000000000000000AB", groups: [oncall], role: admin }]
   oidc:
     issuer: https://idp.example/x
     client_id: gate
     client_secret: "${KEY}"
-    name: Example
     scopes: [groups]
     name_claim: upn
     groups_claim: realm.groups
-    recheck: 5m
     allowed_domains: [example.com]
-    allowed_groups: [staff]
     roles: { viewer: ["group:v"], approver: [bob], admin: [carol] }
 upstreams:
   - name: files-2
@@ -155,45 +157,38 @@ upstreams:
     tls: { ca_file: ca.pem, server_name: files, insecure_skip_verify: true }
     connect_timeout: 1s
     max_task_ttl: 2h
-    idle_timeout: 1m30s
-    max_idle_connections: 2
   - name: files-3
     command: [npx, -y, "@x/server", 3]
     env: { KEY: "${KEY}", COUNT: 3 }
     dir: work
     shared: false
     max_processes: 5
-    max_processes_per_client: 2
 rules:
   - { match: "a*", action: approve, workflow: ops, reason: r 1, upstream: "f*", kind: tool, principals: [bob, "group:g*"], mode: observe }
   - { match: b, action: policy, mode: enforce, kind: "" }
-default: { action: deny, reason: r 2, mode: observe }
+default: deny
 mode: observe
 visibility: show
-drafts: false
-batch: {approval: whole}
 workflows:
   ops: { approvers: [alice, "group:oncall"], quorum: 2, self_approval: true, timeout: 15m, validity: 5m, redact: [arguments.password, arguments.a.b, arguments.*.c], channels: [inbox, hook], ask_host: true, remind: [50%, 90%], escalate: { after: 75%, workflow: finance-2 }, quiet_hours: { from: '22:00', to: '07:30', timezone: Europe/Vienna }, grants: { longest: 4h, uses: 7 } }
   finance-2: { approvers: [mona] }
-channels: { hook: { webhook: { url: https://h/, secret: whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz, timeout: 3s } } }
+channels: { hook: { webhook: { url: https://h/, secret: whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz } } }
 cedar: { policies: [p/*.cedar, /q.cedar], timezone: Europe/Berlin }
-waiting: { mode: tasks-only, hold: 0s, longest: 3m, hosts: [{ name: "mine*", limit: 90s }, { name: patient, limit: none }], outcomes: errors, pending: ok, request_meta: [acme/turn], keepalive: 16s }
-execution: { start: approval, timeout: 1s, lease: 2s, poll_timeout: 3s, cancel_timeout: 4s }
+waiting: { mode: tasks-only, hold: 0s, longest: 3m, hosts: [{ name: "mine*", limit: 90s }, { name: patient, limit: none }], outcomes: errors, keepalive: 16s }
+execution: { start: approval, lease: 2s, poll_timeout: 3s, cancel_timeout: 4s }
 tasks:
   default_ttl: 2m
   max_ttl: 3h
   max_pending_per_owner: 4
   max_pending: 5
-  max_pending_per_address: 6
-  max_pending_unknown: 7
   pending_status: input_required
   force_required: [delete_user, "transfer funds"]
   min_poll_interval: 6s
   max_poll_interval: 7s
   cleanup_interval: 8s
-  variables: { max_count: 9, max_name: 16, max_value: 11, max_total: 1KiB }
+  variables: { max_total: 1KiB }
 audit: { retention: 4h }
-notifications: { idle_timeout: 1m, max_per_owner: 3, forward: false, reconnect_delay: 4s, reconnect_attempts: 0 }
+notifications: { idle_timeout: 1m, forward: false, reconnect_delay: 4s, reconnect_attempts: 0 }
 identity:
   anonymous: true
   url: https://gate.example
@@ -202,8 +197,6 @@ identity:
     - issuer: https://idp.example/
       jwks_uri: http://127.0.0.1:9/keys
       audiences: [a, b]
-      algorithms: [RS256, EdDSA]
-      clock_skew: 5s
       id_claim: email
       groups_claim: roles
       prefix: "corp:"
@@ -215,22 +208,15 @@ limits:
   max_concurrent_requests: 3
   max_streams: 13
   max_connections: 14
-  max_requests_per_client: 15
-  max_streams_per_client: 16
-  max_connections_per_client: 17
-  max_body_memory: 3MiB
   max_request_body: 4
   max_result: 2GiB
   max_header: 5kB
-  max_line: 1MiB
   max_batch: 6
   max_depth: 7
   request_timeout: 8s
   call_timeout: 12s
   tools_fetch_timeout: 13s
   tools_max_pages: 14
-  read_timeout: 9s
-  write_timeout: 10s
   keepalive: 11s
 store: 'memory:'
 storage: { timeout: 1s, connections: 9, max_size: 3GiB, retention: 48h, keys: 'a:QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=' }
@@ -245,80 +231,75 @@ telemetry:
 		ListenTLS: config.Certificate{CertFile: "ca.pem", KeyFile: "key.pem"},
 		Operators: config.Operators{
 			Listen: "localhost:1", Token: config.NewSecret("k=1-and-more-characters"), URL: mustURL(t, "https://ops.example/"),
-			TLS: config.Certificate{CertFile: "ca.pem", KeyFile: "/key.pem"}, Session: 3 * time.Hour, MaxConnections: 18,
+			TLS: config.Certificate{CertFile: "ca.pem", KeyFile: "/key.pem"}, Session: 3 * time.Hour,
 			Tokens: []config.Token{{Name: "alice", Hash: "sha256:" + strings.Repeat("0", 62) + "ab", Groups: []string{"oncall"}, Role: "admin"}},
 			OIDC: config.OIDC{
-				Issuer: "https://idp.example/x", ClientID: "gate", ClientSecret: config.NewSecret("k=1-and-more-characters"), Name: "Example", Scopes: []string{"groups"},
-				NameClaim: "upn", GroupsClaim: "realm.groups", Recheck: 5 * time.Minute, AllowedDomains: []string{"example.com"}, AllowedGroups: []string{"staff"},
+				Issuer: "https://idp.example/x", ClientID: "gate", ClientSecret: config.NewSecret("k=1-and-more-characters"), Scopes: []string{"groups"},
+				NameClaim: "upn", GroupsClaim: "realm.groups", AllowedDomains: []string{"example.com"},
 				Roles: config.Roles{Viewer: []string{"group:v"}, Approver: []string{"bob"}, Admin: []string{"carol"}},
 			},
 		},
 		Policy: config.Policy{
-			Rules: []config.Rule{
+			Rules: []policy.Rule{
 				{Match: "a*", Action: "approve", Workflow: "ops", Reason: "r 1", Upstream: "f*", Kind: "tool", Principals: []string{"bob", "group:g*"}, Observe: true},
 				{Match: "b", Action: "policy"},
 			},
-			Default: config.Rule{Action: "deny", Reason: "r 2", Observe: true},
+			Default: policy.Rule{Action: "deny"},
 			Observe: true,
-			Workflows: []config.Workflow{
+			Workflows: []policy.Workflow{
 				{
 					Name: "ops", Approvers: []string{"alice", "group:oncall"}, Quorum: 2, SelfApproval: true, Timeout: 15 * time.Minute, Validity: 5 * time.Minute,
 					Redact: []string{"arguments.password", "arguments.a.b", "arguments.*.c"}, Channels: []string{"inbox", "hook"}, AskHost: true,
-					Remind: []float64{0.5, 0.9}, Escalate: config.Escalation{After: 0.75, Workflow: "finance-2"},
-					QuietHours: config.QuietHours{From: 22 * time.Hour, To: 7*time.Hour + 30*time.Minute, Timezone: "Europe/Vienna"},
-					Grants:     config.Grants{Longest: 4 * time.Hour, Uses: 7},
+					Remind: []float64{0.5, 0.9}, Escalate: policy.Escalation{After: 0.75, Workflow: "finance-2", Approvers: []string{"mona"}, Channels: []string{"inbox"}},
+					QuietHours: policy.QuietHours{From: 22 * time.Hour, To: 7*time.Hour + 30*time.Minute, Timezone: "Europe/Vienna"},
+					Grants:     policy.Grants{Longest: 4 * time.Hour, Uses: 7},
 				},
-				{Name: "finance-2", Approvers: []string{"mona"}, Quorum: 1, Timeout: 10 * time.Minute, Channels: []string{"inbox"}, QuietHours: config.QuietHours{Timezone: "UTC"}, Grants: config.Grants{Uses: 10}},
+				{Name: "finance-2", Approvers: []string{"mona"}, Quorum: 1, Timeout: 10 * time.Minute, Channels: []string{"inbox"}, QuietHours: policy.QuietHours{Timezone: "UTC"}},
 			},
 			Cedar: config.Cedar{Policies: []string{"p/*.cedar", "/q.cedar"}, Timezone: "Europe/Berlin"},
 		},
-		WholeBatches: true,
-		Channels: []config.Channel{{Name: "hook", Webhook: config.Webhook{
-			URL: &url.URL{Scheme: "https", Host: "h", Path: "/"}, Secret: config.NewSecret("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"), Timeout: 3 * time.Second,
-		}, Email: config.Email{Security: "starttls", Timeout: 15 * time.Second}}},
+		Channels: []config.Channel{{Name: "hook", Kind: "webhook", Settings: &webhook.Settings{
+			URL: &url.URL{Scheme: "https", Host: "h", Path: "/"}, Secret: config.NewSecret("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"),
+		}}},
 		Waiting: config.Waiting{
-			TasksOnly: true, Longest: 3 * time.Minute, Keepalive: 16 * time.Second, Errors: true, PendingOK: true,
-			Hosts: []config.Host{{Name: "mine*", Limit: 90 * time.Second}, {Name: "patient"}}, RequestMeta: []string{"acme/turn"},
+			TasksOnly: true, Longest: 3 * time.Minute, Keepalive: 16 * time.Second, Errors: true,
+			Hosts: []config.Host{{Name: "mine*", Limit: 90 * time.Second}, {Name: "patient"}},
 		},
-		Execution: config.Execution{Start: "approval", Timeout: time.Second, Lease: 2 * time.Second, PollTimeout: 3 * time.Second, CancelTimeout: 4 * time.Second},
+		Execution: config.Execution{Start: "approval", Lease: 2 * time.Second, PollTimeout: 3 * time.Second, CancelTimeout: 4 * time.Second},
 		Tasks: config.Tasks{
-			DefaultTTL: 2 * time.Minute, MaxTTL: 3 * time.Hour, MaxPendingPerOwner: 4, MaxPending: 5, MaxPendingPerAddress: 6, MaxPendingUnknown: 7, PendingStatus: "input_required",
+			DefaultTTL: 2 * time.Minute, MaxTTL: 3 * time.Hour, MaxPendingPerOwner: 4, MaxPending: 5, PendingStatus: "input_required",
 			ForceRequired: []string{"delete_user", "transfer funds"}, MinPollInterval: 6 * time.Second, MaxPollInterval: 7 * time.Second, CleanupInterval: 8 * time.Second,
-			Variables: config.VariableLimits{MaxCount: 9, MaxName: 16, MaxValue: 11, MaxTotal: 1024},
+			MaxVariables: 1024,
 		},
 		Audit: config.Audit{Retention: 4 * time.Hour},
 		Upstreams: []config.Upstream{{
-			Name:               "files-2",
-			URL:                mustURL(t, "https://Files.example:8443/mcp?tenant=a%20b"),
-			Paths:              []string{"/a/B_~.c-"},
-			Headers:            map[string]config.Secret{"X-Api-Key": config.NewSecret("k=1-and-more-characters"), "Authorization": config.NewSecret("Bearer $5")},
-			ForwardCredential:  true,
-			CredentialHeaders:  []string{"Authorization", "X-Tenant-Key"},
-			ForwardQuery:       []string{"tenant", "a b"},
-			TLS:                config.TLS{CAFile: "ca.pem", ServerName: "files", InsecureSkipVerify: true},
-			ConnectTimeout:     time.Second,
-			MaxTaskTTL:         2 * time.Hour,
-			IdleTimeout:        90 * time.Second,
-			MaxIdleConnections: 2,
-			MaxProcesses:       64,
+			Name:              "files-2",
+			URL:               mustURL(t, "https://Files.example:8443/mcp?tenant=a%20b"),
+			Paths:             []string{"/a/B_~.c-"},
+			Headers:           map[string]config.Secret{"X-Api-Key": config.NewSecret("k=1-and-more-characters"), "Authorization": config.NewSecret("Bearer $5")},
+			ForwardCredential: true,
+			CredentialHeaders: []string{"Authorization", "X-Tenant-Key"},
+			ForwardQuery:      []string{"tenant", "a b"},
+			TLS:               config.TLS{CAFile: "ca.pem", ServerName: "files", InsecureSkipVerify: true},
+			ConnectTimeout:    time.Second,
+			MaxTaskTTL:        2 * time.Hour,
+			MaxProcesses:      64,
 		}, {
-			Name:               "files-3",
-			Command:            []string{"npx", "-y", "@x/server", "3"},
-			Env:                map[string]config.Secret{"KEY": config.NewSecret("k=1-and-more-characters"), "COUNT": config.NewSecret("3")},
-			Dir:                "work",
-			Paths:              []string{"/mcp/files-3"},
-			ConnectTimeout:     5 * time.Second,
-			IdleTimeout:        10 * time.Minute,
-			MaxIdleConnections: 256,
-			MaxProcesses:       5, MaxProcessesPerClient: 2,
+			Name:           "files-3",
+			Command:        []string{"npx", "-y", "@x/server", "3"},
+			Env:            map[string]config.Secret{"KEY": config.NewSecret("k=1-and-more-characters"), "COUNT": config.NewSecret("3")},
+			Dir:            "work",
+			Paths:          []string{"/mcp/files-3"},
+			ConnectTimeout: 5 * time.Second,
+			MaxProcesses:   5,
 		}},
-		Notifications: config.Notifications{IdleTimeout: time.Minute, MaxPerOwner: 3, ReconnectDelay: 4 * time.Second},
+		Notifications: config.Notifications{IdleTimeout: time.Minute, ReconnectDelay: 4 * time.Second},
 		Identity: config.Identity{
 			Anonymous: true, URL: mustURL(t, "https://gate.example"),
 			Tokens: []config.Token{{Name: "ci", Hash: "sha256:" + strings.Repeat("0", 62) + "cd", Groups: []string{"bots"}, Owner: "alice"}},
 			JWT: []config.JWT{{
-				Issuer: "https://idp.example/", JWKSURI: "http://127.0.0.1:9/keys", Audiences: []string{"a", "b"}, Algorithms: []string{"RS256", "EdDSA"},
-				ClockSkew: 5 * time.Second, IDClaim: "email", GroupsClaim: "roles", Prefix: "corp:",
+				Issuer: "https://idp.example/", JWKSURI: "http://127.0.0.1:9/keys", Audiences: []string{"a", "b"},
+				IDClaim: "email", GroupsClaim: "roles", Prefix: "corp:",
 			}},
 			MTLS: config.MTLS{CAFile: "ca.pem", Name: "uri"},
 			Proxy: config.Proxy{
@@ -329,13 +310,13 @@ telemetry:
 		AllowedHosts:   []string{"gate.example", "gate.example:8080", "[::1]:3"},
 		AllowedOrigins: []string{"https://app.example", "vscode-webview://x1"},
 		Limits: config.Limits{
-			MaxConcurrentRequests: 3, MaxStreams: 13, MaxConnections: 14, MaxRequestsPerClient: 15, MaxStreamsPerClient: 16, MaxConnectionsPerClient: 17,
-			MaxRequestBody: 4, MaxBodyMemory: 3 << 20, MaxResult: 2147483648, MaxHeader: 5000, MaxLine: 1 << 20, MaxBatch: 6, MaxDepth: 7,
-			RequestTimeout: 8 * time.Second, CallTimeout: 12 * time.Second, ToolsFetchTimeout: 13 * time.Second, ToolsMaxPages: 14, ReadTimeout: 9 * time.Second, WriteTimeout: 10 * time.Second, Keepalive: 11 * time.Second,
+			MaxConcurrentRequests: 3, MaxStreams: 13, MaxConnections: 14,
+			MaxRequestBody: 4, MaxResult: 2147483648, MaxHeader: 5000, MaxBatch: 6, MaxDepth: 7,
+			RequestTimeout: 8 * time.Second, CallTimeout: 12 * time.Second, ToolsFetchTimeout: 13 * time.Second, ToolsMaxPages: 14, Keepalive: 11 * time.Second,
 		},
 		Store: config.NewSecret("memory:"), StateDir: "/var/lib/gate",
 		Storage:  config.Storage{Timeout: time.Second, Connections: 9, MaxSize: 3221225472, Retention: 48 * time.Hour, Keys: config.NewSecret("a:QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=")},
-		Shutdown: config.Shutdown{Delay: 12 * time.Second},
+		Shutdown: config.Shutdown{Delay: 12 * time.Second}, OwnVariables: []string{"KEY"},
 		Telemetry: config.Telemetry{
 			Log: config.Log{Level: slog.LevelError, Format: "text"},
 			Traces: config.Traces{
@@ -354,7 +335,7 @@ func TestNamesAndPathsOfUpstreams(t *testing.T) {
 		{"one is at the usual places", "[{url: http://a/}]", "default /mcp /mcp/v1"},
 		{"one may have a name", "[{url: http://a/, name: x}]", "x /mcp /mcp/v1"},
 		{"one may have a path", "[{url: http://a/, path: /x}]", "default /x"},
-		{"several are told apart by name", "[{url: http://a/, name: x}, {url: http://a/, name: y}]", "x /mcp/x, y /mcp/y"},
+		{"several are distinguished by name", "[{url: http://a/, name: x}, {url: http://a/, name: y}]", "x /mcp/x, y /mcp/y"},
 		{"several may have a path", "[{url: http://a/, name: x, path: /mcp}, {url: http://a/, name: y}]", "x /mcp, y /mcp/y"},
 	}
 	for _, tt := range tests {
@@ -391,7 +372,8 @@ func TestYAMLForms(t *testing.T) {
 	}
 }
 
-// Two spellings of one address are one address, and all addresses include each.
+// Two spellings of one address are the same address, and a wildcard address includes each
+// address.
 func TestListenersDoNotCollide(t *testing.T) {
 	for addresses, collide := range map[[2]string]bool{
 		{"127.0.0.1:9380", "localhost:9380"}:       true,
@@ -419,7 +401,7 @@ func TestListenersDoNotCollide(t *testing.T) {
 			}
 		}
 	}
-	if _, err := parse(t, goodFile+"listen: 127.0.0.1:8081\nstore: 'desk:'\n"); err != nil { // the desk has an address of its own
+	if _, err := parse(t, goodFile+"listen: 127.0.0.1:8081\nstore: 'desk:'\n"); err != nil { // the desk has its own address
 		t.Error(err)
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Bounds on a file. The parser takes quadratic time in the number of tokens,
-// and recursion in their nesting, so both are bounded before it starts; aliases
-// can name a large value many times, so values are counted once more.
+// Bounds on a file. The parser takes quadratic time in the number of tokens and
+// recurses by their nesting, so both are bounded first. Aliases can repeat a large
+// value many times, so decoded values are bounded as well.
 const (
 	maxFile    = 1 << 20
 	maxTokens  = 50_000
@@ -27,21 +27,21 @@ const (
 
 // A decoder stores one file's values in the tree of settings.
 type decoder struct {
-	*loader
+	to      *loader
 	file    string
 	anchors map[string]ast.Node
-	values  int // met so far, keys included
+	values  int // decoded so far, keys included
 }
 
-// decode stores what src says, and notes what is wrong with it.
+// decode stores the settings of a file, and reports its problems.
 func (l *loader) decode(file string, src []byte) {
-	d := &decoder{loader: l, file: file, anchors: map[string]ast.Node{}}
+	d := &decoder{to: l, file: file, anchors: map[string]ast.Node{}}
 	start := Position{Source: file, Line: 1, Column: 1}
 	l.origins[""] = start
 	body := d.parse(src)
 	switch {
 	case body != nil:
-		d.value("", l.cfg.settings(), body)
+		d.value("", l.cfg.settings(l.kinds), body)
 	case len(l.problems) == 0:
 		l.report(start, "", "the file is empty")
 	}
@@ -50,14 +50,17 @@ func (l *loader) decode(file string, src []byte) {
 		body = nil
 	}
 	l.unread = body == nil
-	if _, given := l.origins["version"]; !given && !l.faulty("version") && !l.unread {
-		l.report(start, "version", "is required; write version: 1")
-	}
 }
 
-// parse returns the one document in src, or nil.
+// parse returns the document in src, or nil if it reported a problem.
 func (d *decoder) parse(src []byte) ast.Node {
-	if !d.readable(src) {
+	start := Position{Source: d.file, Line: 1, Column: 1}
+	if len(src) > maxFile {
+		d.to.report(start, "", fmt.Sprintf("the file has more than %d bytes", maxFile))
+		return nil
+	}
+	if !utf8.Valid(src) {
+		d.to.report(start, "", "the file is not UTF-8")
 		return nil
 	}
 	tokens := lexer.Tokenize(string(bytes.TrimPrefix(src, []byte("\uFEFF"))))
@@ -70,7 +73,7 @@ func (d *decoder) parse(src []byte) ast.Node {
 		return nil
 	}
 	if len(f.Docs) > 1 {
-		d.report(d.at(f.Docs[1].Start), "", "a file must contain one YAML document")
+		d.to.report(d.at(f.Docs[1].Start), "", "a file must contain one YAML document")
 		return nil
 	}
 	if len(f.Docs) == 0 {
@@ -79,23 +82,10 @@ func (d *decoder) parse(src []byte) ast.Node {
 	return f.Docs[0].Body
 }
 
-func (d *decoder) readable(src []byte) bool {
-	start := Position{Source: d.file, Line: 1, Column: 1}
-	if len(src) > maxFile {
-		d.report(start, "", fmt.Sprintf("the file has more than %d bytes", maxFile))
-		return false
-	}
-	if !utf8.Valid(src) {
-		d.report(start, "", "the file is not UTF-8")
-		return false
-	}
-	return true
-}
-
-// bounded reports whether the parser can be trusted with tokens.
+// bounded reports whether tokens are within the bounds of the parser.
 func (d *decoder) bounded(tokens token.Tokens) bool {
 	if len(tokens) > maxTokens {
-		d.report(d.at(tokens[maxTokens]), "", fmt.Sprintf("the file has more than %d YAML tokens", maxTokens))
+		d.to.report(d.at(tokens[maxTokens]), "", fmt.Sprintf("the file has more than %d YAML tokens", maxTokens))
 		return false
 	}
 	open, dashes, line := 0, 0, 0
@@ -113,14 +103,14 @@ func (d *decoder) bounded(tokens token.Tokens) bool {
 		default:
 		}
 		if open > maxNesting || dashes > maxNesting {
-			d.report(d.at(t), "", fmt.Sprintf("values are nested more than %d deep", maxNesting))
+			d.to.report(d.at(t), "", fmt.Sprintf("values are nested more than %d deep", maxNesting))
 			return false
 		}
 	}
 	return true
 }
 
-// syntax reports a parser's error without anything that it quotes from the file.
+// syntax reports an error of the parser without its quotes from the file, which may be secrets.
 func (d *decoder) syntax(src []byte, err error) {
 	var located interface {
 		error
@@ -128,7 +118,7 @@ func (d *decoder) syntax(src []byte, err error) {
 		GetMessage() string
 	}
 	if !errors.As(err, &located) {
-		d.report(Position{Source: d.file, Line: 1, Column: 1}, "", "the file is not YAML")
+		d.to.report(Position{Source: d.file, Line: 1, Column: 1}, "", "the file is not YAML")
 		return
 	}
 	message, _, _ := strings.Cut(located.GetMessage(), `"`)
@@ -137,10 +127,10 @@ func (d *decoder) syntax(src []byte, err error) {
 	if bareAsterisk.MatchString(lineOf(src, at.Line)) {
 		message = asteriskHint
 	}
-	d.report(at, "", "not YAML: "+message)
+	d.to.report(at, "", "not YAML: "+message)
 }
 
-// bareAsterisk finds a value that begins with an asterisk and has no quotes.
+// bareAsterisk matches a value that begins with an asterisk without quotes.
 var bareAsterisk = regexp.MustCompile(`[:,\[-]\s*\*`)
 
 const asteriskHint = `a value that begins with * needs quotes, as in match: "*"`
@@ -157,8 +147,8 @@ func lineOf(src []byte, n int) string {
 	return ""
 }
 
-// value stores node in the setting at path.
-func (d *decoder) value(path string, to setting, node ast.Node) {
+// value stores node in the setting at path. It follows aliases.
+func (d *decoder) value(path string, to Setting, node ast.Node) {
 	if d.values++; d.values > maxValues {
 		return
 	}
@@ -166,42 +156,58 @@ func (d *decoder) value(path string, to setting, node ast.Node) {
 	if node == nil {
 		return
 	}
-	d.origins[path] = d.position(node)
+	d.to.origins[path] = d.position(node)
+	d.store(path, to, node)
+}
+
+func (d *decoder) store(path string, to Setting, node ast.Node) {
 	switch to := to.(type) {
-	case leaf:
+	case Leaf:
 		d.scalar(path, to, node)
-	case group:
+	case Group:
+		d.group(path, to, node)
+	case section:
+		d.group(path, to(), node)
+	case Dict:
 		d.eachEntry(path, node, func(path, key string, e *ast.MappingValueNode) {
-			d.member(path, to.find(key), to.suggest(key), e)
-		})
-	case dict:
-		d.eachEntry(path, node, func(path, key string, e *ast.MappingValueNode) {
-			to, wrong := to.item(key)
-			if wrong != "" {
-				d.report(d.position(e.Key), path, wrong)
-				return
+			if to, problem := to(key); problem != "" {
+				d.to.report(d.position(e.Key), path, problem)
+			} else {
+				d.value(path, to, e.Value)
 			}
-			d.value(path, to, e.Value)
 		})
-	case either:
-		switch node.(type) {
-		case *ast.MappingNode, *ast.MappingValueNode:
-			d.value(path, to.long, node)
-		default:
-			d.scalar(path, to.short, node)
-		}
-	case list:
+	case List:
 		d.sequence(path, to, node)
-	case required: // find returns what is required
+	case required:
+		d.store(path, to.Setting, node)
+		if _, isList := to.Setting.(List); isList && !d.to.given(path+"[0]") && !d.to.faulty(path) && !d.to.faulty(path+"[0]") {
+			d.to.reject(path, "is required"+to.why)
+		}
 	}
 }
 
-// resolve returns the value that node stands for, or nil if it has none.
+func (d *decoder) group(path string, g Group, node ast.Node) {
+	d.eachEntry(path, node, func(path, key string, e *ast.MappingValueNode) {
+		if to := g.find(key); to != nil {
+			d.value(path, to, e.Value)
+		} else {
+			d.to.report(d.position(e.Key), path, whyUnknown(path, g.suggest(key)))
+		}
+	})
+	for _, e := range g {
+		at := join(path, e.Key)
+		if to, ok := e.To.(required); ok && !d.to.given(at) && !d.to.faulty(at) && !d.to.faulty(path) {
+			d.to.reject(at, "is required"+to.why)
+		}
+	}
+}
+
+// resolve returns the value of an anchor or alias, or nil if it reported a problem.
 func (d *decoder) resolve(path string, node ast.Node) ast.Node {
 	switch n := node.(type) {
 	case *ast.AnchorNode:
-		// Named only when resolved, so that no alias stands for itself. A
-		// value that has itself inside does no harm: the settings end.
+		// The anchor is known only after its value is resolved, so no alias refers to
+		// itself. A value that contains itself ends with the tree of settings.
 		v := d.resolve(path, n.Value)
 		if v != nil && n.Name != nil {
 			d.anchors[n.Name.GetToken().Value] = v
@@ -211,28 +217,18 @@ func (d *decoder) resolve(path string, node ast.Node) ast.Node {
 		if v, ok := d.anchors[n.Value.GetToken().Value]; ok {
 			return v
 		}
-		d.report(d.position(n), path, "refers to an unknown YAML anchor; "+asteriskHint)
+		d.to.report(d.position(n), path, "refers to an unknown YAML anchor; "+asteriskHint)
 	case *ast.TagNode:
-		d.report(d.position(n), path, "has a YAML tag, which is not supported")
+		d.to.report(d.position(n), path, "has a YAML tag, which is not supported")
 	case nil, *ast.NullNode:
-		d.report(d.position(node), path, "has no value; give one or remove the key")
+		d.to.report(d.position(node), path, "has no value; give one or remove the key")
 	default:
 		return node
 	}
 	return nil
 }
 
-// member stores the value of one entry of a group. The hint is for a key that is
-// not known.
-func (d *decoder) member(path string, to setting, hint string, e *ast.MappingValueNode) {
-	if to == nil {
-		d.report(d.position(e.Key), path, "unknown key"+hint)
-		return
-	}
-	d.value(path, to, e.Value)
-}
-
-// eachEntry calls f with every entry of a mapping whose key is good.
+// eachEntry calls f with every entry of a mapping that has a valid key.
 func (d *decoder) eachEntry(path string, node ast.Node, f func(path, key string, e *ast.MappingValueNode)) {
 	var entries []*ast.MappingValueNode
 	switch n := node.(type) {
@@ -241,7 +237,7 @@ func (d *decoder) eachEntry(path string, node ast.Node, f func(path, key string,
 	case *ast.MappingValueNode:
 		entries = []*ast.MappingValueNode{n}
 	default:
-		d.report(d.position(node), path, "must be a group of settings, not "+describe(node))
+		d.to.report(d.position(node), path, "must be a group of settings, not "+describe(node))
 		return
 	}
 	seen := map[string]bool{}
@@ -251,12 +247,12 @@ func (d *decoder) eachEntry(path string, node ast.Node, f func(path, key string,
 		}
 		key, ok := e.Key.(*ast.StringNode)
 		if !ok {
-			d.report(d.position(e.Key), path, "has a key that is not plain text, such as << or a number")
+			d.to.report(d.position(e.Key), path, "has a key that is not plain text, such as << or a number")
 			continue
 		}
 		at := join(path, key.Value)
 		if seen[key.Value] {
-			d.report(d.position(e.Key), at, "is given twice")
+			d.to.report(d.position(e.Key), at, "is given twice")
 			continue
 		}
 		seen[key.Value] = true
@@ -264,8 +260,8 @@ func (d *decoder) eachEntry(path string, node ast.Node, f func(path, key string,
 	}
 }
 
-// join returns the path of the setting called key at path. A key that would not
-// read well on a line is quoted.
+// join returns the path of the member key of the setting at path. It quotes keys with
+// unusual characters.
 func join(path, key string) string {
 	if !only(key, letters+digits+"_-.") || key == "" {
 		key = strconv.QuoteToASCII(key)
@@ -279,40 +275,43 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-func (d *decoder) sequence(path string, to list, node ast.Node) {
+func (d *decoder) sequence(path string, to List, node ast.Node) {
 	n, ok := node.(*ast.SequenceNode)
 	if !ok {
-		d.report(d.position(node), path, "must be a list, not "+describe(node))
+		d.to.report(d.position(node), path, "must be a list, not "+describe(node))
 		return
 	}
 	for i, v := range n.Values {
-		d.value(fmt.Sprintf("%s[%d]", path, i), to.item(), v)
+		d.value(fmt.Sprintf("%s[%d]", path, i), to(), v)
 	}
 }
 
 // scalar stores a single value.
-func (d *decoder) scalar(path string, to leaf, node ast.Node) {
+func (d *decoder) scalar(path string, to Leaf, node ast.Node) {
 	written, text := content(node)
 	if written == isText && strings.Contains(text, "$") {
-		expanded, wrong := d.env.expand(text)
+		expanded, wrong := d.to.env.expand(path, text)
 		for _, w := range wrong {
-			d.report(d.position(node), path, w)
+			d.to.report(d.position(node), path, w)
 		}
 		if len(wrong) > 0 {
 			return
 		}
-		// A variable has no type of its own: its text is read as what the
-		// setting wants.
+		// The text of a variable has the type that the setting wants.
 		written, text = to.kinds, expanded
 	}
 	if written&to.kinds == 0 {
-		d.report(d.position(node), path, "must be "+to.want+", not "+describe(node))
+		text := "must be " + to.want + ", not " + describe(node)
+		if hint := removed[path]; hint != "" {
+			text += "; " + hint
+		}
+		d.to.report(d.position(node), path, text)
 		return
 	}
-	d.set(d.position(node), path, to, text)
+	d.to.set(d.position(node), path, to, text)
 }
 
-// content returns how a scalar is written, and its text. Anything else has no kind.
+// content returns the kind and the text of a scalar. Other nodes have no kind.
 func content(node ast.Node) (written kind, text string) {
 	switch n := node.(type) {
 	case *ast.StringNode:
@@ -352,7 +351,7 @@ func (d *decoder) position(node ast.Node) Position {
 	case nil:
 		return Position{Source: d.file, Line: 1, Column: 1}
 	case *ast.MappingNode:
-		// Its token is the colon after the first key.
+		// The token of the node is the colon after the first key.
 		if !n.IsFlowStyle && len(n.Values) > 0 {
 			return d.position(n.Values[0].Key)
 		}

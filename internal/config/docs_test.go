@@ -1,57 +1,43 @@
 package config_test
 
 import (
+	"cmp"
+	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/docs"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/doctest"
 )
+
+const configurationPage = "../../docs/configuration.md"
 
 func readDocs(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/configuration.md")
+	text, err := os.ReadFile(configurationPage)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(text)
 }
 
-// rows returns the cells of those table rows whose first cell is code.
-func rows(page string) map[string][]string {
-	all := map[string][]string{}
-	for line := range strings.Lines(page) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
-		}
-		if name, ok := code(cells[0]); ok && len(cells) > 1 {
-			all[name] = cells[1:]
-		}
-	}
-	return all
-}
-
-func code(cell string) (string, bool) {
-	text := strings.Trim(cell, "`")
-	return text, cell == "`"+text+"`"
-}
-
 const someChannel = "channels: {c: {webhook: {url: https://c/, secret: whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz, "
 
 const someHash = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
-// place returns a good file with the setting at path written as value, and the
-// same file without it.
+// place returns a valid file in which the setting at path has the value, and the same file
+// without the setting.
 func place(path, value string) (with, without string) {
 	path = strings.TrimSuffix(strings.TrimSuffix(path, ".*"), "[]")
 	const start = "version: 1\nupstreams: [{url: https://a/}]\n"
 	upstream := "version: 1\nupstreams: [{url: https://a/, "
-	if slices.Contains([]string{"env", "dir", "shared", "max_processes", "max_processes_per_client"}, strings.TrimPrefix(path, "upstreams[].")) {
+	if slices.Contains([]string{"env", "dir", "shared", "max_processes"}, strings.TrimPrefix(path, "upstreams[].")) {
 		upstream = "version: 1\nupstreams: [{command: [a], "
 	}
 	for _, inside := range []struct{ prefix, before, after string }{
@@ -62,7 +48,6 @@ func place(path, value string) (with, without string) {
 		{"upstreams[].", upstream, "}]\n"},
 		{"rules[].", start + "default: deny\nrules: [{match: a, action: approve, ", "}]\n"},
 		{"waiting.hosts[].", start + "waiting: {hosts: [{name: a, ", "}]}\n"},
-		{"default.", start + "default: {action: approve, ", "}\n"},
 		{"channels.*.email.", start + "channels: {c: {email: {server: 'a:25', from: a@b, to: [c@d], ", "}}}\n"},
 		{"channels.*.push.", start + "channels: {c: {push: {contact: 'mailto:a@b', ", "}}}\n"},
 		{"channels.*.slack.", start + "channels: {c: {slack: {bot_token: b, app_token: a, channel: C1, ", "}}}\n"},
@@ -82,49 +67,116 @@ func nest(path, value string) string {
 	return strings.ReplaceAll(path, ".", ": {") + ": " + value + strings.Repeat("}", strings.Count(path, "."))
 }
 
-// withoutDefault are the settings whose default no file can write.
+// withoutDefault are the settings with a default that a file cannot contain.
 var withoutDefault = []string{
 	"upstreams[].path", "upstreams[].url", "upstreams[].command[]", "identity.mtls.name", "identity.proxy.groups_header",
 	"operators.oidc.roles.viewer[]", "operators.oidc.roles.approver[]", "operators.oidc.roles.admin[]",
 	"rules[].principals[]", "default",
 }
 
-// TestDocsHaveEverySettingAndItsDefault writes each documented default into a
-// file: it must make no difference.
+const settingsFile = "../../docs/settings.txt"
+
+// Each documented default, written into a file, makes no difference.
 func TestDocsHaveEverySettingAndItsDefault(t *testing.T) {
-	table, schema := docs.Settings(), compileSchema(t)
-	for _, key := range config.Keys() {
-		entry, ok := table[key.Path]
-		if !ok {
-			t.Errorf("%s is not in the docs", key.Path)
-			continue
-		}
-		if entry.Type != key.Type {
-			t.Errorf("%s: the docs say that it is a %s, not a %s", key.Path, entry.Type, key.Type)
-		}
+	schema := compileSchema(t)
+	keys := map[string]config.Key{}
+	for _, key := range config.Keys(kinds...) {
+		keys[key.Path] = key
+	}
+	for _, s := range docs.Settings() {
+		key, ok := keys[s.Path]
+		delete(keys, s.Path)
 		switch {
-		case key.Required || slices.Contains(withoutDefault, key.Path):
-		case entry.Default == "":
-			t.Errorf("%s: the docs have no default", key.Path)
+		case !ok:
+			dropSetting(t, s.Path)
+		case s.Meaning == "":
+			t.Errorf("%s: the docs lack its meaning", s.Path)
+		case key.Required || slices.Contains(withoutDefault, s.Path):
+		case s.Value() == "":
+			t.Errorf("%s: the docs lack its default", s.Path)
 		default:
-			with, without := place(key.Path, entry.Default)
-			if diff := cmp.Diff(valid(t, without), valid(t, with), revealed); diff != "" {
-				t.Errorf("%s: the documented default %s is not the default:\n%s", key.Path, entry.Default, diff)
+			with, without := place(s.Path, s.Value())
+			if diff := gocmp.Diff(valid(t, without), valid(t, with), revealed); diff != "" {
+				t.Errorf("%s: the documented default %s is not the default:\n%s", s.Path, s.Default, diff)
 			}
 			accepts(t, schema, with)
 		}
 	}
+	for path := range keys {
+		t.Errorf("%s is not in %s", path, settingsFile)
+	}
 }
 
-// TestRequired leaves out each setting that must be given: both the loader and
-// the schema notice, and the docs say so.
-func TestRequired(t *testing.T) {
+// dropSetting removes a former setting from the docs while they are being written.
+func dropSetting(t *testing.T, path string) {
+	t.Helper()
+	if os.Getenv("WRITE_DOCS") == "" {
+		t.Errorf("%s has %s, which is not a setting; run make generate", settingsFile, path)
+		return
+	}
+	text, err := os.ReadFile(settingsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile("(?m)^(\\* )?" + regexp.QuoteMeta(path) + " \\|.*\n")
+	if err := os.WriteFile(settingsFile, line.ReplaceAll(text, nil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDocsAreGenerated generates the lists of configuration.md: the most used settings, then
+// all others by group in the order of the code, and the variables.
+func TestDocsAreGenerated(t *testing.T) {
+	said := map[string]docs.Setting{}
+	for _, s := range docs.Settings() {
+		said[s.Path] = s
+	}
+	const topLevel = "top level"
+	var common strings.Builder
+	groups, byGroup := []string{topLevel}, map[string]string{}
+	for _, key := range config.Keys(kinds...) {
+		s := said[key.Path]
+		value := s.Default
+		if key.Required {
+			value = "required"
+		}
+		line := fmt.Sprintf("- `%s` (%s, %s): %s\n", key.Path, key.Type, value, s.Meaning)
+		group, _, _ := strings.Cut(strings.ReplaceAll(key.Path, "[]", ""), ".")
+		if group == strings.TrimSuffix(key.Path, "[]") {
+			group = topLevel
+		}
+		switch {
+		case s.Common:
+			common.WriteString(line)
+			continue
+		case !slices.Contains(groups, group):
+			groups = append(groups, group)
+		}
+		byGroup[group] += line
+	}
+	var reference strings.Builder
+	for i, group := range groups {
+		if i > 0 {
+			reference.WriteString("\n")
+		}
+		reference.WriteString("### " + group + "\n\n" + byGroup[group])
+	}
+	var variables strings.Builder
+	for _, v := range config.Variables() {
+		fmt.Fprintf(&variables, "- `%s`: %s\n", v.Name, cmp.Or(v.Setting, "the configuration file, without `-c`"))
+	}
+	doctest.Generated(t, configurationPage, "common", common.String())
+	doctest.Generated(t, configurationPage, "reference", reference.String())
+	doctest.Generated(t, configurationPage, "variables", variables.String())
+}
+
+// Both the loader and the schema report each required setting that is missing.
+func TestRequiredSettingsAreReported(t *testing.T) {
 	schema := compileSchema(t)
 	without := map[string]string{
 		"version":                             "upstreams: [{url: https://a/}]",
 		"rules[].match":                       "version: 1\nupstreams: [{url: https://a/}]\nrules: [{action: deny}]\ndefault: deny",
 		"rules[].action":                      "version: 1\nupstreams: [{url: https://a/}]\nrules: [{match: a}]\ndefault: deny",
-		"default.action":                      "version: 1\nupstreams: [{url: https://a/}]\ndefault: {reason: a}",
 		"waiting.hosts[].name":                "version: 1\nupstreams: [{url: https://a/}]\nwaiting: {hosts: [{limit: none}]}",
 		"identity.tokens[].name":              "version: 1\nupstreams: [{url: https://a/}]\nidentity: {tokens: [{hash: '" + someHash + "'}]}",
 		"identity.tokens[].hash":              "version: 1\nupstreams: [{url: https://a/}]\nidentity: {tokens: [{name: a}]}",
@@ -153,20 +205,16 @@ func TestRequired(t *testing.T) {
 		"operators.oidc.issuer":               "version: 1\nupstreams: [{url: https://a/}]\noperators: {url: 'https://g', oidc: {client_id: c, roles: {admin: [a]}}}",
 		"operators.oidc.client_id":            "version: 1\nupstreams: [{url: https://a/}]\noperators: {url: 'https://g', oidc: {issuer: 'https://i/', roles: {admin: [a]}}}",
 	}
-	for _, key := range config.Keys() {
-		says := strings.Contains(readDocs(t), "| `"+key.Path+"` | "+key.Type+" | required |")
-		if says != key.Required {
-			t.Errorf("%s: required %t, and the docs say %t", key.Path, key.Required, says)
-		}
+	for _, key := range config.Keys(kinds...) {
 		if !key.Required {
 			continue
 		}
 		file, ok := without[key.Path]
 		if !ok {
-			t.Errorf("%s: no file without it", key.Path)
+			t.Errorf("%s: the test has no file without this setting", key.Path)
 			continue
 		}
-		_, _, err := config.Parse("file", []byte(file), nil)
+		_, _, err := config.Parse("file", []byte(file), nil, kinds...)
 		if want := strings.NewReplacer("tokens[]", "tokens[0]", "rules[]", "rules[0]", "upstreams[]", "upstreams[0]",
 			"jwt[]", "jwt[0]", "hosts[]", "hosts[0]", "audiences[]", "audiences", "to[]", "to", "from[]", "from", "channels.*", "channels.c", "workflows.*", "workflows.w").Replace(key.Path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the loader says %v", want, err)
@@ -175,31 +223,9 @@ func TestRequired(t *testing.T) {
 	}
 }
 
-func TestDocsHaveNoSettingThatIsNot(t *testing.T) {
-	var known []string
-	for _, key := range config.Keys() {
-		known = append(known, key.Path)
-	}
-	for _, v := range config.Variables() {
-		known = append(known, v.Name)
-	}
-	for name := range rows(readDocs(t)) {
-		if !strings.HasPrefix(name, "-") && !slices.Contains(known, name) {
-			t.Errorf("%s is in the docs only", name)
-		}
-	}
-}
-
-func TestDocsHaveEveryVariable(t *testing.T) {
-	table := rows(readDocs(t))
-	for _, v := range config.Variables() {
-		cells, ok := table[v.Name]
-		if !ok {
-			t.Errorf("%s is not in the docs", v.Name)
-			continue
-		}
-		if got, want := strings.ReplaceAll(cells[0], "`", ""), strings.Join(v.Settings, ", "); got != want {
-			t.Errorf("%s: the docs say it is for %q, not %q", v.Name, got, want)
-		}
+// Users have to learn all settings, so a new one should replace an old one.
+func TestNumberOfSettingsIsBounded(t *testing.T) {
+	if n := len(config.Keys(kinds...)); n > 165 {
+		t.Errorf("there are %d settings", n)
 	}
 }

@@ -2,15 +2,14 @@ package config
 
 import "strings"
 
-// An environment is the variables of the process, and which of them the file
-// has asked for.
+// An environment has the environment variables, and the uses of them in the file.
 type environment struct {
 	vars map[string]string
-	used map[string]bool
+	used map[string][]string // the paths of the settings that use a variable
 }
 
 func newEnvironment(environ []string) environment {
-	env := environment{vars: map[string]string{}, used: map[string]bool{}}
+	env := environment{vars: map[string]string{}, used: map[string][]string{}}
 	for _, pair := range environ {
 		if name, value, ok := strings.Cut(pair, "="); ok {
 			env.vars[name] = value
@@ -19,16 +18,16 @@ func newEnvironment(environ []string) environment {
 	return env
 }
 
-// expand replaces ${NAME}, ${NAME:-default} and $$ in s, and says what is
-// wrong with the variables in it. Any other dollar sign is refused: it is more
-// often a variable without its braces than a dollar sign.
-func (env environment) expand(s string) (text string, wrong []string) {
+// expand replaces ${NAME}, ${NAME:-default} and $$ in s, the value of a setting, and returns
+// problems with its variables. Any other dollar sign is a problem: most often it begins a
+// variable without braces.
+func (env environment) expand(setting, s string) (text string, problems []string) {
 	var out strings.Builder
 	for {
 		before, rest, found := strings.Cut(s, "$")
 		out.WriteString(before)
 		if !found {
-			return out.String(), wrong
+			return out.String(), problems
 		}
 		if s, found = strings.CutPrefix(rest, "$"); found {
 			out.WriteByte('$')
@@ -36,19 +35,19 @@ func (env environment) expand(s string) (text string, wrong []string) {
 		}
 		inside, after, ok := reference(rest)
 		if !ok {
-			return "", append(wrong, "has a dollar sign that does not begin ${NAME} or ${NAME:-default}; write $$ for a literal dollar sign")
+			return "", append(problems, "has a dollar sign that does not begin ${NAME} or ${NAME:-default}; write $$ for a literal dollar sign")
 		}
-		value, missing := env.lookup(inside)
+		value, missing := env.lookup(setting, inside)
 		if missing != "" {
-			wrong = append(wrong, missing)
+			problems = append(problems, missing)
 		}
 		out.WriteString(value)
 		s = after
 	}
 }
 
-// reference cuts {NAME} or {NAME:-default} from the start of s. References
-// inside a default are not supported, and refused rather than cut in half.
+// reference cuts {NAME} or {NAME:-default} from the start of s. It refuses references
+// inside a default, which are not supported.
 func reference(s string) (inside, after string, ok bool) {
 	s, open := strings.CutPrefix(s, "{")
 	inside, after, closed := strings.Cut(s, "}")
@@ -60,11 +59,11 @@ func isVariable(s string) bool {
 	return s != "" && only(s, letters+digits+"_") && !strings.Contains(digits, s[:1])
 }
 
-// lookup returns the value of NAME or NAME:-default. As in a shell, the
-// default also stands for a variable that is empty.
-func (env environment) lookup(inside string) (value, missing string) {
+// lookup returns the value of NAME or NAME:-default. As in a shell, the default also
+// replaces an empty value.
+func (env environment) lookup(setting, inside string) (value, missing string) {
 	name, fallback, hasFallback := strings.Cut(inside, ":-")
-	env.used[name] = true
+	env.used[name] = append(env.used[name], setting)
 	value, ok := env.vars[name]
 	switch {
 	case hasFallback && value == "":

@@ -1,10 +1,9 @@
 package config
 
-// Parse is [Load] for the text of a file called name. It reads no other file
-// and obeys no variable or flag that overrides one; environ is what variables
-// inside the file refer to.
-func Parse(name string, src []byte, environ []string) (Config, []Problem, error) {
-	l := newLoader(environ)
+// Parse is like [Load] for the text of a file called name. It reads no other file, and uses
+// environ only for variables inside the file.
+func Parse(name string, src []byte, environ []string, kinds ...ChannelKind) (Config, []Problem, error) {
+	l := newLoader(Sources{Environ: environ, Channels: kinds})
 	l.decode(name, src)
 	l.addDefaultWorkflow()
 	l.check()
@@ -13,44 +12,43 @@ func Parse(name string, src []byte, environ []string) (Config, []Problem, error)
 
 // A Key is one setting in the tree.
 type Key struct {
-	Path     string // with [] for the members of a list and * for the keys of a dict
+	Path     string // with [] for the members of a list and * for the keys of a mapping
 	Type     string
 	Required bool
 }
 
 // Keys returns every setting in the tree.
-func Keys() []Key {
+func Keys(kinds ...ChannelKind) []Key {
 	var keys []Key
-	var walk func(path, kind string, s setting)
+	var walk func(path, kind string, s Setting)
 	needed := false
-	walk = func(path, kind string, s setting) {
+	walk = func(path, kind string, s Setting) {
 		switch s := s.(type) {
-		case leaf:
+		case Leaf:
 			keys = append(keys, Key{path, kind + s.noun(), needed})
 			needed = false
-		case group:
+		case Group:
 			for _, e := range s {
-				walk(join(path, e.key), "", e.to)
+				walk(join(path, e.Key), "", e.To)
 			}
-		case list:
-			walk(path+"[]", "list of ", s.item())
-		case dict:
-			item, _ := s.item("x")
+		case section:
+			walk(path, kind, s())
+		case List:
+			walk(path+"[]", "list of ", s())
+		case Dict:
+			item, _ := s("x")
 			walk(path+".*", "map of ", item)
-		case either:
-			walk(path, "", s.short)
-			walk(path, "", s.long)
 		case required:
 			needed = true
-			walk(path, kind, s.setting)
+			walk(path, kind, s.Setting)
 		}
 	}
-	walk("", "", new(Config).settings())
+	walk("", "", new(Config).settings(kinds))
 	return keys
 }
 
-// noun returns the type of the value, for people.
-func (l leaf) noun() string {
+// noun returns a readable type of the value.
+func (l Leaf) noun() string {
 	switch {
 	case l.shape.noun != "":
 		return l.shape.noun
@@ -65,7 +63,7 @@ func (l leaf) noun() string {
 	}
 }
 
-// The bounds on a file.
+// The limits of a file.
 const (
 	MaxFile    = maxFile
 	MaxTokens  = maxTokens

@@ -11,18 +11,18 @@ import (
 	"slices"
 )
 
-// A fileSet reads the files of a configuration. It knows which directories to
-// watch for changes of them, and whether their content has changed.
+// A fileSet reads the files of a configuration. It collects the directories to watch and a
+// fingerprint of the contents.
 type fileSet struct {
 	dirs    map[string]bool
-	content map[string][sha256.Size]byte // by the name of the file
+	content map[string][sha256.Size]byte // digests by file name
 }
 
 func newFileSet() *fileSet {
 	return &fileSet{dirs: map[string]bool{}, content: map[string][sha256.Size]byte{}}
 }
 
-// read returns the content of a file, or the beginning of one that is too large.
+// read returns the content of a file, but at most maxFile + 1 bytes.
 func (s *fileSet) read(name string) ([]byte, error) {
 	s.watch(filepath.Dir(name))
 	if target, err := filepath.EvalSymlinks(name); err == nil {
@@ -33,7 +33,6 @@ func (s *fileSet) read(name string) ([]byte, error) {
 	return text, err
 }
 
-// readFile reads no more than shows that a file is too large.
 func readFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -43,7 +42,7 @@ func readFile(name string) ([]byte, error) {
 	return src, errors.Join(err, f.Close())
 }
 
-// watch adds directories in which a change may mean another configuration.
+// watch adds directories to watch.
 func (s *fileSet) watch(dirs ...string) {
 	for _, d := range dirs {
 		s.dirs[d] = true

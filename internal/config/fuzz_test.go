@@ -9,13 +9,13 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 )
 
-// FuzzParse looks for a file that the loader cannot stand, that makes it tell
-// the value of a variable, or that it accepts without the least it must have.
+// FuzzParse looks for a file that crashes the loader, that makes an error contain the value of
+// a variable, or that is accepted without the required settings.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("version: 1\nupstreams:\n  - {url: http://a/, name: x, headers: {X-Api-Key: \"${SECRET}\"}}\n"))
 	f.Add([]byte("version: 1\nlisten: ${SECRET}\nupstreams: [{url: 'http://${SECRET}@a/', tls: {ca_file: x}}, *a]\n"))
 	f.Add([]byte("limits: &a {max_batch: \"${SECRET}\", keepalive: 1s, max_header: 1KiB}\nshutdown: *a\n"))
-	f.Add([]byte("rules: [{match: a, action: approve, principals: ['${SECRET}']}]\ndefault: {action: deny}\nworkflows: {w: {quorum: 2, approvers: [a]}}\n"))
+	f.Add([]byte("rules: [{match: a, action: approve, principals: ['${SECRET}']}]\ndefault: deny\nworkflows: {w: {quorum: 2, approvers: [a]}}\n"))
 	f.Add([]byte("default: policy\ncedar: {policies: ['${SECRET}/*'], timezone: '${SECRET}'}\noperators: {token: '${SECRET}'}\n"))
 	f.Add([]byte("a: |+2\n  b\n--- !t\n? [x]\n: {y: z}\n...\n"))
 	f.Add([]byte("\"a\\x41\": 'b''c'\n<<: [*d]\ne: >-\n f\n"))
@@ -24,7 +24,7 @@ func FuzzParse(f *testing.F) {
 		if strings.Contains(string(src), secret) {
 			return
 		}
-		cfg, warnings, err := config.Parse("f.yaml", src, []string{"SECRET=" + secret})
+		cfg, warnings, err := config.Parse("f.yaml", src, []string{"SECRET=" + secret}, kinds...)
 		for _, w := range warnings {
 			if strings.Contains(w.String(), secret) {
 				t.Errorf("secret in warning %s", w)
@@ -63,7 +63,7 @@ func checkError(t *testing.T, err error, secret string) {
 	for i, p := range e.Problems {
 		line := p.String()
 		if strings.Contains(line, secret) || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			t.Errorf("unfit to print: %q", line)
+			t.Errorf("unprintable problem: %q", line)
 		}
 		if p.At.Source != "f.yaml" || p.At.Line < 1 || p.At.Column < 1 {
 			t.Errorf("no position: %+v", p)

@@ -5,54 +5,52 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A shape is what a schema can say of a leaf besides how YAML writes it.
+// A shape is the part of a Leaf's JSON Schema that its kinds do not say.
 type shape struct {
-	noun        string   // the type of the value, for people
-	words       []string // the only values; none means any
+	noun        string   // the type of the value in the documentation
+	words       []string // the only values; empty means any
 	pattern     string   // that texts match
-	bounded     bool     // whether numbers have the bounds least and most
+	bounded     bool     // least and most are set
 	least, most int64
-	empty       bool // the empty text is allowed as well
+	empty       bool // the empty text is valid too
 }
 
-// Patterns of texts. They let through everything that the loader takes.
+// Patterns of texts. They match every value that [Load] accepts.
 const (
 	durationPattern = `^[+-]?(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
 	sizePattern     = `^[+-]?[0-9]+(KiB|MiB|GiB|kB|MB|B)?$`
 )
 
-func (l leaf) called(noun string) leaf {
+func (l Leaf) called(noun string) Leaf {
 	l.shape.noun = noun
 	return l
 }
 
-func (l leaf) among(words ...string) leaf {
+func (l Leaf) among(words ...string) Leaf {
 	l.shape.words = words
 	return l
 }
 
-func (l leaf) like(pattern string) leaf {
+func (l Leaf) like(pattern string) Leaf {
 	l.shape.pattern = pattern
 	return l
 }
 
-func (l leaf) between(least, most int64) leaf {
+func (l Leaf) between(least, most int64) Leaf {
 	l.shape.bounded, l.shape.least, l.shape.most = true, least, most
 	return l
 }
 
-// A Meaning says what a setting is for. Its default is as a file would write it,
-// or empty if there is none.
+// A Meaning documents a setting. Default is in YAML, and empty if there is none.
 type Meaning struct{ Text, Default string }
 
 // JSONSchema returns a JSON Schema (draft 7, which editors know best) of the
 // configuration file. It accepts every file that [Load] accepts, and refuses
-// unknown keys and most wrong values; what depends on several settings, only
-// Load checks. The key of a meaning is the path of its setting, with [] for the
-// members of a list and * for the keys of a user.
-func JSONSchema(meanings map[string]Meaning) ([]byte, error) {
+// unknown keys and most wrong values. The key of a meaning is the path of its
+// setting, with [] for list items and * for keys that users choose.
+func JSONSchema(kinds []ChannelKind, meanings map[string]Meaning) ([]byte, error) {
 	c := Default()
-	root := schemaWriter{meanings}.group("", c.settings())
+	root := schemaWriter{meanings}.group("", c.settings(kinds))
 	root["$schema"] = "http://json-schema.org/draft-07/schema#"
 	root["title"] = "Configuration of ThoughtGate"
 	root["dependencies"] = map[string]any{"rules": []string{"default"}}
@@ -68,30 +66,29 @@ type schemaWriter struct{ meanings map[string]Meaning }
 
 type object = map[string]any
 
-func (w schemaWriter) setting(path string, s setting) object {
+func (w schemaWriter) setting(path string, s Setting) object {
 	switch s := s.(type) {
-	case leaf:
+	case Leaf:
 		return w.explain(path, s.schema())
-	case group:
+	case Group:
 		return w.group(path, s)
-	case list:
-		return w.several(path+"[]", s.item(), object{"type": "array"}, "items")
-	case dict:
-		item, _ := s.item("x")
+	case section:
+		return w.group(path, s())
+	case List:
+		return w.several(path+"[]", s(), object{"type": "array"}, "items")
+	case Dict:
+		item, _ := s("x")
 		return w.several(path+".*", item, object{"type": "object"}, "additionalProperties")
-	case either:
-		options := []any{s.short.schema(), w.group(path, s.long)}
-		return w.explain(path, object{"anyOf": options})
 	case required:
-		return w.setting(path, s.setting)
+		return w.setting(path, s.Setting)
 	}
 	return nil
 }
 
-// several returns the schema of a list or a dict, which has that of its items
-// under key. It says once, for all items, what is known of single values.
-func (w schemaWriter) several(path string, item setting, schema object, key string) object {
-	if single, ok := item.(leaf); ok {
+// several returns the schema of a list or a dict. The schema of its items is under
+// key; the description of a single value is on the list.
+func (w schemaWriter) several(path string, item Setting, schema object, key string) object {
+	if single, ok := item.(Leaf); ok {
 		schema[key] = single.schema()
 		return w.explain(path, schema)
 	}
@@ -99,13 +96,13 @@ func (w schemaWriter) several(path string, item setting, schema object, key stri
 	return schema
 }
 
-func (w schemaWriter) group(path string, g group) object {
+func (w schemaWriter) group(path string, g Group) object {
 	properties, needed := object{}, []string{}
 	for _, e := range g {
-		if _, must := e.to.(required); must {
-			needed = append(needed, e.key)
+		if _, must := e.To.(required); must {
+			needed = append(needed, e.Key)
 		}
-		properties[e.key] = w.setting(join(path, e.key), e.to)
+		properties[e.Key] = w.setting(join(path, e.Key), e.To)
 	}
 	schema := object{"type": "object", "additionalProperties": false, "properties": properties}
 	if len(needed) > 0 {
@@ -117,7 +114,7 @@ func (w schemaWriter) group(path string, g group) object {
 	return schema
 }
 
-// explain adds to schema what is known of the setting at path.
+// explain adds the description and the default of the setting at path.
 func (w schemaWriter) explain(path string, schema object) object {
 	meaning, known := w.meanings[path]
 	if !known {
@@ -132,9 +129,8 @@ func (w schemaWriter) explain(path string, schema object) object {
 	return schema
 }
 
-// schema returns the schema of a single value. A text with a variable may stand
-// for it, whatever it is.
-func (l leaf) schema() object {
+// schema returns the schema of a single value. A text with a variable is always valid.
+func (l Leaf) schema() object {
 	options := l.options()
 	if anyText := l.kinds == isText && l.shape.pattern == "" && l.shape.words == nil; anyText {
 		return options[0]
@@ -143,7 +139,7 @@ func (l leaf) schema() object {
 }
 
 // options returns the schemas of the ways to write the value.
-func (l leaf) options() []object {
+func (l Leaf) options() []object {
 	if words := l.shape.words; len(words) > 0 {
 		if l.shape.empty {
 			words = append([]string{""}, words...)
@@ -165,7 +161,7 @@ func (l leaf) options() []object {
 	return all
 }
 
-func (l leaf) text() object {
+func (l Leaf) text() object {
 	schema := object{"type": "string"}
 	if l.shape.pattern != "" {
 		schema["pattern"] = l.shape.pattern
@@ -176,7 +172,7 @@ func (l leaf) text() object {
 	return schema
 }
 
-func (l leaf) number(kind string) object {
+func (l Leaf) number(kind string) object {
 	schema := object{"type": kind}
 	if l.shape.bounded {
 		schema["minimum"], schema["maximum"] = l.shape.least, l.shape.most

@@ -15,14 +15,14 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 )
 
-// compileSchema returns the schema as an editor gets it.
+// compileSchema returns the compiled schema, as editors read it.
 func compileSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	meanings := map[string]config.Meaning{}
-	for path, s := range docs.Settings() {
-		meanings[path] = config.Meaning{Text: s.Meaning, Default: s.Default}
+	for _, s := range docs.Settings() {
+		meanings[s.Path] = config.Meaning{Text: s.Meaning, Default: s.Value()}
 	}
-	text, err := config.JSONSchema(meanings)
+	text, err := config.JSONSchema(kinds, meanings)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func compileSchema(t *testing.T) *jsonschema.Schema {
 	return schema
 }
 
-// validate puts a file to the schema.
+// validate validates a file against the schema.
 func validate(t *testing.T, schema *jsonschema.Schema, file string) error {
 	t.Helper()
 	text, err := yaml.YAMLToJSON([]byte(file))
@@ -69,12 +69,12 @@ func refuses(t *testing.T, schema *jsonschema.Schema, file string) {
 	}
 }
 
-// TestSchemaRefuses has files that the loader and the schema both refuse.
+// The loader and the schema both refuse these files.
 func TestSchemaRefuses(t *testing.T) {
 	schema := compileSchema(t)
 	const start = "version: 1\nupstreams: [{url: https://a/}]\n"
 	for _, line := range []string{
-		"lisen: 127.0.0.1:1", "listen: 1", "listen: [a]", "upstreams: {}", "mode: monitor", "drafts: 'yes'", "drafts: maybe",
+		"lisen: 127.0.0.1:1", "listen: 1", "listen: [a]", "upstreams: {}", "mode: monitor", "identity: {anonymous: 'yes'}", "identity: {anonymous: maybe}", "drafts: true",
 		"rules: [{match: a, action: allow}]\ndefault: deny", "rules: [{match: a, action: deny}]", "default: allow", "default: {action: allow}",
 		"limits: {max_batch: 0}", "limits: {max_batch: 100001}", "limits: {max_batch: many}", "limits: {request_timeout: 30}",
 		"limits: {request_timeout: 30 s}", "limits: {max_result: 1TB}", "limits: {max_depth: 1.5}", "telemetry: {traces: {sample: 2}}",
@@ -85,24 +85,24 @@ func TestSchemaRefuses(t *testing.T) {
 		if strings.HasPrefix(line, "upstreams") {
 			file = "version: 1\n" + line
 		}
-		if _, _, err := config.Parse("file", []byte(file), nil); err == nil {
+		if _, _, err := config.Parse("file", []byte(file), nil, kinds...); err == nil {
 			t.Errorf("the loader accepts\n%s", file)
 		}
 		refuses(t, schema, file)
 	}
 }
 
-// TestSchemaAccepts has files that the loader accepts in ways that are easy to
-// forget in a schema.
+// The loader and the schema both accept these files, whose forms are easily forgotten in a
+// schema.
 func TestSchemaAccepts(t *testing.T) {
 	schema := compileSchema(t)
 	const start = "version: 1\nupstreams: [{url: https://a/}]\n"
 	for _, line := range []string{
-		"drafts: ${A}", "limits: {max_batch: '${N}', max_result: 1048576, request_timeout: '1h2m.5s', max_header: '65536'}", "audit: {retention: '0'}",
-		"default: deny", "default: {action: '${ACTION}'}", "rules: [{match: a, action: approve, kind: ''}]\ndefault: deny",
+		"identity: {anonymous: '${A}'}", "limits: {max_batch: '${N}', max_result: 1048576, request_timeout: '1h2m.5s', max_header: '65536'}", "audit: {retention: '0'}",
+		"default: deny", "default: '${ACTION}'", "rules: [{match: a, action: approve, kind: ''}]\ndefault: deny",
 		"waiting: {hosts: [{name: 'a*', limit: none}]}", "telemetry: {traces: {sample: 1, endpoint: ''}}", "storage: {max_size: 0}",
 	} {
-		if _, _, err := config.Parse("file", []byte(start+line), []string{"A=true", "N=5", "ACTION=deny"}); err != nil {
+		if _, _, err := config.Parse("file", []byte(start+line), []string{"A=true", "N=5", "ACTION=deny"}, kinds...); err != nil {
 			t.Errorf("the loader refuses\n%s\n%v", line, err)
 		}
 		accepts(t, schema, start+line)
@@ -114,8 +114,8 @@ var (
 	version   = regexp.MustCompile(`(?m)^version:`)
 )
 
-// TestExamplesInDocsLoad loads every configuration in the documentation. An
-// example without a version is a part of a file.
+// Every configuration in the documentation loads. An example without a version is part of a
+// file.
 func TestExamplesInDocsLoad(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil {
@@ -134,7 +134,7 @@ func TestExamplesInDocsLoad(t *testing.T) {
 		}
 		for _, b := range yamlBlock.FindAllStringSubmatch(string(text), -1) {
 			if strings.Contains(b[1], "mcpServers:") {
-				continue // of an agent host
+				continue // a configuration of an agent host
 			}
 			count++
 			example(t, schema, page, b[1])
@@ -143,6 +143,26 @@ func TestExamplesInDocsLoad(t *testing.T) {
 	if count < 8 {
 		t.Errorf("found only %d examples", count)
 	}
+}
+
+// The first three examples in configuration.md are complete files, which load as they are.
+func TestExamplesInConfigurationDocAreComplete(t *testing.T) {
+	_, page, _ := strings.Cut(readDocs(t), "\n## Three examples\n")
+	page, _, _ = strings.Cut(page, "\n## ")
+	examples := yamlBlock.FindAllStringSubmatch(page, -1)
+	if len(examples) != 3 {
+		t.Fatalf("found %d examples", len(examples))
+	}
+	for _, e := range examples {
+		if _, _, err := config.Parse("example", []byte(e[1]), exampleVariables, kinds...); err != nil {
+			t.Errorf("%v in\n%s", err, e[1])
+		}
+	}
+}
+
+// exampleVariables are the environment variables used by the examples.
+var exampleVariables = []string{
+	"FILES_KEY=k", "CRM_TOKEN=t", "OIDC_SECRET=s", "FILES_TOKEN=t", "PASSWORD=p", "SLACK_BOT_TOKEN=xoxb-b", "SLACK_APP_TOKEN=xapp-a", "SMTP_PASSWORD=secret",
 }
 
 func example(t *testing.T, schema *jsonschema.Schema, page, file string) {
@@ -154,8 +174,7 @@ func example(t *testing.T, schema *jsonschema.Schema, page, file string) {
 		file += "\nupstreams: [{url: https://a/}]\n"
 	}
 	accepts(t, schema, file)
-	environ := []string{"FILES_KEY=k", "CRM_TOKEN=t", "OIDC_SECRET=s", "FILES_TOKEN=t", "PASSWORD=p", "SLACK_BOT_TOKEN=xoxb-b", "SLACK_APP_TOKEN=xapp-a", "SMTP_PASSWORD=secret"}
-	if _, _, err := config.Parse(filepath.Base(page), []byte(file), environ); err != nil {
+	if _, _, err := config.Parse(filepath.Base(page), []byte(file), exampleVariables, kinds...); err != nil {
 		t.Errorf("%v in\n%s", err, file)
 	}
 }

@@ -7,40 +7,42 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// Sources says where settings come from. Overrides take precedence over
+// Sources are the sources of a configuration. Overrides take precedence over
 // environment variables, which take precedence over the file.
 type Sources struct {
-	File      string     // name of the file; empty means the one in THOUGHTGATE_CONFIG, if any
-	Environ   []string   // in the form of [os.Environ]
-	Overrides []Override // the command line's
-	Server    *Upstream  // the server of a wrap, in place of all upstreams; nil if it is no wrap
-	Starter   *Starter   // what is read if there is no file; nil means nothing
-	Now       time.Time  // when certificates must be valid; zero means at any time
+	File      string        // name of the file; empty means the one in THOUGHTGATE_CONFIG, if any
+	Environ   []string      // in the form of [os.Environ]
+	Overrides []Override    // the command line's
+	Server    *Upstream     // of a wrap: replaces all upstreams; nil without a wrap
+	Channels  []ChannelKind // all kinds of channels
+	Starter   *Starter      // replaces a missing file; may be nil
+	Now       time.Time     // for warnings of expired certificates; may be zero
 }
 
 // A Starter is a configuration that is part of the program.
 type Starter struct {
-	Name     string // what problems with it are said to be in
+	Name     string // in problems, instead of a file name
 	Text     []byte
-	Policies []Source
+	Policies []policy.Source
 }
 
-// An Override gives one setting a value that beats the file's.
+// An Override replaces the value that the file gives to a setting.
 type Override struct {
-	Source  string   // where it comes from, such as --listen
+	Source  string   // such as --listen
 	Setting string   // path of the setting, such as operators.listen
-	Values  []string // one; for upstreams any number of URL or name=URL
+	Values  []string // exactly one, except for lists; of upstreams: URL or name=URL
 }
 
-// Load returns the configuration that s describes, and warnings about what is
-// allowed but probably not meant. If anything is wrong with it the error is an
-// [*Error] that names every problem, or says why the file cannot be read. The
-// fingerprint of an erroneous configuration is returned as well.
+// Load returns the configuration, and warnings about settings that are valid but
+// probably a mistake. If there are problems, the error is an [*Error] with all of
+// them, and the returned Config has only the fingerprint. Any other error means that
+// the file cannot be read.
 func Load(s Sources) (Config, []Problem, error) {
-	l := newLoader(s.Environ)
-	l.now = s.Now
+	l := newLoader(s)
 	file, err := l.read(s)
 	if err != nil {
 		return Config{}, nil, err
@@ -55,11 +57,10 @@ func Load(s Sources) (Config, []Problem, error) {
 	return l.result()
 }
 
-// LoadStorage is [Load] for those who look after the store and nothing else. It
-// asks neither for what only a gate needs nor whether that is right; only the
-// settings of the store are as Load would have them.
+// LoadStorage is [Load] for commands that use nothing but the store. It reports
+// problems only with the settings of the store.
 func LoadStorage(s Sources) (Config, []Problem, error) {
-	l := newLoader(s.Environ)
+	l := newLoader(s)
 	if _, err := l.read(s); err != nil {
 		return Config{}, nil, err
 	}
@@ -71,8 +72,8 @@ func LoadStorage(s Sources) (Config, []Problem, error) {
 	return l.result()
 }
 
-// read takes in the file, if there is one, and returns its name, and all that
-// beats it.
+// read reads the file, if there is one, then variables and overrides. It returns the
+// name of the file.
 func (l *loader) read(s Sources) (file string, err error) {
 	if file = s.File; file == "" {
 		file = l.env.vars["THOUGHTGATE_CONFIG"]
@@ -96,53 +97,76 @@ func (l *loader) read(s Sources) (file string, err error) {
 	return file, nil
 }
 
-// A loader is a configuration in the making.
+// A loader builds a Config.
 type loader struct {
 	cfg      Config
+	kinds    []ChannelKind
 	env      environment
 	origins  Origins
-	files    *fileSet // everything that was read
-	unread   bool     // there is a file, but nothing in it could be understood
-	isWrap   bool     // one agent reaches one server through a pipe: nothing listens for agents
+	files    *fileSet
+	unread   bool // the file could not be parsed
+	isWrap   bool // one agent and one server, without a listener for agents
 	now      time.Time
 	problems []Problem
 	warnings []Problem
 }
 
-func newLoader(environ []string) *loader {
-	return &loader{cfg: Default(), env: newEnvironment(environ), origins: Origins{}, files: newFileSet()}
+func newLoader(s Sources) *loader {
+	return &loader{cfg: Default(), kinds: s.Channels, now: s.Now, env: newEnvironment(s.Environ), origins: Origins{}, files: newFileSet()}
 }
 
 func (l *loader) report(at Position, setting, text string) {
 	l.problems = append(l.problems, Problem{at, setting, text})
 }
 
-// faulty reports whether something is wrong with the setting at path itself.
+// reject reports a problem at the position of the setting.
+func (l *loader) reject(setting, text string) { l.report(l.origin(setting), setting, text) }
+
+// rejectNew reports a problem, unless the setting already has one.
+func (l *loader) rejectNew(setting, text string) {
+	if !l.faulty(setting) {
+		l.reject(setting, text)
+	}
+}
+
+func (l *loader) warn(setting, text string) {
+	l.warnings = append(l.warnings, Problem{l.origin(setting), setting, text})
+}
+
+// given reports whether the file, a variable or a flag has the setting.
+func (l *loader) given(path string) bool {
+	_, given := l.origins[path]
+	return given
+}
+
+// faulty reports whether the setting at path has a problem.
 func (l *loader) faulty(path string) bool {
 	return slices.ContainsFunc(l.problems, func(p Problem) bool { return p.Setting == path })
 }
 
 // set stores text in the setting at path.
-func (l *loader) set(at Position, path string, to leaf, text string) {
+func (l *loader) set(at Position, path string, to Leaf, text string) {
 	l.origins[path] = at
-	if !to.set(text) {
+	switch {
+	case to.required && text == "":
+		l.report(at, path, "is required")
+	case !to.set(text):
 		l.report(at, path, "must be "+to.want)
 	}
 }
 
 func (l *loader) origin(path string) Position { return l.origins.Of(path) }
 
-// override stores what variables and flags say. Only the strongest for each
-// setting is looked at.
+// override stores the values of variables and flags. For each setting only the one with
+// the highest precedence counts.
 func (l *loader) override(flags []Override) {
-	strongest := map[string]Override{}
+	last := map[string]Override{}
 	for _, o := range slices.Concat(l.env.overrides(), flags) {
-		strongest[o.Setting] = o
+		last[o.Setting] = o
 	}
-	// Sorted, so that the list of upstreams is complete before a setting of
-	// all of them is stored.
-	for _, path := range slices.Sorted(maps.Keys(strongest)) {
-		o := strongest[path]
+	// Sorted: "upstreams" comes before "upstreams[].connect_timeout".
+	for _, path := range slices.Sorted(maps.Keys(last)) {
+		o := last[path]
 		at := Position{Source: o.Source}
 		switch rest, each := strings.CutPrefix(path, "upstreams[]."); {
 		case path == "upstreams":
@@ -157,13 +181,13 @@ func (l *loader) override(flags []Override) {
 				l.overrideLeaf(at, full, descend(l.cfg.Upstreams[i].settings(), rest), o.Values)
 			}
 		default:
-			l.overrideLeaf(at, path, descend(l.cfg.settings(), path), o.Values)
+			l.overrideLeaf(at, path, descend(l.cfg.settings(l.kinds), path), o.Values)
 		}
 	}
 }
 
-func (l *loader) overrideLeaf(at Position, path string, to setting, values []string) {
-	single, ok := to.(leaf)
+func (l *loader) overrideLeaf(at Position, path string, to Setting, values []string) {
+	single, ok := to.(Leaf)
 	if !ok || len(values) != 1 {
 		l.report(at, path, "cannot be overridden")
 		return
@@ -172,10 +196,10 @@ func (l *loader) overrideLeaf(at Position, path string, to setting, values []str
 }
 
 // descend returns the setting at path in g, or nil.
-func descend(g group, path string) setting {
+func descend(g Group, path string) Setting {
 	key, rest, deeper := strings.Cut(path, ".")
 	to := g.find(key)
-	if inner, ok := to.(group); ok && deeper {
+	if inner, ok := to.(Group); ok && deeper {
 		return descend(inner, rest)
 	}
 	if deeper {
@@ -184,9 +208,9 @@ func descend(g group, path string) setting {
 	return to
 }
 
-// replaceUpstreams makes values, each URL or name=URL, the whole list. The
-// file's upstreams are not merged into it: their headers may be secrets that
-// are meant for another server.
+// replaceUpstreams replaces the list of upstreams by values, each URL or name=URL.
+// Settings of the file's upstreams are not kept: their headers may be secrets for
+// another server.
 func (l *loader) replaceUpstreams(at Position, values []string) {
 	if len(l.cfg.Upstreams) > 0 {
 		l.warnings = append(l.warnings, Problem{at, "upstreams", "replaces the upstreams of the file, with all their settings"})
@@ -201,7 +225,7 @@ func (l *loader) replaceUpstreams(at Position, values []string) {
 			u.Name, value = name, rest
 			l.origins[path+".name"] = at
 		}
-		l.set(at, path+".url", endpoint(&u.URL), value)
+		l.set(at, path+".url", URL(&u.URL), value)
 		l.cfg.Upstreams = append(l.cfg.Upstreams, u)
 	}
 }
@@ -209,21 +233,21 @@ func (l *loader) replaceUpstreams(at Position, values []string) {
 func (l *loader) replaceForced(at Position, values []string) {
 	l.cfg.Tasks.ForceRequired = nil
 	for _, value := range values {
-		l.set(at, forceRequired, tool(&l.cfg.Tasks.ForceRequired), strings.TrimSpace(value))
+		l.set(at, forceRequired, Each(&l.cfg.Tasks.ForceRequired, wantTool, isLineOfText), strings.TrimSpace(value))
 	}
 }
 
 func (l *loader) overrideApprovalTimeout(at Position, values []string) {
-	i := slices.IndexFunc(l.cfg.Workflows, func(w Workflow) bool { return w.Name == defaultWorkflow })
+	i := slices.IndexFunc(l.cfg.Workflows, func(w policy.Workflow) bool { return w.Name == policy.DefaultWorkflow })
 	if i < 0 {
 		l.warnings = append(l.warnings, Problem{at, approvalTimeout, "is ignored: no configured workflow has this name"})
 		return
 	}
-	l.overrideLeaf(at, approvalTimeout, descend(l.cfg.Workflows[i].settings(), "timeout"), values)
+	l.overrideLeaf(at, approvalTimeout, descend(workflowSettings(&l.cfg.Workflows[i]), "timeout"), values)
 }
 
 func (l *loader) result() (Config, []Problem, error) {
-	for _, name := range l.env.strangers() {
+	for _, name := range l.env.unknown() {
 		text := "is not a ThoughtGate variable and is ignored"
 		if instead, ok := replaced[name]; ok {
 			text = "is ignored: " + instead

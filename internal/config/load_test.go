@@ -21,7 +21,7 @@ import (
 
 const goodFile = "version: 1\nupstreams: [{url: http://file/}]\n"
 
-// write makes a file in a directory of its own.
+// write creates a file in a new directory.
 func write(t *testing.T, name, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
@@ -44,11 +44,11 @@ func lines(warnings []config.Problem) []string {
 	return all
 }
 
-// TestFlagBeatsVariableBeatsFile goes through all eight cases of one setting.
+// All eight combinations of sources for one setting.
 func TestFlagBeatsVariableBeatsFile(t *testing.T) {
 	const inFile, inVariable, inFlag, byDefault = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:8080"
 	for mask := range 8 {
-		s := config.Sources{}
+		s := config.Sources{Channels: kinds}
 		want := byDefault
 		text := goodFile
 		if mask&1 != 0 {
@@ -71,8 +71,8 @@ func TestFlagBeatsVariableBeatsFile(t *testing.T) {
 	}
 }
 
-// TestVariables sets each variable of REQ-CORE-003 5.3, REQ-GOV-001 5.2 and
-// F-002, and REQ-CORE-007 5.2, and each of the rest, on its own and looks at the setting it is for.
+// Each variable of REQ-CORE-003 5.3, REQ-GOV-001 5.2 and F-002, and REQ-CORE-007 5.2, and each
+// other variable, changes its setting.
 func TestVariables(t *testing.T) {
 	endpoint := func(c config.Config) any { return c.Telemetry.Traces.Endpoint.String() }
 	tests := []struct {
@@ -104,7 +104,6 @@ func TestVariables(t *testing.T) {
 		{"HOME=/home/me", func(c config.Config) any { return c.StateDir }, "/home/me/.local/state/thoughtgate"},
 		{"THOUGHTGATE_SYNC_FORWARD_TIMEOUT_SECS=70", func(c config.Config) any { return c.Limits.CallTimeout }, 70 * time.Second},
 		// GOV-004 5.1 and F-006.3
-		{"THOUGHTGATE_SYNC_FORWARD_TIMEOUT_SECS=70", func(c config.Config) any { return c.Execution.Timeout }, 70 * time.Second},
 		{"THOUGHTGATE_UPSTREAM_REQUEST_TIMEOUT_SECS=7", func(c config.Config) any { return c.Limits.RequestTimeout }, 7 * time.Second},
 		{"THOUGHTGATE_UPSTREAM_CANCEL_TIMEOUT_SECS=7", func(c config.Config) any { return c.Execution.CancelTimeout }, 7 * time.Second},
 		{"THOUGHTGATE_LAZY_POLL_TIMEOUT_SECS=7", func(c config.Config) any { return c.Execution.PollTimeout }, 7 * time.Second},
@@ -128,7 +127,7 @@ func TestVariables(t *testing.T) {
 		name, _, _ := strings.Cut(tt.environ, "=")
 		tested[name] = true
 		t.Run(name, func(t *testing.T) {
-			cfg, _, err := config.Load(config.Sources{File: write(t, "f.yaml", goodFile), Environ: []string{tt.environ}})
+			cfg, _, err := config.Load(config.Sources{Channels: kinds, File: write(t, "f.yaml", goodFile), Environ: []string{tt.environ}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -145,7 +144,7 @@ func TestVariables(t *testing.T) {
 }
 
 func TestTracesEndpointBeatsSharedEndpoint(t *testing.T) {
-	cfg, _, err := config.Load(config.Sources{Environ: []string{
+	cfg, _, err := config.Load(config.Sources{Channels: kinds, Environ: []string{
 		"THOUGHTGATE_UPSTREAM=http://a/",
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://traces/",
 		"OTEL_EXPORTER_OTLP_ENDPOINT=not looked at",
@@ -158,9 +157,10 @@ func TestTracesEndpointBeatsSharedEndpoint(t *testing.T) {
 	}
 }
 
-func TestBadVariablesAndFlags(t *testing.T) {
+func TestInvalidVariablesAndFlags(t *testing.T) {
 	_, _, err := config.Load(config.Sources{
-		File: write(t, "f.yaml", "version: 1\nlisten: x\n"),
+		Channels: kinds,
+		File:     write(t, "f.yaml", "version: 1\nlisten: x\n"),
 		Environ: []string{
 			"THOUGHTGATE_UPSTREAM=http://user:hunter2@a/",
 			"THOUGHTGATE_KEEPALIVE_SECS=soon",
@@ -168,7 +168,7 @@ func TestBadVariablesAndFlags(t *testing.T) {
 			"THOUGHTGATE_UPSTREAM_CONNECT_TIMEOUT_SECS=0",
 			"THOUGHTGATE_MAX_CONCURRENT_REQUESTS=many",
 			"THOUGHTGATE_MAX_REQUEST_BODY_BYTES=", // as if not set
-			"THOUGHTGATE_LOG_LEVEL=hunter2",       // beaten by the flag, so not looked at
+			"THOUGHTGATE_LOG_LEVEL=hunter2",       // ignored, because the flag takes precedence
 		},
 		Overrides: []config.Override{
 			flag("--operators-listen", "operators.listen", "hunter2"),
@@ -198,6 +198,7 @@ func TestBadVariablesAndFlags(t *testing.T) {
 func TestUpstreamsOfFlagReplaceThoseOfFile(t *testing.T) {
 	file := write(t, "f.yaml", "version: 1\nupstreams:\n  - {name: a, url: http://a/, headers: {X-Api-Key: k}}\n  - {name: b, url: http://b/, path: /b}\n")
 	cfg, warnings, err := config.Load(config.Sources{
+		Channels:  kinds,
 		File:      file,
 		Environ:   []string{"THOUGHTGATE_UPSTREAM=http://env/"},
 		Overrides: []config.Override{flag("--upstream", "upstreams", "b=http://flag/?x=y", "c=http://flag/")},
@@ -222,48 +223,37 @@ func TestUpstreamsOfFlagReplaceThoseOfFile(t *testing.T) {
 }
 
 func TestUpstreamFlagsNeedNames(t *testing.T) {
-	_, _, err := config.Load(config.Sources{Overrides: []config.Override{flag("--upstream", "upstreams", "http://a/", "b=http://b/")}})
+	_, _, err := config.Load(config.Sources{Channels: kinds, Overrides: []config.Override{flag("--upstream", "upstreams", "http://a/", "b=http://b/")}})
 	want := "--upstream: upstreams[0].name: is required when there are several upstreams"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
 
-func TestNothingIsAnError(t *testing.T) {
-	_, _, err := config.Load(config.Sources{})
+func TestConfigurationNeedsUpstream(t *testing.T) {
+	_, _, err := config.Load(config.Sources{Channels: kinds})
 	want := "upstreams: no upstream configured: add `upstreams:`, set THOUGHTGATE_UPSTREAM, or start serve with `--upstream URL`"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
 
-// Names of an issuer and of the file are one space, so that one can pose as the
-// other unless a prefix keeps them apart.
-func TestIssuerNamesMayCollide(t *testing.T) {
+// Without a prefix, names of an issuer could equal names in the file, so that one agent could
+// pose as the other.
+func TestWarningOfCollidingIssuerNames(t *testing.T) {
 	const jwt = "jwt: [{issuer: 'https://login.example', audiences: [gate]PREFIX}]"
 	const token = ", tokens: [{name: ci, hash: '" + someHash + "'}]"
 	for identity, want := range map[string]int{jwt: 0, jwt + token: 1, strings.Replace(jwt, "PREFIX", ", prefix: 'corp:'", 1) + token: 0} {
 		file := goodFile + "identity: {" + strings.Replace(identity, "PREFIX", "", 1) + "}\n"
-		_, warnings, err := config.Load(config.Sources{File: write(t, "gate.yaml", file)})
+		_, warnings, err := config.Load(config.Sources{Channels: kinds, File: write(t, "gate.yaml", file)})
 		if err != nil || strings.Count(strings.Join(lines(warnings), "\n"), "identity.jwt[0].prefix: is empty") != want {
 			t.Errorf("%s: %v %v", identity, lines(warnings), err)
 		}
 	}
 }
 
-// The provider is not asked more often than every minute, and not never.
-func TestRecheckBounds(t *testing.T) {
-	for value, good := range map[string]bool{"1m": true, "24h": true, "59s": false, "0s": false, "-1h": false, "15": false} {
-		file := goodFile + "operators: {url: 'https://gate.example', oidc: {issuer: 'https://login.example', client_id: gate, allowed_groups: [staff], recheck: " + value + "}}\n"
-		_, _, err := config.Load(config.Sources{File: write(t, "gate.yaml", file)})
-		if good && err != nil || !good && (err == nil || !strings.Contains(err.Error(), "operators.oidc.recheck: must be a duration")) {
-			t.Errorf("%s: %v", value, err)
-		}
-	}
-}
-
-// Every process on this machine can say that it is a proxy at a loopback address.
-func TestProxyOnThisMachine(t *testing.T) {
+// Every process on this machine can connect from a loopback address, like the proxy.
+func TestWarningOfLoopbackProxy(t *testing.T) {
 	const warning = "identity.proxy.from[0]: includes a loopback address"
 	for from, want := range map[string]bool{
 		"127.0.0.1": true, "127.8.9.10": true, "127.0.0.0/8": true, "127.64.0.0/10": true, "::1": true, "::1/128": true,
@@ -273,32 +263,32 @@ func TestProxyOnThisMachine(t *testing.T) {
 		"::ffff:10.0.0.0/104": false, "::2": false,
 	} {
 		file := goodFile + "identity: {proxy: {from: ['" + from + "'], header: X-User}}\n"
-		_, warnings, err := config.Load(config.Sources{File: write(t, "gate.yaml", file)})
+		_, warnings, err := config.Load(config.Sources{Channels: kinds, File: write(t, "gate.yaml", file)})
 		if got := strings.Contains(strings.Join(lines(warnings), "\n"), warning); got != want || err != nil {
 			t.Errorf("%s: %v %v", from, lines(warnings), err)
 		}
 	}
 }
 
-// Members of a Slack user group may change their names, and count twice.
-func TestSlackGroupsWithQuorum(t *testing.T) {
+// Members of a Slack user group may change their names, and so count twice.
+func TestWarningOfSlackGroupsWithQuorum(t *testing.T) {
 	const warning = "workflows.ops.quorum: a person who changes the e-mail address of their Slack profile may count twice"
 	for rest, want := range map[string]bool{
 		"quorum: 2, channels: [inbox, chat]": true, "channels: [inbox, chat]": false, "quorum: 2, channels: [inbox]": false,
 	} {
 		file := goodFile + "operators: {url: 'https://gate.example'}\nworkflows: {ops: {" + rest + "}}\n" +
 			"channels: {chat: {slack: {bot_token: xoxb-1, app_token: xapp-1, channel: C1, groups: {S1: staff}}}}\n"
-		_, warnings, err := config.Load(config.Sources{File: write(t, "gate.yaml", file)})
+		_, warnings, err := config.Load(config.Sources{Channels: kinds, File: write(t, "gate.yaml", file)})
 		if got := strings.Contains(strings.Join(lines(warnings), "\n"), warning); got != want || err != nil {
 			t.Errorf("%s: %v %v", rest, lines(warnings), err)
 		}
 	}
 }
 
-// A network of IPv4 addresses is the same in both spellings.
-func TestMappedNetworks(t *testing.T) {
+// An IPv4 network and its IPv6-mapped form are equal.
+func TestMappedNetworksBecomeIPv4(t *testing.T) {
 	file := goodFile + "identity: {proxy: {from: ['::ffff:10.0.0.7', '::ffff:10.1.0.0/112'], header: X-User}}\n"
-	cfg, _, err := config.Load(config.Sources{File: write(t, "gate.yaml", file)})
+	cfg, _, err := config.Load(config.Sources{Channels: kinds, File: write(t, "gate.yaml", file)})
 	want := []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32"), netip.MustParsePrefix("10.1.0.0/16")}
 	if err != nil || !slices.Equal(cfg.Identity.Proxy.From, want) {
 		t.Errorf("%v, %v; want %v", cfg.Identity.Proxy.From, err, want)
@@ -306,9 +296,9 @@ func TestMappedNetworks(t *testing.T) {
 }
 
 func TestAnonymousFlagOpensListeners(t *testing.T) {
-	s := config.Sources{Environ: []string{"THOUGHTGATE_UPSTREAM=http://a/", "THOUGHTGATE_LISTEN=0.0.0.0:1", "THOUGHTGATE_OPERATORS_LISTEN=:2"}}
+	s := config.Sources{Channels: kinds, Environ: []string{"THOUGHTGATE_UPSTREAM=http://a/", "THOUGHTGATE_LISTEN=0.0.0.0:1", "THOUGHTGATE_OPERATORS_LISTEN=:2"}}
 	_, _, err := config.Load(s)
-	if err == nil || strings.Count(err.Error(), "other machines can reach this address") != 1 { // operators are always asked
+	if err == nil || strings.Count(err.Error(), "other machines can reach this address") != 1 { // operators always authenticate
 		t.Errorf("got %v", err)
 	}
 	s.Overrides = []config.Override{flag("--anonymous", "identity.anonymous", "true")}
@@ -317,25 +307,25 @@ func TestAnonymousFlagOpensListeners(t *testing.T) {
 		t.Error(warnings, err)
 	}
 	known := write(t, "known.yaml", goodFile+"identity: {tokens: [{name: a, hash: '"+someHash+"'}]}\n")
-	if _, _, err := config.Load(config.Sources{File: known, Environ: []string{"THOUGHTGATE_LISTEN=0.0.0.0:1"}}); err != nil {
-		t.Errorf("agents are asked who they are, and yet: %v", err)
+	if _, _, err := config.Load(config.Sources{Channels: kinds, File: known, Environ: []string{"THOUGHTGATE_LISTEN=0.0.0.0:1"}}); err != nil {
+		t.Errorf("agents authenticate, but the error is: %v", err)
 	}
 }
 
 func TestFileFromVariable(t *testing.T) {
 	environ := []string{"THOUGHTGATE_CONFIG=" + write(t, "env.yaml", strings.Replace(goodFile, "file", "env", 1))}
-	cfg, _, err := config.Load(config.Sources{Environ: environ})
+	cfg, _, err := config.Load(config.Sources{Channels: kinds, Environ: environ})
 	if err != nil || cfg.Upstreams[0].URL.Host != "env" {
 		t.Errorf("got %v, %v", cfg.Upstreams, err)
 	}
-	cfg, _, err = config.Load(config.Sources{Environ: environ, File: write(t, "f.yaml", goodFile)})
+	cfg, _, err = config.Load(config.Sources{Channels: kinds, Environ: environ, File: write(t, "f.yaml", goodFile)})
 	if err != nil || cfg.Upstreams[0].URL.Host != "file" {
 		t.Errorf("got %v, %v", cfg.Upstreams, err)
 	}
 }
 
 func TestMissingFile(t *testing.T) {
-	s := config.Sources{File: filepath.Join(t.TempDir(), "none.yaml"), Overrides: []config.Override{flag("--upstream", "upstreams", "http://a/")}}
+	s := config.Sources{Channels: kinds, File: filepath.Join(t.TempDir(), "none.yaml"), Overrides: []config.Override{flag("--upstream", "upstreams", "http://a/")}}
 	if _, _, err := config.Load(s); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want %v", err, fs.ErrNotExist)
 	}
@@ -348,7 +338,7 @@ upstreams:
     headers: { X-Api-Key: "${THOUGHTGATE_FILES_KEY}", X-B: "${THOUGHTGATE_B:-x}" }
     tls: { insecure_skip_verify: true }
 `)
-	_, warnings, err := config.Load(config.Sources{File: file, Environ: []string{
+	_, warnings, err := config.Load(config.Sources{Channels: kinds, File: file, Environ: []string{
 		"THOUGHTGATE_FILES_KEY=hunter2",
 		"THOUGHTGATE_B=hunter2",
 		"THOUGHTGATE_LISTN=hunter2",
@@ -428,7 +418,7 @@ func TestAuthorities(t *testing.T) {
 	file := write(t, "f.yaml", "version: 1\nupstreams:\n  - url: https://a/\n    tls: {ca_file: ca.pem}\n")
 	ca := filepath.Join(filepath.Dir(file), "ca.pem")
 
-	_, _, err := config.Load(config.Sources{File: file})
+	_, _, err := config.Load(config.Sources{Channels: kinds, File: file})
 	want := file + ":4:20: upstreams[0].tls.ca_file: cannot be read"
 	if err == nil || err.Error() != want {
 		t.Errorf("missing: got %v, want %s", err, want)
@@ -437,7 +427,7 @@ func TestAuthorities(t *testing.T) {
 	if err := os.WriteFile(ca, []byte("hunter2"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = config.Load(config.Sources{File: file})
+	_, _, err = config.Load(config.Sources{Channels: kinds, File: file})
 	want = file + ":4:20: upstreams[0].tls.ca_file: has no certificate in PEM form"
 	if err == nil || err.Error() != want {
 		t.Errorf("not PEM: got %v, want %s", err, want)
@@ -446,14 +436,13 @@ func TestAuthorities(t *testing.T) {
 	if err := os.WriteFile(ca, certificate, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, _, err := config.Load(config.Sources{File: file})
+	cfg, _, err := config.Load(config.Sources{Channels: kinds, File: file})
 	if err != nil || cfg.Upstreams[0].TLS.CAFile != ca {
 		t.Errorf("good: got %v, %v", cfg.Upstreams, err)
 	}
 }
 
-// TestLoadStorage: who looks after the store need not have what a gate needs,
-// but hears of all that is wrong with the store's settings.
+// LoadStorage requires only the settings of the store, and reports all errors in them.
 func TestLoadStorage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f.yaml")
 	write := func(text string) {
@@ -462,15 +451,15 @@ func TestLoadStorage(t *testing.T) {
 		}
 	}
 	write("version: 1\nupstreams: [{url: 'https://a/', headers: {X: '${NOT_SET}'}}]\nstore: sqlite:x.db\nstate_dir: /srv\n")
-	cfg, _, err := config.LoadStorage(config.Sources{File: file, Environ: []string{"THOUGHTGATE_STORE=sqlite:y.db"}})
+	cfg, _, err := config.LoadStorage(config.Sources{Channels: kinds, File: file, Environ: []string{"THOUGHTGATE_STORE=sqlite:y.db"}})
 	if err != nil || cfg.Store.Reveal() != "sqlite:y.db" || cfg.StateDir != "/srv" || cfg.Storage.Timeout != 5*time.Second {
 		t.Errorf("%v, %s in %s, %v", err, cfg.Store.Reveal(), cfg.StateDir, cfg.Storage.Timeout)
 	}
-	if cfg, _, err := config.LoadStorage(config.Sources{Environ: []string{"HOME=/home/me"}}); err != nil || cfg.StateDir == "" {
+	if cfg, _, err := config.LoadStorage(config.Sources{Channels: kinds, Environ: []string{"HOME=/home/me"}}); err != nil || cfg.StateDir == "" {
 		t.Errorf("without a file: %v, %q", err, cfg.StateDir)
 	}
 	write("version: 1\nstore: mysql://x\nstorage: {timeout: 5}\nlisten: x\n")
-	if _, _, err := config.LoadStorage(config.Sources{File: file}); err == nil ||
+	if _, _, err := config.LoadStorage(config.Sources{Channels: kinds, File: file}); err == nil ||
 		!strings.Contains(err.Error(), "store: must be") || !strings.Contains(err.Error(), "storage.timeout: must be") || strings.Contains(err.Error(), "listen") {
 		t.Errorf("error %v", err)
 	}

@@ -10,11 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-func TestDefaultInOneWord(t *testing.T) {
+func TestDefaultIsAnAction(t *testing.T) {
 	cfg := valid(t, goodFile+"default: deny\n")
-	if diff := cmp.Diff(config.Rule{Action: "deny"}, cfg.Default); diff != "" {
+	if diff := cmp.Diff(policy.Rule{Action: "deny"}, cfg.Default); diff != "" {
 		t.Errorf("default (-want +got):\n%s", diff)
 	}
 }
@@ -38,7 +39,7 @@ func TestOriginsOfRules(t *testing.T) {
 
 func TestProblemsOfPolicy(t *testing.T) {
 	const needed = "default: is required with rules or policies: it decides the calls that no rule matches"
-	const late = "leaves no time to run the call: together with execution.timeout it exceeds tasks.max_ttl"
+	const late = "leaves no time to run the call: together with limits.call_timeout it exceeds tasks.max_ttl"
 	const away = "with approval, calls may run when the agent is gone, but upstreams[0] needs the agent's credentials; set headers.Authorization or forward_authorization: false"
 	tests := []struct {
 		name, src string
@@ -47,9 +48,9 @@ func TestProblemsOfPolicy(t *testing.T) {
 		{"rules without default", "rules: [{match: a, action: deny}]\n", []string{"1:1: " + needed}},
 		{"empty rules without default", "rules: []\n", []string{"1:1: " + needed}},
 		{"policies without default", "cedar: {policies: [a]}\n", []string{"1:1: " + needed}},
-		{"default without action", "default: {reason: x}\n", []string{"3:10: default.action: is required"}},
-		{"default with limits", "default: {action: deny, match: a}\n", []string{"3:25: default.match: unknown key"}},
-		{"default of another form", "default: [deny]\n", []string{"3:10: default: must be forward, approve, deny or policy, not a list"}},
+		{"default with a reason", "default: {action: deny, reason: x}\n", []string{
+			"3:10: default: must be forward, approve, deny or policy, not a group of settings; a workflow, reason or mode stands in a last rule with match: \"*\"",
+		}},
 		{"default of another word", "default: allow\n", []string{"3:10: default: must be forward, approve, deny or policy"}},
 		{"empty rule", "default: deny\nrules: [{}]\n", []string{"4:9: rules[0].match: is required", "4:9: rules[0].action: is required"}},
 		{"rule that is none", "default: deny\nrules: [deny]\n", []string{"4:9: rules[0]: must be a group of settings, not text"}},
@@ -61,8 +62,8 @@ func TestProblemsOfPolicy(t *testing.T) {
 			"4:67: rules[0].workflow: must be at most 63 lower-case letters, digits and hyphens, or empty",
 			"4:78: rules[0].reason: must be text on one line",
 		}},
-		{"rule for nobody", "default: deny\nrules: [{match: a, action: forward, principals: []}]\n", []string{
-			"4:49: rules[0].principals: an empty list matches nobody; remove it to match everyone",
+		{"rule without principals", "default: deny\nrules: [{match: a, action: forward, principals: []}]\n", []string{
+			"4:49: rules[0].principals: an empty list matches no principal; remove it to match all",
 		}},
 		{"rule for a number", "default: deny\nrules: [{match: a, action: forward, principals: [1]}]\n", []string{
 			"4:50: rules[0].principals[0]: must be a name or pattern, or group: followed by one, not a number",
@@ -101,34 +102,34 @@ func TestProblemsOfPolicy(t *testing.T) {
 			"3:75: channels.c.email.to[1]: must be an address such as ops@example.com or Ops <ops@example.com>",
 			"3:93: channels.c.email.security: must be starttls, tls or none",
 		}},
-		{"a password in the clear", mailTo + "username: u, password: p, security: none}}}\n", []string{"3:98: channels.c.email.security: a password is not sent without encryption"}},
-		{"half a login", mailTo + "username: u}}}\n", []string{"3:72: channels.c.email.username: needs a password"}},
-		{"the other half", mailTo + "password: p}}}\n", []string{"3:72: channels.c.email.password: needs a username"}},
+		{"an unencrypted password", mailTo + "username: u, password: p, security: none}}}\n", []string{"3:98: channels.c.email.security: a password is not sent without encryption"}},
+		{"username without password", mailTo + "username: u}}}\n", []string{"3:72: channels.c.email.username: needs a password"}},
+		{"password without username", mailTo + "password: p}}}\n", []string{"3:72: channels.c.email.password: needs a username"}},
 		{"two kinds", mailTo + "}, slack: {bot_token: b, app_token: a, channel: C1}}}\n", []string{"3:15: channels.c: needs one kind: webhook, slack, email or push"}},
 		{"push without a contact", "channels: {c: {push: {contact: ops}}}\n", []string{"3:32: channels.c.push.contact: must be mailto: and an address, or a URL with https"}},
-		{"push twice", "channels: {c: {push: {contact: 'mailto:a@b'}}, d: {push: {contact: 'https://c'}}}\n", []string{`3:58: channels.d.push: there can be one channel of this kind, and "c" is one`}},
+		{"push twice", "channels: {c: {push: {contact: 'mailto:a@b'}}, d: {push: {contact: 'https://c'}}}\n", []string{`3:58: channels.d.push: only one push channel is allowed, and "c" is one`}},
 		{"one Slack channel twice", "channels: {c: {slack: {bot_token: b, app_token: a, channel: C1}}, d: {slack: {bot_token: b, app_token: a, channel: C1}}}\n", []string{
 			`3:116: channels.d.slack.channel: is the one of "c": give "c" the people of both, and name it in the workflows of both`,
 		}},
 		{"two tokens of one app", "channels: {c: {slack: {bot_token: b, app_token: a, channel: C1}}, d: {slack: {bot_token: b, app_token: z, channel: C2}}}\n", []string{
 			`3:104: channels.d.slack.app_token: must be that of "c", which is the same app: it has the same bot_token`,
 		}},
-		{"reminders of nobody", "workflows: {a: {remind: [50%]}}\n", []string{"3:25: workflows.a.remind: reminds nobody: the workflow has no channel besides the inbox"}},
+		{"reminders without a channel", "workflows: {a: {remind: [50%]}}\n", []string{"3:25: workflows.a.remind: has no effect: the workflow has no channel besides the inbox"}},
 		{"reminders in disorder", hook + "workflows: {a: {remind: [50%, 50%], channels: [hook]}}\n", []string{"4:25: workflows.a.remind: must rise from one entry to the next"}},
 		{"many reminders", hook + "workflows: {a: {remind: [1%, 2%, 3%, 4%, 5%, 6%], channels: [hook]}}\n", []string{"4:25: workflows.a.remind: must not have more than 5 entries"}},
-		{"quiet without a sound", "workflows: {a: {quiet_hours: {from: '22:00', to: '07:00'}}}\n", []string{
-			"3:30: workflows.a.quiet_hours: holds nothing back: the workflow has neither remind nor escalate",
+		{"quiet hours without reminders", "workflows: {a: {quiet_hours: {from: '22:00', to: '07:00'}}}\n", []string{
+			"3:30: workflows.a.quiet_hours: has no effect: the workflow has neither remind nor escalate",
 		}},
-		{"no quiet hour", hook + "workflows: {a: {remind: [50%], channels: [hook], quiet_hours: {from: '22:00', to: '22:00'}}}\n", []string{
+		{"empty quiet hours", hook + "workflows: {a: {remind: [50%], channels: [hook], quiet_hours: {from: '22:00', to: '22:00'}}}\n", []string{
 			"4:83: workflows.a.quiet_hours.to: must differ from quiet_hours.from",
 		}},
 		{"half of quiet hours", hook + "workflows: {a: {remind: [50%], channels: [hook], quiet_hours: {from: '22:00'}}}\n", []string{
 			"4:63: workflows.a.quiet_hours.to: is required",
 		}},
-		{"escalation to nobody", "workflows: {a: {escalate: {after: 50%, workflow: b}}}\n", []string{`3:50: workflows.a.escalate.workflow: no workflow "b"`}},
+		{"escalation to an unknown workflow", "workflows: {a: {escalate: {after: 50%, workflow: b}}}\n", []string{`3:50: workflows.a.escalate.workflow: no workflow "b"`}},
 		{"escalation to itself", "workflows: {a: {escalate: {after: 50%, workflow: a}}}\n", []string{"3:50: workflows.a.escalate.workflow: is the workflow itself"}},
-		{"escalation to everybody", "workflows: {a: {approvers: [operator], escalate: {after: 50%, workflow: b}}, b: {}}\n", []string{
-			`3:73: workflows.a.escalate.workflow: the workflow "b" has no approvers, so any operator could decide: give it some`,
+		{"escalation to all operators", "workflows: {a: {approvers: [operator], escalate: {after: 50%, workflow: b}}, b: {}}\n", []string{
+			`3:73: workflows.a.escalate.workflow: the workflow "b" has no approvers, so any operator could decide: set its approvers`,
 		}},
 		{"half an escalation", "workflows: {a: {escalate: {workflow: b}}, b: {}}\n", []string{"3:27: workflows.a.escalate.after: is required"}},
 		{"ttl", "tasks: {default_ttl: 25h}\n", []string{"3:22: tasks.default_ttl: must not exceed tasks.max_ttl"}},
@@ -145,26 +146,25 @@ func TestProblemsOfPolicy(t *testing.T) {
 	}
 }
 
-// TestCredentialsOfTheGate has every upstream that can be called when the
-// agent is away.
-func TestCredentialsOfTheGate(t *testing.T) {
+// At these upstreams, the gate can run calls while the agent is away.
+func TestStartAtApprovalNeedsGateCredentials(t *testing.T) {
 	for _, upstream := range []string{"headers: {authorization: Bearer x}", "forward_authorization: false"} {
 		valid(t, "version: 1\nupstreams: [{url: http://a/, "+upstream+"}]\nexecution: {start: approval}\n")
 	}
 }
 
-// mailTo begins a channel.
+// mailTo begins the configuration of an e-mail channel.
 const mailTo = "channels: {c: {email: {server: 'm:25', from: a@b, to: [c@d], "
 
-// hook is a channel.
+// hook is the configuration of a webhook.
 const hook = "channels: {hook: {webhook: {url: 'https://h', secret: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw}}}\n"
 
-func TestAskingAgain(t *testing.T) {
+func TestRemindersAndEscalation(t *testing.T) {
 	valid(t, goodFile+hook+"workflows: {a: {approvers: [operator], channels: [hook], remind: [50%, 90%], escalate: {after: 75%, workflow: b}, "+
 		"quiet_hours: {from: '22:00', to: '07:30', timezone: Europe/Vienna}}, b: {approvers: ['role:admin']}}\n")
 }
 
-func TestGroupsMayBeLarge(t *testing.T) {
+func TestQuorumMayExceedNumberOfGroups(t *testing.T) {
 	valid(t, goodFile+"workflows: {a: {approvers: [b, 'group:c'], quorum: 5}, d: {quorum: 5}}\n"+
 		"operators: {url: 'https://g', oidc: {issuer: 'https://i/', client_id: c, roles: {admin: [a]}}}\n")
 }
@@ -173,7 +173,7 @@ func TestApprovalTimeoutIsForTheDefaultWorkflow(t *testing.T) {
 	const variable = "THOUGHTGATE_APPROVAL_TIMEOUT_SECS=60"
 	load := func(text string) (config.Config, []config.Problem) {
 		t.Helper()
-		cfg, warnings, err := config.Load(config.Sources{File: write(t, "f.yaml", text), Environ: []string{variable}})
+		cfg, warnings, err := config.Load(config.Sources{Channels: kinds, File: write(t, "f.yaml", text), Environ: []string{variable}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,10 +191,10 @@ func TestApprovalTimeoutIsForTheDefaultWorkflow(t *testing.T) {
 }
 
 func TestBadTaskVariables(t *testing.T) {
-	_, _, err := config.Load(config.Sources{File: write(t, "f.yaml", goodFile), Environ: []string{
+	_, _, err := config.Load(config.Sources{Channels: kinds, File: write(t, "f.yaml", goodFile), Environ: []string{
 		"THOUGHTGATE_TASK_FORCE_REQUIRED=a,,b",
 		"THOUGHTGATE_TASK_MAX_TTL_MS=long",
-		"THOUGHTGATE_TASK_MAX_TTL_SECS=60", // beaten by the one above
+		"THOUGHTGATE_TASK_MAX_TTL_SECS=60", // the variable above takes precedence
 		"THOUGHTGATE_OPERATOR_TOKEN=hunter2 ",
 		"THOUGHTGATE_APPROVAL_TIMEOUT_SECS=0",
 	}})
@@ -209,7 +209,7 @@ func TestBadTaskVariables(t *testing.T) {
 	}
 }
 
-// tree makes files in a directory of their own and returns it.
+// tree creates files in a new directory and returns the directory.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -225,7 +225,7 @@ func tree(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-func TestPoliciesAreRead(t *testing.T) {
+func TestPolicyFilesAreLoaded(t *testing.T) {
 	dir := tree(t, map[string]string{
 		"[gate]/f.yaml":             goodFile + "default: policy\ncedar: {policies: ['p/*', '../q/*/x?.cedar', p/b.cedar]}\n",
 		"[gate]/p/b.cedar":          "b",
@@ -236,11 +236,11 @@ func TestPoliciesAreRead(t *testing.T) {
 		"q/2/none":                  "",
 	})
 	gate := filepath.Join(dir, "[gate]")
-	cfg, warnings, err := config.Load(config.Sources{File: filepath.Join(gate, "f.yaml")})
+	cfg, warnings, err := config.Load(config.Sources{Channels: kinds, File: filepath.Join(gate, "f.yaml")})
 	if err != nil || warnings != nil {
 		t.Fatal(warnings, err)
 	}
-	want := []config.Source{
+	want := []policy.Source{
 		{Name: filepath.Join(gate, "p/a.cedar"), Text: []byte("a")},
 		{Name: filepath.Join(gate, "p/b.cedar"), Text: []byte("b")},
 		{Name: filepath.Join(dir, "q/1/x1.cedar"), Text: []byte("x1")},
@@ -250,21 +250,21 @@ func TestPoliciesAreRead(t *testing.T) {
 	}
 	for _, d := range []string{gate, filepath.Join(gate, "p"), filepath.Join(dir, "q"), filepath.Join(dir, "q/1"), filepath.Join(dir, "q/2")} {
 		if !strings.Contains("\n"+strings.Join(cfg.Watch, "\n")+"\n", "\n"+d+"\n") {
-			t.Errorf("%s is not among those to watch: %q", d, cfg.Watch)
+			t.Errorf("%s is not among the watched directories: %q", d, cfg.Watch)
 		}
 	}
 }
 
 func TestWatchWithoutPolicies(t *testing.T) {
 	file := write(t, "f.yaml", goodFile)
-	cfg, _, err := config.Load(config.Sources{File: file})
+	cfg, _, err := config.Load(config.Sources{Channels: kinds, File: file})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{filepath.Dir(file)}, cfg.Watch); diff != "" {
 		t.Errorf("watch (-want +got):\n%s", diff)
 	}
-	cfg, _, err = config.Load(config.Sources{Environ: []string{"THOUGHTGATE_UPSTREAM=http://a/"}})
+	cfg, _, err = config.Load(config.Sources{Channels: kinds, Environ: []string{"THOUGHTGATE_UPSTREAM=http://a/"}})
 	if err != nil || cfg.Watch != nil {
 		t.Errorf("got %q, %v", cfg.Watch, err)
 	}
@@ -281,7 +281,7 @@ func TestProblemsOfPolicyFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(dir)
-	_, _, err := config.Load(config.Sources{File: "f.yaml"})
+	_, _, err := config.Load(config.Sources{Channels: kinds, File: "f.yaml"})
 	const pattern = "must be a path, or a pattern with *, ? and [a-z] between slashes"
 	want := strings.Join([]string{
 		"f.yaml:4:20: cedar.policies[0]: matches no file",
@@ -297,14 +297,14 @@ func TestProblemsOfPolicyFiles(t *testing.T) {
 	}
 }
 
-// A workflow whose calls nobody can approve is probably not meant.
+// A workflow with fewer operators than its quorum is a warning.
 func TestWarningOfTooFewOperators(t *testing.T) {
 	hash := func(digit string) string { return "hash: 'sha256:" + strings.Repeat(digit, 64) + "'}" }
 	tokens := "operators: {tokens: [{name: ann, role: approver, groups: [oncall], " + hash("1") + ", {name: Bob, role: admin, " + hash("2") +
 		", {name: eve, role: viewer, groups: [oncall], " + hash("3") + "]}\n"
 	tests := []struct{ name, text, want string }{
 		{"one token for two", "workflows: {w: {quorum: 2}}\n", "needs 2 approvals, but only 1 of"},
-		{"a stranger", "workflows: {w: {approvers: [alice]}}\n", "needs 1 approvals, but only 0 of"},
+		{"an unknown approver", "workflows: {w: {approvers: [alice]}}\n", "needs 1 approvals, but only 0 of"},
 		{"the one operator", "workflows: {w: {approvers: [operator]}}\n", ""},
 		{"viewers do not count", "workflows: {w: {quorum: 3}}\n" + tokens, "needs 3 approvals, but only 2 of"},
 		{"two", "workflows: {w: {quorum: 2}}\n" + tokens, ""},
@@ -313,7 +313,7 @@ func TestWarningOfTooFewOperators(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, warnings, err := config.Load(config.Sources{File: write(t, "f.yaml", goodFile+tt.text)})
+			_, warnings, err := config.Load(config.Sources{Channels: kinds, File: write(t, "f.yaml", goodFile+tt.text)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -325,10 +325,10 @@ func TestWarningOfTooFewOperators(t *testing.T) {
 	}
 }
 
-// The gates that share a desk have one inbox, so none of them can have settings of
-// its own for it. A token in the environment may be meant for another gate.
+// The gates that share a desk have one inbox, so a single gate cannot configure it. A token in
+// the environment may be meant for another gate, and is ignored.
 func TestDeskSettings(t *testing.T) {
-	const own = ": cannot be set with `store: 'desk:'`: the desk has an inbox, an address and a token of its own"
+	const own = ": cannot be set with `store: 'desk:'`: the desk has its own inbox, address and token"
 	const src = "store: 'desk:'\nstate_dir: /srv\noperators:\n  session: 1h\n  token: swordfish-and-chips-for-two\n  tokens: [{name: a, role: viewer, hash: 'sha256:" + "0000000000000000000000000000000000000000000000000000000000000000'}]\n"
 	_, err := parse(t, goodFile+src)
 	for _, want := range []string{"operators.token" + own, "operators.tokens" + own} {

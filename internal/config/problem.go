@@ -7,13 +7,11 @@ import (
 	"strings"
 )
 
-// A Problem is one thing that is wrong with a configuration, or, as a warning,
-// one that is allowed and probably not meant. Those of this package never tell
-// a value: it may be a secret, or stand in a place where a secret was meant to
-// be.
+// A Problem is an error in a configuration, or a warning of a probable mistake. The text
+// never contains a value, which may be a secret.
 type Problem struct {
 	At      Position
-	Setting string // path of the setting, such as upstreams[0].url; empty if it concerns none
+	Setting string // path, such as upstreams[0].url; empty if it is about no setting
 	Text    string
 }
 
@@ -23,13 +21,13 @@ func (p Problem) String() string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": ")
 }
 
-// A Position says where a setting was given. The zero Position means nowhere.
+// A Position is the position of a setting in its source. The zero Position is unknown.
 type Position struct {
 	Source       string // a file, an environment variable or a flag
-	Line, Column int    // from 1 in a file; 0 if not known, or elsewhere
+	Line, Column int    // from 1; 0 if unknown, and outside of files
 }
 
-// String returns the position in the form that editors and terminals understand.
+// String returns FILE:LINE:COLUMN, which editors understand.
 func (p Position) String() string {
 	switch {
 	case p.Line == 0:
@@ -40,11 +38,10 @@ func (p Position) String() string {
 	return fmt.Sprintf("%s:%d:%d", p.Source, p.Line, p.Column)
 }
 
-// Origins says where settings were given, by their paths.
+// Origins has the positions of settings by their paths.
 type Origins map[string]Position
 
-// Of returns where the setting at path was given, or else the nearest setting
-// around it.
+// Of returns the position of the setting at path, or of the nearest setting around it.
 func (o Origins) Of(path string) Position {
 	for path != "" {
 		if at, ok := o[path]; ok {
@@ -55,13 +52,13 @@ func (o Origins) Of(path string) Position {
 	return o[""]
 }
 
-// An Error holds everything that is wrong with a configuration, in the order
-// of the files, followed by variables and flags.
+// An Error has all problems of a configuration: those in files in their order, then those
+// of variables and flags.
 type Error struct {
 	Problems []Problem // at least one
 }
 
-// NewError returns an error with the given problems, of which there must be one.
+// NewError returns an error with at least one problem.
 func NewError(problems []Problem) *Error { return &Error{sorted(problems)} }
 
 // Error returns all problems, one on each line.
@@ -73,7 +70,7 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sorted orders problems by place and keeps the order of those at the same.
+// sorted sorts problems by position. The sort is stable.
 func sorted(problems []Problem) []Problem {
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		return cmp.Or(

@@ -10,8 +10,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 )
 
-// TestEveryProblemAtOnce shows that one bad line hides no other, and that
-// problems come in the order of the file.
+// All invalid lines are reported, in the order of the file.
 func TestEveryProblemAtOnce(t *testing.T) {
 	got := problems(t, `version: "1"
 listen: 8080
@@ -49,12 +48,12 @@ storage: { keys: "a:aaaa", connections: -1, timeout: 1ms }
 		`f.yaml:11:14: upstreams[0].headers.X-Two: environment variable NOT_SET is not set`,
 		`f.yaml:11:14: upstreams[0].headers.X-Two: environment variable ALSO_NOT is not set`,
 		`f.yaml:12:7: upstreams[0].headers.Host: cannot be set: the gate uses this header itself`,
-		`f.yaml:13:7: upstreams[0].headers.x-two: is given twice: HTTP treats it the same as X-Two`,
+		`f.yaml:13:7: upstreams[0].headers.x-two: is given twice: header names are case-insensitive, see X-Two`,
 		`f.yaml:14:7: upstreams[0].headers."a b": is not an HTTP header name`,
 		`f.yaml:15:10: upstreams[0].tls: must be a group of settings, not true or false`,
-		`f.yaml:16:5: upstreams[1].url: is required, or command for a server that is a program`,
+		`f.yaml:16:5: upstreams[1].url: is required, unless command gives a program to start as the server`,
 		`f.yaml:17:5: upstreams[2]: must be a group of settings, not a list`,
-		`f.yaml:17:5: upstreams[2].url: is required, or command for a server that is a program`,
+		`f.yaml:17:5: upstreams[2].url: is required, unless command gives a program to start as the server`,
 		`f.yaml:17:5: upstreams[2].name: is required when there are several upstreams`,
 		`f.yaml:18:22: limits.max_depth: must be a whole number from 1 to 128`,
 		`f.yaml:18:38: limits.max_batch: must be a whole number from 1 to 100000, not text`,
@@ -90,7 +89,6 @@ func TestProblems(t *testing.T) {
 		{"only a comment", "# nothing\n", []string{"1:1: the file is empty"}},
 		{"not a mapping", "- a\n", []string{
 			"1:1: must be a group of settings, not a list",
-			"1:1: version: is required; write version: 1",
 			"1:1: upstreams: " + none,
 		}},
 		{"null version", "version:\nupstreams: [{url: http://a/}]\n", []string{"1:9: version: has no value; give one or remove the key"}},
@@ -100,7 +98,7 @@ func TestProblems(t *testing.T) {
 		{"upstreams not a list", "version: 1\nupstreams: {url: http://a/}\n", []string{"2:12: upstreams: must be a list, not a group of settings"}},
 		{"syntax", "version: 1\nlisten: [a\n", []string{"2:9: not YAML: sequence end token ']' not found"}},
 		{"tab", "version: 1\nlisten:\n\ta: b\n", []string{`3:1: not YAML: found character '\t' that cannot start any token`}},
-		{"quotes nothing from the file", "version: 1\nlisten: |s3cret\n", []string{"2:9: not YAML: invalid header option"}},
+		{"syntax errors do not quote the file", "version: 1\nlisten: |s3cret\n", []string{"2:9: not YAML: invalid header option"}},
 		{"not UTF-8", "version: \xff\n", []string{"1:1: the file is not UTF-8"}},
 		{"two documents", good + "---\n" + good, []string{"3:1: a file must contain one YAML document"}},
 		{"two documents, one empty", good + "---\n", []string{"3:1: a file must contain one YAML document"}},
@@ -109,6 +107,7 @@ func TestProblems(t *testing.T) {
 		{"merge key", good + "<<: {listen: \"127.0.0.1:1\"}\n", []string{"3:1: has a key that is not plain text, such as << or a number"}},
 		{"number as key", good + "limits: {1: 2}\n", []string{"3:10: limits: has a key that is not plain text, such as << or a number"}},
 		{"explicit key", good + "? listen\n: 127.0.0.1:1\n", []string{"3:1: has a key that is not plain text, such as << or a number"}},
+		{"a removed key", good + "batch: {approval: item}\n", []string{"3:1: batch: was removed: a batch in which something needs approval is always held as a whole"}},
 		{"unprintable key", good + "\"a\\e[31m\": 1\n", []string{`3:1: "a\x1b[31m": unknown key`}},
 		{"tag", good + "listen: !!str 127.0.0.1:1\n", []string{"3:9: listen: has a YAML tag, which is not supported"}},
 		{"alias of nothing", good + "listen: *x\n", []string{"3:9: listen: refers to an unknown YAML anchor; a value that begins with * needs quotes, as in match: \"*\""}},
@@ -128,25 +127,29 @@ func TestProblems(t *testing.T) {
 			"2:35: upstreams[0].tls: needs an upstream with an https URL",
 		}},
 		{"command and url", "version: 1\nupstreams: [{url: http://a/, headers: {A: b}, command: [npx]}]\n", []string{
-			"2:19: upstreams[0].url: cannot be set with command: this upstream is a program",
-			"2:39: upstreams[0].headers: cannot be set with command: this upstream is a program",
+			"2:19: upstreams[0].url: cannot be set with command",
+			"2:39: upstreams[0].headers: cannot be set with command",
 		}},
 		{"env and url", "version: 1\nupstreams: [{url: http://a/, env: {A: b}, shared: true}]\n", []string{
-			"2:35: upstreams[0].env: needs command: this upstream is not a program",
-			"2:51: upstreams[0].shared: needs command: this upstream is not a program",
+			"2:35: upstreams[0].env: needs command: this upstream has a URL",
+			"2:51: upstreams[0].shared: needs command: this upstream has a URL",
 		}},
 		{"no program", "version: 1\nupstreams: [{command: []}]\n", []string{
-			"2:13: upstreams[0].url: is required, or command for a server that is a program",
+			"2:13: upstreams[0].url: is required, unless command gives a program to start as the server",
 		}},
 		{"empty program", "version: 1\nupstreams: [{command: ['', a]}]\n", []string{
 			"2:23: upstreams[0].command: must begin with a program",
 		}},
 		{"variables of the gate", "version: 1\nupstreams: [{command: [a], env: {THOUGHTGATE_STORE: b, 'A=': c}}]\n", []string{
-			"2:34: upstreams[0].env.THOUGHTGATE_STORE: cannot be set: servers do not get the gate's own variables",
+			"2:34: upstreams[0].env.THOUGHTGATE_STORE: cannot be set: THOUGHTGATE_ variables are for the gate, not for servers",
 			"2:56: upstreams[0].env.\"A=\": is not the name of an environment variable",
 		}},
-		{"limit of a shared process", "version: 1\nupstreams: [{command: [a], shared: true, max_processes_per_client: 2}]\n", []string{
-			"2:68: upstreams[0].max_processes_per_client: cannot be set with shared: all clients share one process",
+		{"settings that were removed", "version: 1\nupstreams: [{command: [a], max_processes_per_client: 2}]\nlimits: {read_timeout: 1s}\nchannels: {x: {webhook: {timeout: 1s}}}\n", []string{
+			"2:28: upstreams[0].max_processes_per_client: was removed: one client may have a quarter of max_processes",
+			"3:10: limits.read_timeout: was removed: clients have as long as upstreams: limits.request_timeout",
+			"4:25: channels.x.webhook.url: is required",
+			"4:25: channels.x.webhook.secret: is required",
+			"4:26: channels.x.webhook.timeout: was removed: the other system has 10 seconds to answer",
 		}},
 		{"one address for both listeners", good + "listen: 127.0.0.1:8081\n", []string{"1:1: operators.listen: must differ from listen: both include the same address and port"}},
 		{"agents from everywhere", good + "listen: 0.0.0.0:8080\n", []string{"3:9: listen: " + open}},
@@ -162,17 +165,17 @@ func TestProblems(t *testing.T) {
 		{"an issuer twice", good + "identity: {jwt: [{issuer: https://a/, audiences: [x]}, {issuer: https://a/, audiences: [x], prefix: b}]}\n", []string{
 			"3:65: identity.jwt[1].issuer: is given twice",
 		}},
-		{"two issuers whose names are alike", good + "identity: {jwt: [{issuer: https://a/, audiences: [x]}, {issuer: https://b/, audiences: [x]}]}\n", []string{
+		{"two issuers with similar names", good + "identity: {jwt: [{issuer: https://a/, audiences: [x]}, {issuer: https://b/, audiences: [x]}]}\n", []string{
 			"3:56: identity.jwt[1].prefix: must differ between issuers: otherwise their names could be confused",
 		}},
 		{"a proxy from anywhere", good + "identity: {proxy: {header: X-User}}\n", []string{"3:19: identity.proxy.from: is required: otherwise anyone could send the header"}},
-		{"a proxy that says nothing", good + "identity: {proxy: {from: [10.0.0.1]}}\n", []string{"3:19: identity.proxy.header: is required"}},
-		{"certificates of nobody", good + "identity: {mtls: {name: dns}}\n", []string{"3:18: identity.mtls.ca_file: is required"}},
+		{"a proxy without a header", good + "identity: {proxy: {from: [10.0.0.1]}}\n", []string{"3:19: identity.proxy.header: is required"}},
+		{"certificates without authorities", good + "identity: {mtls: {name: dns}}\n", []string{"3:18: identity.mtls.ca_file: is required"}},
 		{"half a certificate", good + "listen_tls: {key_file: k}\n", []string{"3:13: listen_tls: needs both cert_file and key_file"}},
-		{"a login for the whole world", good + "operators: {url: https://g, oidc: {issuer: https://a/, client_id: c}}\n", []string{
-			"3:35: operators.oidc: admits everyone who has an account with the issuer; set allowed_domains, allowed_groups or roles",
+		{"a login for all accounts of an issuer", good + "operators: {url: https://g, oidc: {issuer: https://a/, client_id: c}}\n", []string{
+			"3:35: operators.oidc: admits everyone who has an account with the issuer; set allowed_domains or roles",
 		}},
-		{"a login that comes back nowhere", good + "operators: {oidc: {issuer: https://a/, client_id: c, allowed_groups: [x]}}\n", []string{
+		{"a login without operators.url", good + "operators: {oidc: {issuer: https://a/, client_id: c, allowed_domains: [x]}}\n", []string{
 			"3:19: operators.url: is required with operators.oidc: the identity provider redirects browsers back to it",
 		}},
 		{"bare dollar sign", good + "listen: $LISTEN\n", []string{"3:9: listen: " + dollar}},
@@ -216,7 +219,7 @@ func TestValues(t *testing.T) {
 		{"operators.url", []string{"''", "https://a", "http://a:1/"}, []string{"https://a/b", "a", "ftp://a", "https://u@a"}},
 		{"operators.session", []string{"1m", "24h"}, []string{"59s", "0s", "12"}},
 		{"identity.proxy", []string{"{header: x-user, from: [10.0.0.0/8]}"}, []string{"{header: Authorization, from: [10.0.0.1]}", "{header: X, from: [10.0.0.1/8]}", "{header: 'a b', from: ['::1']}", "{header: X, from: [host]}"}},
-		{"identity.jwt", []string{"[{issuer: 'http://[::1]:9/', audiences: [a]}]"}, []string{"[{issuer: 'http://a/', audiences: [a]}]", "[{issuer: https://a, audiences: [a], algorithms: [HS256]}]", "[{issuer: https://a, audiences: ['']}]"}},
+		{"identity.jwt", []string{"[{issuer: 'http://[::1]:9/', audiences: [a]}]"}, []string{"[{issuer: 'http://a/', audiences: [a]}]", "[{issuer: https://a, audiences: ['']}]"}},
 		{"operators.tokens", []string{"[{name: a, hash: '" + someHash + "', role: viewer}]"}, []string{"[{name: a, hash: secret}]", "[{name: a, hash: '" + someHash + "', role: root}]", "[{name: '', hash: '" + someHash + "'}]"}},
 		{"mode", []string{"enforce", "observe"}, []string{"Observe", "off", "''"}},
 		{"visibility", []string{"hide", "show"}, []string{"hidden", "true"}},
@@ -224,9 +227,7 @@ func TestValues(t *testing.T) {
 		{"waiting.hold", []string{"0s", "1h"}, []string{"-1s", "50"}},
 		{"waiting.longest", []string{"0s", "1h"}, []string{"-1s", "50"}},
 		{"waiting.hosts", []string{"[{name: a, limit: none}]", "[{name: 'a*', limit: 1s}]"}, []string{"[{name: a, limit: 999ms}]", "[{name: a, limit: never}]", "[{name: a, limit: 60}]", "[{name: \"a\\tb\"}]"}},
-		{"waiting.request_meta", []string{"[]", "[acme/turn, '*']"}, []string{"a", "['']", "[\"a\\nb\"]"}},
 		{"waiting.outcomes", []string{"results", "errors"}, []string{"both", "''"}},
-		{"waiting.pending", []string{"error", "ok"}, []string{"true", "''"}},
 		{"waiting.keepalive", []string{"100ms", "1h"}, []string{"0s", "99ms", "15"}},
 		{"execution.start", []string{"contact", "result"}, []string{"now", "''"}},
 		{"execution.poll_timeout", []string{"1ms", "1m"}, []string{"0s", "10"}},
@@ -301,7 +302,7 @@ func TestReservedHeaders(t *testing.T) {
 	}
 }
 
-func TestFilesThatAreTooMuch(t *testing.T) {
+func TestFilesBeyondBoundsAreRefused(t *testing.T) {
 	const good = "version: 1\nupstreams: [{url: http://a/}]\n"
 	tests := []struct{ name, src, want string }{
 		{"bytes", good + strings.Repeat("#", config.MaxFile), "the file has more than 1048576 bytes"},
@@ -322,7 +323,7 @@ func TestFilesThatAreTooMuch(t *testing.T) {
 				t.Errorf("want %q among:\n%.2000s", tt.want, all)
 			}
 			if len(got) > 1 {
-				t.Errorf("went on to find %d problems", len(got))
+				t.Errorf("the loader went on and found %d problems", len(got))
 			}
 		})
 	}

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// RemoteServer returns the upstream at a URL. Headers are given as "Name: value"; their
-// values may name environment variables as in a file, so that a secret need not be on
-// a command line, which other users can read.
+// RemoteServer returns the upstream at a URL. Header lines are "Name: value"; a value may
+// refer to environment variables as in a file, because other users can read secrets on a
+// command line.
 func RemoteServer(target string, headerLines, environ []string) (Upstream, error) {
 	u := DefaultUpstream()
-	if to := endpoint(&u.URL); !to.set(target) {
+	if to := URL(&u.URL); !to.set(target) {
 		return u, fmt.Errorf("the URL must be %s", to.want)
 	}
 	env, all := newEnvironment(environ), headers(&u.Headers)
@@ -21,22 +21,23 @@ func RemoteServer(target string, headerLines, environ []string) (Upstream, error
 		if !ok {
 			return u, errors.New("a header must be given as NAME: VALUE")
 		}
-		to, wrong := all.item(name)
-		if wrong != "" {
-			return u, fmt.Errorf("header %s: %s", name, wrong)
+		to, problem := all(name)
+		if problem != "" {
+			return u, fmt.Errorf("header %s: %s", name, problem)
 		}
-		text, problems := env.expand(strings.TrimSpace(value))
+		text, problems := env.expand("header", strings.TrimSpace(value))
 		if len(problems) > 0 {
 			return u, fmt.Errorf("header %s: %s", name, problems[0])
 		}
-		if single, ok := to.(leaf); ok && !single.set(text) {
+		if single, ok := to.(Leaf); ok && !single.set(text) {
 			return u, fmt.Errorf("header %s: must be %s", name, single.want)
 		}
 	}
 	return u, nil
 }
 
-// IsSafe reports whether nobody on the way can read what is sent to the upstream.
+// IsSafe reports whether requests to the upstream are encrypted or stay on this machine.
 func (u *Upstream) IsSafe() bool {
+	//mutate:swap `== "https"` `!= ""` cmd/thoughtgate.TestRemoteFlags secrets are sent unencrypted
 	return u.URL == nil || u.URL.Scheme == "https" || loopback(net.JoinHostPort(u.URL.Hostname(), ""))
 }

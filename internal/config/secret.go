@@ -7,20 +7,20 @@ import (
 
 const hidden = "[secret]"
 
-// A Secret is a text that does not print: not with any verb of fmt, nor in
-// JSON, YAML or a log. The zero Secret is the empty text.
+// A Secret is a text that does not print: fmt, JSON, YAML and logs show "[secret]". The
+// zero Secret is the empty text.
 type Secret struct {
-	// A closure, because whatever prints by reflection sees through strings
-	// and pointers, even past methods that hide them.
+	// A closure, because printing by reflection follows strings and pointers and ignores
+	// methods.
 	reveal func() string
 }
 
-// NewSecret hides text.
+// NewSecret returns text as a Secret.
 func NewSecret(text string) Secret {
 	return Secret{func() string { return text }}
 }
 
-// Reveal returns the text. Nothing else does.
+// Reveal returns the text.
 func (s Secret) Reveal() string {
 	if s.reveal == nil {
 		return ""
@@ -33,8 +33,7 @@ func (Secret) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, hidden)
 }
 
-// MarshalText implements [encoding.TextMarshaler], which the encoders of JSON
-// and YAML and the handlers of slog ask.
+// MarshalText implements [encoding.TextMarshaler] for JSON, YAML and slog.
 func (Secret) MarshalText() ([]byte, error) {
 	return []byte(hidden), nil
 }

@@ -23,7 +23,7 @@ func TestSecretReveals(t *testing.T) {
 		t.Errorf("Reveal() is %q", got)
 	}
 	if got := (config.Secret{}).Reveal(); got != "" {
-		t.Errorf("Reveal() of nothing is %q", got)
+		t.Errorf("Reveal() of the zero Secret is %q", got)
 	}
 }
 

@@ -1,12 +1,12 @@
 package config
 
-// suggest returns what to add to a complaint about a key that g does not have:
-// the known key that is most like it, if one is.
-func (g group) suggest(key string) string {
-	nearest, least := "", len(key)/3+2 // so many letters may be wrong, less one
+// suggest returns the known key that is most similar to key, as the end of a message, or
+// an empty text.
+func (g Group) suggest(key string) string {
+	nearest, least := "", len(key)/3+2 // the distance must be less
 	for _, e := range g {
-		if d := editDistance(key, e.key); d < least {
-			nearest, least = e.key, d
+		if d := editDistance(key, e.Key); d < least {
+			nearest, least = e.Key, d
 		}
 	}
 	if nearest == "" {
@@ -15,8 +15,7 @@ func (g group) suggest(key string) string {
 	return "; did you mean " + nearest + "?"
 }
 
-// editDistance returns how many letters must be inserted, removed or replaced to
-// make b of a.
+// editDistance returns the Levenshtein distance between a and b.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

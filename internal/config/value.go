@@ -26,29 +26,34 @@ const (
 	isBoolean
 )
 
-// shortest is the least a timeout can be. A timeout of nothing would be taken
-// for none at all by much of net/http.
-const shortest = time.Millisecond
+// shortestTimeout is the shortestTimeout timeout. To net/http, 0 often means no timeout.
+const shortestTimeout = time.Millisecond
 
-// read makes a leaf that stores in p what parse makes of a text, if it is good.
-func read[T any](p *T, kinds kind, want string, parse func(string) (v T, good bool)) leaf {
+// read returns a Leaf that parses a text and stores the value in p if it is valid.
+func read[T any](p *T, kinds kind, want string, parse func(string) (v T, valid bool)) Leaf {
 	set := func(s string) bool {
-		v, good := parse(s)
-		if good {
+		v, valid := parse(s)
+		if valid {
 			*p = v
 		}
-		return good
+		return valid
 	}
-	return leaf{want: want, kinds: kinds, set: set}
+	return Leaf{want: want, kinds: kinds, set: set}
 }
 
-func text(p *string) leaf {
-	return read(p, isText, "text", func(s string) (string, bool) { return s, true })
+// Read returns a Leaf for a value that YAML writes as text. Parse returns the value and
+// whether it is valid; want completes the message "must be …".
+func Read[T any](p *T, want string, parse func(string) (v T, valid bool)) Leaf {
+	return read(p, isText, want, parse)
 }
 
-// store reads where held calls are kept.
-func store(p *Secret) leaf {
-	return read(p, isText, "memory:, desk:, sqlite:FILE, or a postgres:// or redis:// URL", func(s string) (Secret, bool) {
+// Text parses any text.
+func Text(p *string) Leaf {
+	return Read(p, "text", func(s string) (string, bool) { return s, true })
+}
+
+func store(p *Secret) Leaf {
+	return Read(p, "memory:, desk:, sqlite:FILE, or a postgres:// or redis:// URL", func(s string) (Secret, bool) {
 		scheme, rest, _ := strings.Cut(s, ":")
 		switch scheme {
 		case "memory", "desk":
@@ -64,9 +69,9 @@ func store(p *Secret) leaf {
 	})
 }
 
-// storeKeys reads what stored calls are encrypted with.
-func storeKeys(p *Secret) leaf {
-	return read(p, isText, "NAME:BASE64 with 32 bytes, several separated by commas, or empty", func(s string) (Secret, bool) {
+// storeKeys parses the keys that encrypt stored calls.
+func storeKeys(p *Secret) Leaf {
+	return Read(p, "NAME:BASE64 with 32 bytes, several separated by commas, or empty", func(s string) (Secret, bool) {
 		for part := range strings.SplitSeq(s, ",") {
 			name, secret, _ := strings.Cut(strings.TrimSpace(part), ":")
 			key, err := base64.StdEncoding.DecodeString(secret)
@@ -78,53 +83,52 @@ func storeKeys(p *Secret) leaf {
 	})
 }
 
-func boolean(p *bool) leaf {
+// Bool parses true or false.
+func Bool(p *bool) Leaf {
 	return read(p, isBoolean, "true or false", func(s string) (bool, bool) {
 		return s == "true", s == "true" || s == "false"
 	})
 }
 
-// number reads a whole number from 1 to most.
-func number(p *int, most int) leaf {
-	want := fmt.Sprintf("a whole number from 1 to %d", most)
-	if most == 1 {
-		want = "1"
+// number parses a whole number from 1 to most.
+func number(p *int, most int) Leaf { return between(p, 1, most) }
+
+// upTo parses a whole number from 0 to most.
+func upTo(p *int, most int) Leaf { return between(p, 0, most) }
+
+func between(p *int, least, most int) Leaf {
+	want := fmt.Sprintf("a whole number from %d to %d", least, most)
+	if least == most {
+		want = strconv.Itoa(most)
 	}
 	return read(p, isInteger, want, func(s string) (int, bool) {
 		n, err := strconv.Atoi(s)
-		return n, err == nil && n >= 1 && n <= most
-	}).between(1, int64(most))
+		return n, err == nil && n >= least && n <= most
+	}).between(int64(least), int64(most))
 }
 
-// upTo reads a whole number from 0 to most.
-func upTo(p *int, most int) leaf {
-	return read(p, isInteger, fmt.Sprintf("a whole number from 0 to %d", most), func(s string) (int, bool) {
-		n, err := strconv.Atoi(s)
-		return n, err == nil && n >= 0 && n <= most
-	}).between(0, int64(most))
-}
-
-func fraction(p *float64) leaf {
+func fraction(p *float64) Leaf {
 	return read(p, isInteger|isFloat, "a number from 0 to 1", func(s string) (float64, bool) {
 		f, err := strconv.ParseFloat(s, 64)
 		return f, err == nil && f >= 0 && f <= 1
 	}).between(0, 1)
 }
 
-func duration(p *time.Duration, least time.Duration) leaf {
+// Duration parses a duration with a unit.
+func Duration(p *time.Duration, least time.Duration) Leaf {
 	want := "a duration with a unit, such as 30s or 1m30s"
 	if least > 0 {
 		want += fmt.Sprintf(", of at least %s", least)
 	}
-	return read(p, isText, want, func(s string) (time.Duration, bool) {
+	return Read(p, want, func(s string) (time.Duration, bool) {
 		d, err := time.ParseDuration(s)
 		return d, err == nil && d >= least
 	}).called("duration").like(durationPattern)
 }
 
-// limit reads a duration, or none.
-func limit(p *time.Duration) leaf {
-	return read(p, isText, "a duration of at least 1s with a unit, such as 5m, or none", func(s string) (time.Duration, bool) {
+// limit parses a duration, or the word none.
+func limit(p *time.Duration) Leaf {
+	return Read(p, "a duration of at least 1s with a unit, such as 5m, or none", func(s string) (time.Duration, bool) {
 		if s == "none" {
 			return 0, true
 		}
@@ -133,7 +137,7 @@ func limit(p *time.Duration) leaf {
 	}).called("duration").like(durationPattern + "|^none$")
 }
 
-// units are the endings a size may have. Longer ones come before their own ends.
+// units are the suffixes of sizes. A suffix comes after those that end with it.
 var units = []struct {
 	name  string
 	bytes int64
@@ -141,7 +145,7 @@ var units = []struct {
 	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"kB", 1e3}, {"MB", 1e6}, {"B", 1},
 }
 
-func size(p *int64, least, most int64) leaf {
+func size(p *int64, least, most int64) Leaf {
 	want := fmt.Sprintf("a size from %d to %d bytes, such as 65536, 64KiB or 1MiB", least, most)
 	return read(p, isText|isInteger, want, func(s string) (int64, bool) {
 		times := int64(1)
@@ -159,70 +163,71 @@ func size(p *int64, least, most int64) leaf {
 	}).called("size").between(least, most).like(sizePattern)
 }
 
-func level(p *slog.Level) leaf {
+func level(p *slog.Level) Leaf {
 	var word string
-	l := oneOf(&word, "debug", "info", "warn", "error")
-	return read(p, l.kinds, l.want, func(s string) (v slog.Level, good bool) {
+	l := OneOf(&word, "debug", "info", "warn", "error")
+	return read(p, l.kinds, l.want, func(s string) (v slog.Level, valid bool) {
 		return v, l.set(s) && v.UnmarshalText([]byte(s)) == nil
 	}).among(l.shape.words...)
 }
 
-func oneOf(p *string, words ...string) leaf {
-	want := words[0]
-	if last := len(words) - 1; last > 0 {
-		want = strings.Join(words[:last], ", ") + " or " + words[last]
-	}
-	return read(p, isText, want, func(s string) (string, bool) { return s, slices.Contains(words, s) }).among(words...)
+// OneOf parses one of some words.
+func OneOf[T ~string](p *T, words ...string) Leaf {
+	return Read(p, alternatives(words), func(s string) (T, bool) { return T(s), slices.Contains(words, s) }).among(words...)
 }
 
-// choice reads one of two words, and stores whether it is the first.
-func choice(p *bool, yes, no string) leaf {
+// alternatives joins words with commas and "or".
+func alternatives(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// choice parses one of two words, and stores whether it is the first.
+func choice(p *bool, yes, no string) Leaf {
 	var word string
-	l := oneOf(&word, yes, no)
+	l := OneOf(&word, yes, no)
 	return read(p, l.kinds, l.want, func(s string) (bool, bool) { return s == yes, l.set(s) }).among(yes, no)
 }
 
-func mode(p *bool) leaf { return choice(p, "observe", "enforce") }
+func mode(p *bool) Leaf { return choice(p, "observe", "enforce") }
 
-// line reads text that can be shown to people and models as it is.
-func line(p *string) leaf {
-	return read(p, isText, "text on one line", func(s string) (string, bool) { return s, isLine(s) })
+// Line parses text without control characters.
+func Line(p *string) Leaf {
+	return Read(p, "text on one line", func(s string) (string, bool) { return s, IsLine(s) })
 }
 
-func isLine(s string) bool { return !strings.ContainsFunc(s, unicode.IsControl) }
+// IsLine reports whether s has no control characters.
+func IsLine(s string) bool { return !strings.ContainsFunc(s, unicode.IsControl) }
 
-// each reads one more text of a list.
-func each(p *[]string, want string, good func(string) bool) leaf {
-	return read(p, isText, want, func(s string) ([]string, bool) { return append(*p, s), good(s) })
+// isLineOfText reports whether s is not empty and has no control characters.
+func isLineOfText(s string) bool { return s != "" && IsLine(s) }
+
+const wantTool = "the name of a tool"
+
+// Each parses one text and appends it to a list.
+func Each(p *[]string, want string, valid func(string) bool) Leaf {
+	return Read(p, want, func(s string) ([]string, bool) { return append(*p, s), valid(s) })
 }
 
-func tool(p *[]string) leaf {
-	return each(p, "the name of a tool", func(s string) bool { return s != "" && isLine(s) })
-}
-
-func metaName(p *[]string) leaf {
-	return each(p, "the name of a member of _meta, or *", func(s string) bool { return s != "" && isLine(s) })
-}
-
-func queryName(p *[]string) leaf {
-	return each(p, "the name of a query parameter", func(s string) bool { return s != "" && isLine(s) })
-}
-
-func bearer(p *Secret) leaf {
-	return read(p, isText, "printable ASCII characters without spaces, or empty", func(s string) (Secret, bool) {
+// Bearer parses a token for an HTTP header.
+func Bearer(p *Secret) Leaf {
+	return Read(p, "printable ASCII characters without spaces, or empty", func(s string) (Secret, bool) {
 		return NewSecret(s), !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
 	})
 }
 
-func timezone(p *string) leaf {
-	return read(p, isText, "the name of a time zone, such as Europe/Berlin", func(s string) (string, bool) {
+func timezone(p *string) Leaf {
+	return Read(p, "the name of a time zone, such as Europe/Berlin", func(s string) (string, bool) {
 		_, err := time.LoadLocation(s)
-		return s, err == nil && s != "" && s != "Local" // which is another one on every machine
+		return s, err == nil && s != "" && s != "Local" // differs between machines
 	})
 }
 
-func name(p *string) leaf {
-	return read(p, isText, "at most 63 lower-case letters, digits and hyphens", func(s string) (string, bool) { return s, isName(s) }).like("^[-a-z0-9]{1,63}$")
+func name(p *string) Leaf {
+	return Read(p, "at most 63 lower-case letters, digits and hyphens", func(s string) (string, bool) { return s, isName(s) }).like("^[-a-z0-9]{1,63}$")
 }
 
 func isName(s string) bool {
@@ -235,42 +240,43 @@ const (
 	digits  = "0123456789"
 )
 
-// only reports whether s is made of nothing but the given ASCII characters.
+// only reports whether s consists of the given ASCII characters.
 func only(s, characters string) bool {
 	return strings.Trim(s, characters) == ""
 }
 
-func address(p *string) leaf {
-	return read(p, isText, "host:port, such as 127.0.0.1:8080", func(s string) (string, bool) {
+func address(p *string) Leaf {
+	return Read(p, "host:port, such as 127.0.0.1:8080", func(s string) (string, bool) {
 		h, port, err := net.SplitHostPort(s)
-		return s, err == nil && isPort(port) && (h == "" || isHost(h))
+		return s, err == nil && isPort(port) && (h == "" || IsHost(h))
 	})
 }
 
-func isHost(s string) bool {
+// IsHost reports whether s is an IP address or looks like a host name.
+func IsHost(s string) bool {
 	if _, err := netip.ParseAddr(s); err == nil {
 		return true
 	}
 	return s != "" && len(s) <= 253 && only(s, letters+digits+"-._")
 }
 
-// loopback reports whether only this machine can reach a listener at addr.
+// loopback reports whether addr, a host:port, is reachable from this machine only.
 func loopback(addr string) bool {
 	h, _, _ := net.SplitHostPort(addr)
 	ip, err := netip.ParseAddr(h)
 	return strings.EqualFold(h, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }
 
-// collide reports whether one process certainly cannot listen at both a and b, which are
-// addresses. Names besides localhost are not looked up.
+// collide reports whether listeners at a and b certainly conflict. Host names other than
+// localhost are not resolved.
 func collide(a, b string) bool {
 	hostA, portA := listenAddress(a)
 	hostB, portB := listenAddress(b)
 	return portA == portB && portA != 0 && (hostA == "" || hostB == "" || hostA == hostB)
 }
 
-// listenAddress returns the host of a listener in one spelling, or nothing if it means all
-// addresses of the machine, and the port.
+// listenAddress splits a listener's address. The host is normalized, and empty if it
+// means all addresses of the machine.
 func listenAddress(addr string) (host string, port uint64) {
 	host, text, _ := net.SplitHostPort(addr)
 	port, _ = strconv.ParseUint(text, 10, 16)
@@ -288,18 +294,20 @@ func listenAddress(addr string) (host string, port uint64) {
 	}
 }
 
-func endpoint(p **url.URL) leaf {
+// URL parses an http or https URL.
+func URL(p **url.URL) Leaf {
 	const want = "an http or https URL with a host, and without user, password or fragment"
-	return read(p, isText, want, func(s string) (*url.URL, bool) {
+	return Read(p, want, func(s string) (*url.URL, bool) {
 		u, err := url.Parse(s)
 		return u, err == nil &&
 			(u.Scheme == "http" || u.Scheme == "https") &&
-			hasHost(u) && u.User == nil && !strings.Contains(s, "#")
+			HasHost(u) && u.User == nil && !strings.Contains(s, "#")
 	})
 }
 
-func hasHost(u *url.URL) bool {
-	return isHost(u.Hostname()) && (u.Port() == "" || isPort(u.Port())) && !strings.HasSuffix(u.Host, ":")
+// HasHost reports whether u has a host, and a valid port if it has one.
+func HasHost(u *url.URL) bool {
+	return IsHost(u.Hostname()) && (u.Port() == "" || isPort(u.Port())) && !strings.HasSuffix(u.Host, ":")
 }
 
 func isPort(s string) bool {
@@ -307,8 +315,8 @@ func isPort(s string) bool {
 	return err == nil
 }
 
-// optional lets l be the empty text, which leaves its value as it is.
-func optional(l leaf) leaf {
+// Optional returns l with the empty text as a valid value, which leaves the default.
+func Optional(l Leaf) Leaf {
 	set := l.set
 	l.want += ", or empty"
 	l.shape.empty = true
@@ -316,43 +324,49 @@ func optional(l leaf) leaf {
 	return l
 }
 
-// mcpPath keeps to characters that mean themselves in a URL and to a shape
-// that every router takes for the same.
-func mcpPath(p *[]string) leaf {
-	return read(p, isText, "a path such as /mcp, of letters, digits and -._~", func(s string) ([]string, bool) {
+// mcpPath parses a path that needs no escapes and that every router reads the same way.
+func mcpPath(p *[]string) Leaf {
+	return Read(p, "a path such as /mcp, of letters, digits and -._~", func(s string) ([]string, bool) {
 		return []string{s}, len(s) > 1 && s[0] == '/' && path.Clean(s) == s && only(s, letters+digits+"-._~/")
 	})
 }
 
-func host(p *[]string) leaf {
-	return read(p, isText, "a host name or address, with or without a port", func(s string) ([]string, bool) {
+func host(p *[]string) Leaf {
+	return Read(p, "a host name or address, with or without a port", func(s string) ([]string, bool) {
 		u, err := url.Parse("//" + s)
-		return append(*p, strings.ToLower(s)), err == nil && u.Host == s && hasHost(u)
+		return append(*p, strings.ToLower(s)), err == nil && u.Host == s && HasHost(u)
 	})
 }
 
-func origin(p *[]string) leaf {
-	return read(p, isText, "an origin such as https://app.example.com, without a path", func(s string) ([]string, bool) {
+func origin(p *[]string) Leaf {
+	return Read(p, "an origin such as https://app.example.com, without a path", func(s string) ([]string, bool) {
 		u, err := url.Parse(s)
-		return append(*p, strings.ToLower(s)), err == nil && hasHost(u) && strings.EqualFold(u.Scheme+"://"+u.Host, s)
+		return append(*p, strings.ToLower(s)), err == nil && HasHost(u) && strings.EqualFold(u.Scheme+"://"+u.Host, s)
 	})
 }
 
-func headerValue(p map[string]Secret, key string) leaf {
+func headerValue(p map[string]Secret, key string) Leaf {
 	set := func(s string) bool {
 		p[key] = NewSecret(s)
 		return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 	}
-	return leaf{want: "a valid HTTP header value on one line", kinds: isText, set: set}
+	return Leaf{want: "a valid HTTP header value on one line", kinds: isText, set: set}
 }
 
-// credentialHeader reads the name of a header that holds a client's credential.
-func credentialHeader(p *[]string) leaf {
-	const want = "the name of an HTTP header that the gate does not use itself"
-	return read(p, isText, want, func(s string) ([]string, bool) {
-		name := textproto.CanonicalMIMEHeaderKey(s)
-		return append(*p, name), headerName(s) && !strings.HasPrefix(name, "Mcp-") && !strings.Contains(reserved, " "+name+" ")
+// credentialHeader parses the name of a header with a credential.
+func credentialHeader(p *[]string) Leaf {
+	return Read(p, wantHeader, func(s string) ([]string, bool) {
+		name, free := freeHeader(s)
+		return append(*p, name), free
 	})
+}
+
+const wantHeader = "the name of an HTTP header that the gate does not use itself"
+
+// freeHeader returns the canonical name of a header, and whether it is not reserved.
+func freeHeader(s string) (name string, free bool) {
+	name = textproto.CanonicalMIMEHeaderKey(s)
+	return name, headerName(s) && !strings.HasPrefix(name, "Mcp-") && !strings.Contains(reserved, " "+name+" ")
 }
 
 func headerName(s string) bool {

@@ -6,13 +6,12 @@ import (
 	"strings"
 )
 
-// unusedByWrap are the settings that say how agents reach the gate over HTTP, and what
-// is behind it. A wrap has one agent, at the other end of a pipe, and brings its own server.
+// unusedByWrap are settings that a wrap ignores: its agent is connected by a pipe, and its
+// server comes from the command line.
 var unusedByWrap = []string{"listen", "listen_tls", "identity", "upstreams"}
 
-// wrap makes server the only upstream, and forgets what the file and the variables say
-// of settings that a wrap does not use, with all that is wrong there. The names of the
-// upstreams in the file are kept: its rules may be for them.
+// wrap makes server the only upstream, and discards the settings that a wrap does not use
+// with their problems. It keeps the names of the file's upstreams, which rules may use.
 func (l *loader) wrap(server Upstream) {
 	unset := Default()
 	for _, u := range l.cfg.Upstreams {
@@ -22,14 +21,26 @@ func (l *loader) wrap(server Upstream) {
 	}
 	l.cfg.Listen, l.cfg.ListenTLS, l.cfg.Identity = unset.Listen, unset.ListenTLS, unset.Identity
 	l.isWrap, l.cfg.Upstreams = true, []Upstream{server}
-	unused := func(path string) bool {
-		return slices.ContainsFunc(unusedByWrap, func(setting string) bool {
-			rest, ok := strings.CutPrefix(path, setting)
-			return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
-		})
-	}
-	maps.DeleteFunc(l.origins, func(path string, _ Position) bool { return unused(path) })
-	ignored := func(p Problem) bool { return unused(p.Setting) }
+	maps.DeleteFunc(l.origins, func(path string, _ Position) bool { return isUnusedByWrap(path) })
+	ignored := func(p Problem) bool { return isUnusedByWrap(p.Setting) }
 	l.problems = slices.DeleteFunc(l.problems, ignored)
 	l.warnings = slices.DeleteFunc(l.warnings, ignored)
+}
+
+// isUnusedByWrap reports whether a wrap does not use a setting.
+func isUnusedByWrap(path string) bool {
+	return slices.ContainsFunc(unusedByWrap, func(setting string) bool {
+		rest, ok := strings.CutPrefix(path, setting)
+		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	})
+}
+
+// WrappedEnviron returns the environment of the server behind a wrap: the gate's environment
+// without THOUGHTGATE_ variables and those that the file refers to, which may be secrets.
+func (c *Config) WrappedEnviron(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		//mutate:swap " || slices.Contains(c.OwnVariables, name)" "" TestServerGetsNoSecretsOfTheGate a wrapped server gets the secrets of the gate
+		return strings.HasPrefix(strings.ToUpper(name), "THOUGHTGATE_") || slices.Contains(c.OwnVariables, name)
+	})
 }

@@ -2,291 +2,472 @@ package conversation
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"strings"
+	"errors"
+	"io"
+	"slices"
+	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
-	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A batch is a request of several messages.
-type batch struct{ *Request }
+// A batch is a request of several messages. If one of them needs approval, the batch is held or
+// refused as a whole. Otherwise each message passes or is refused separately. Requests about
+// tasks of the gate are always answered separately.
+type batch struct {
+	sender     *sender
+	out        responder
+	registered *registrations
+	check      policyCheck
+	messages   []jsonrpc.Message // not planned yet
+	plan       *Plan             // the result
+	sent       [][]byte          // ids of the forwarded requests
+}
 
-// plan decides what becomes of the messages.
-func (b batch) plan(ctx context.Context) *Plan {
-	p := forward(b.body)
-	rest := b.packet.Messages
-	if b.hub.Holds() {
-		rest = b.answerOwnTasks(ctx, p)
+// decide plans the batch.
+func (b *batch) decide(ctx context.Context) {
+	if b.out.gateway.Holds() {
+		b.answerOwnTasks(ctx)
+	}
+	if len(b.messages) == 0 {
+		b.answerAll()
+		return
+	}
+	var held []catalog.Judgement
+	refused := false
+	problems, all := make([]*mcp.Problem, len(b.messages)), make([]catalog.Judgement, len(b.messages))
+	for i := range b.messages {
+		all[i], problems[i] = b.judge(ctx, &b.messages[i])
+		b.sent = append(b.sent, requestID(&b.messages[i])...)
+		if problems[i] != nil {
+			refused = true
+		} else if all[i].Handling != policy.PassOn {
+			held = append(held, all[i])
+		}
 	}
 	switch {
-	case len(rest) == 0:
-		return b.answersAll(p)
-	case b.hub.Waiting().WholeBatches && b.hub.Holds():
-		return wholeBatch{batch: b, messages: rest, plan: p}.decide(ctx)
+	case !refused && len(held) > 0:
+		b.decideWhole(held, all)
+	case len(held) > 0:
+		b.plan.Kind, b.plan.Answer = Refuse, func(context.Context) error { return b.refuse(problems) }
+	case refused:
+		b.leaveOut(problems)
+	}
+}
+
+// decideWhole plans a batch with messages that need approval.
+func (b *batch) decideWhole(held, all []catalog.Judgement) {
+	switch {
+	case b.repeats():
+		b.refuseAll("two requests of this batch have the same id, so their answers could be confused: none of them ran")
+	//mutate:swap "m.Kind == jsonrpc.Response" "false" internal/mcphttp.TestBatchNeedsStrictestVerdict an answer to the server waits in a held batch
+	case slices.ContainsFunc(b.messages, func(m jsonrpc.Message) bool { return m.Kind == jsonrpc.Response }):
+		b.refuseAll("an answer to the server cannot wait for the approval that this batch needs, so none of it was sent: send the answer by itself")
+	case differ(held):
+		b.refuseAll("the calls of this batch need different approvals, so none of them ran: send them one by one")
 	default:
-		return b.planEach(ctx, rest, p)
+		b.planHold(held[0], all)
 	}
 }
 
-// answersAll makes p the plan of a batch of which nothing goes to the upstream.
-func (b batch) answersAll(p *Plan) *Plan {
-	p.Kind = AnswerSelf
-	p.Answer = func(ctx context.Context) error {
-		if len(p.Answers) == 0 {
-			return b.answer(nil) // nothing but notifications
+// leaveOut answers the refused messages, and forwards the others, which need no approval.
+func (b *batch) leaveOut(problems []*mcp.Problem) {
+	var passed [][]byte
+	b.sent = nil
+	for i := range b.messages {
+		m := &b.messages[i]
+		if problems[i] == nil {
+			passed, b.sent = append(passed, m.Raw), append(b.sent, requestID(m)...)
+			continue
 		}
-		return b.AnswerBatch(ctx, p, nil)
+		if answer := b.out.to(m.ID.Bytes).problemMessage(problems[i]); m.Kind == jsonrpc.Request {
+			b.plan.Answers = append(b.plan.Answers, answer)
+		}
 	}
-	return p
+	if len(passed) == 0 {
+		b.answerAll()
+		return
+	}
+	b.plan.Body = jsonrpc.Array(passed)
 }
 
-// AnswerBatch answers a batch with what the upstream said to some of it, and the
-// gate to the rest.
-func (r *Request) AnswerBatch(ctx context.Context, p *Plan, answers [][]byte) error {
-	if err := r.answer(jsonrpc.Array(append(answers, p.Answers...))); err != nil {
+// answerOwnTasks removes the messages for the gate itself: it answers requests about its tasks,
+// withdraws cancelled calls, and drops answers to invitations.
+func (b *batch) answerOwnTasks(ctx context.Context) {
+	var rest []jsonrpc.Message
+	var raw [][]byte
+	for i := range b.messages {
+		m := &b.messages[i]
+		if isAboutOwnTask(m) {
+			continue
+		}
+		if invited, err := (inviter{sender: b.sender, out: b.out}).answered(ctx, m); invited || err != nil {
+			continue
+		}
+		if answer := b.aboutOwnTask(ctx, m); answer != nil {
+			b.plan.Answers = append(b.plan.Answers, answer)
+		} else if !(canceller{sender: b.sender, out: b.out}).cancels(ctx, m) {
+			rest, raw = append(rest, *m), append(raw, m.Raw)
+		}
+	}
+	if len(rest) < len(b.messages) {
+		b.messages, b.plan.Body = rest, jsonrpc.Array(raw)
+	}
+}
+
+// aboutOwnTask returns the answer to a request about a task of the gate, or for the list of
+// tasks. It returns nil for any other message.
+func (b *batch) aboutOwnTask(ctx context.Context, m *jsonrpc.Message) []byte {
+	id, _ := m.Params.TaskID.Text()
+	if !isTaskRequest(m) || m.Method != mcpname.TasksList && !task.ID(id).Own() {
+		return nil
+	}
+	out := b.out.to(m.ID.Bytes)
+	kept := &batchReply{Reply: out.reply, out: out}
+	out.reply = kept
+	answer := func(ctx context.Context) error { return b.result(ctx, out, b.sender.ref(task.ID(id))) }
+	if m.Method != mcpname.TasksResult {
+		answer = taskRequest{sender: b.sender, out: out, registered: b.registered}.plan(ctx, m, nil).Answer
+	}
+	if answer == nil {
+		return kept.out.problemMessage(&mcp.Problem{Type: mcp.InvalidRequest, Detail: "only tasks of the gate can be listed in a batch; send this request by itself"})
+	}
+	if err := answer(ctx); err != nil {
+		return kept.out.failure(err)
+	}
+	return kept.message
+}
+
+// result answers with the outcome of a task. It does not wait, because the rest of the batch
+// would wait too.
+func (b *batch) result(ctx context.Context, out responder, ref task.Ref) error {
+	t, err := b.out.gateway.cfg.Approvals.Collect(ctx, ref, b.sender.send())
+	switch {
+	case err != nil:
+		return refuseTask(b.sender, out, err)
+	case !t.State.Terminal():
+		return out.answer(out.pendingError(t))
+	case t.Result != nil && t.Result.Size > upstream.MaxWhole:
+		// All answers of a batch are kept in memory.
+		return out.reply.Refuse(&mcp.Problem{Type: mcp.InvalidRequest, Detail: "the result is too large for a batch: ask for it alone"})
+	}
+	answer, err := out.dialect().ResultAnswer(t)
+	if err != nil {
 		return err
 	}
-	r.HandOver(ctx, p)
+	text := out.outcomeText(t, answer)
+	return out.reply.Compose(func(to io.Writer) error { return text.Compose(to, b.out.gateway.cfg.Approvals.Open(ctx, t)) }, func() {
+		b.plan.ended = append(b.plan.ended, t)
+	})
+}
+
+// A batchReply is the [Reply] to one request of a batch. It keeps the answer for the batch.
+type batchReply struct {
+	Reply
+
+	out     responder // to the request, in the batch
+	message []byte
+}
+
+// Refuse implements [Reply].
+func (k *batchReply) Refuse(problem *mcp.Problem) error {
+	return k.Answer(Answered, k.out.problemMessage(problem))
+}
+
+// Fail implements [Reply].
+func (k *batchReply) Fail(err error) error { return err }
+
+// Answer implements [Reply].
+func (k *batchReply) Answer(_ Status, message []byte) error {
+	k.message = message
 	return nil
 }
 
-// HandOver notes that the client has been sent the outcomes among the gate's
-// answers to a batch.
-func (r *Request) HandOver(ctx context.Context, p *Plan) {
-	for i := range p.ended {
-		r.delivered(ctx, &p.ended[i])
-	}
-}
-
-// answerOwnTasks answers the requests of a batch that are about the gate's own
-// tasks, withdraws the held calls that it cancels, leaves out answers to the gate's
-// invitations, and returns the rest of the batch.
-func (b batch) answerOwnTasks(ctx context.Context, p *Plan) []jsonrpc.Message {
-	messages := b.packet.Messages
-	var rest []jsonrpc.Message
-	for i := range messages {
-		if isAboutOwnTask(&messages[i]) {
-			continue
-		}
-		if invited, err := b.answersInvitation(ctx, &messages[i]); invited || err != nil {
-			continue
-		}
-		if answer := b.aboutOwnTask(ctx, &messages[i], p); answer != nil {
-			p.Answers = append(p.Answers, answer)
-		} else if !b.cancelsHeld(ctx, &messages[i]) {
-			rest = append(rest, messages[i])
-		}
-	}
-	if len(rest) == len(messages) {
-		return messages
-	}
-	var raw [][]byte
-	for i := range rest {
-		raw = append(raw, rest[i].Raw)
-	}
-	p.Body = jsonrpc.Array(raw)
-	return rest
-}
-
-// aboutOwnTask returns the answer to a request about a task of the gate's own,
-// or nil for any other message. It does not wait: the rest of the batch would.
-func (b batch) aboutOwnTask(ctx context.Context, m *jsonrpc.Message, p *Plan) []byte {
-	id, _ := m.Params.TaskID.Text()
-	if m.Kind != jsonrpc.Request || !strings.HasPrefix(m.Method, "tasks/") || !task.ID(id).Own() {
-		return nil
-	}
-	r := b.part(m.ID.Bytes)
-	ref := r.ref(task.ID(id))
-	switch m.Method {
-	case mcptask.MethodGet:
-		t, err := r.hub.cfg.Desk.Contact(ctx, ref, r.send())
-		return r.statusMessage(t, err, r.dialect().GetResult)
-	case mcptask.MethodCancel:
-		t, err := r.hub.cfg.Desk.Cancel(ctx, ref, r.withdrawal("cancelled by the client"))
-		return r.statusMessage(t, err, func(t task.Task) (mcptask.Text, error) {
-			result, err := r.dialect().CancelResult(t)
-			return mcptask.Text{}.Around(string(result), ""), err
-		})
-	case mcptask.MethodResult:
-		t, err := r.hub.cfg.Desk.Collect(ctx, ref, r.send())
-		return r.resultMessage(ctx, p, t, err)
-	default:
-		return r.errorMessage(methodNotFound())
-	}
-}
-
-// statusMessage returns the message about how t stands, as shown says.
-func (r *Request) statusMessage(t task.Task, err error, shown func(task.Task) (mcptask.Text, error)) []byte {
-	var text mcptask.Text
-	if err == nil {
-		text, err = shown(t)
-	}
-	if err == nil {
-		var message []byte
-		if message, err = r.resultText(text).Whole(nil); err == nil {
-			return message
-		}
-	}
-	return r.errorMessage(r.taskProblem(err))
-}
-
-// resultMessage returns the answer to a request for the result of t.
-func (r *Request) resultMessage(ctx context.Context, p *Plan, t task.Task, err error) []byte {
-	switch {
-	case err != nil:
-		return r.errorMessage(r.taskProblem(err))
-	case !t.State.Terminal():
-		return r.pendingError(t)
-	default:
-		return r.outcomeMessage(ctx, p, t, r.dialect().ResultAnswer)
-	}
-}
-
-// outcomeMessage returns the message about what became of t, as shown says
-// it, as one of the answers to a batch.
-func (r *Request) outcomeMessage(ctx context.Context, p *Plan, t task.Task, shown func(task.Task) (mcptask.Answer, error)) []byte {
-	if t.Result != nil && t.Result.Size > upstream.MaxWhole {
-		// The answers to a batch are held, so this one stays where it is.
-		problem := wire.Problem{Type: wire.InvalidRequest, Detail: "the result is too large for a batch: ask for it alone"}
-		return r.errorMessage(problem.RPCError(r.era, r.reply.Correlation()))
-	}
+// Compose implements [Reply].
+func (k *batchReply) Compose(write func(io.Writer) error, note func()) error {
 	var message bytes.Buffer
-	answer, err := shown(t)
-	if err == nil {
-		err = r.outcomeText(t, answer).Compose(&message, r.hub.cfg.Desk.Open(ctx, t))
+	if err := write(&message); err != nil {
+		return err
 	}
-	if err != nil {
-		return r.failure(err)
-	}
-	p.ended = append(p.ended, t)
-	return message.Bytes()
+	note()
+	return k.Answer(Answered, message.Bytes())
 }
 
-// planEach judges the messages of a batch one by one. Those that may pass are
-// forwarded together; the others are answered by the gate.
-func (b batch) planEach(ctx context.Context, messages []jsonrpc.Message, p *Plan) *Plan {
-	var passed [][]byte
-	for i := range messages {
-		if m := &messages[i]; b.passes(ctx, m, p) {
-			passed = append(passed, m.Raw)
-			b.ids = append(b.ids, requestIDs(m)...)
+// judge asks policy about a message of the batch. The protocol version with batches has no tasks,
+// so a task parameter is ignored.
+func (b *batch) judge(ctx context.Context, m *jsonrpc.Message) (catalog.Judgement, *mcp.Problem) {
+	if m.Kind == jsonrpc.Request && mcp.IsList(m.Method) {
+		cursor, _ := m.Params.Member("cursor").Text()
+		b.plan.lists = append(b.plan.lists, listRequest{id: m.ID.Bytes, method: m.Method, cursor: cursor})
+	}
+	m.Params.Task = jsonrpc.Value{}
+	return b.check.check(ctx, m)
+}
+
+func (b *batch) pending(out responder) pendingAnswer {
+	return pendingAnswer{sender: b.sender, out: out}
+}
+
+// answerAll completes the plan of a batch that the gate answers entirely.
+func (b *batch) answerAll() {
+	b.plan.Kind = AnswerSelf
+	b.plan.Answer = func(ctx context.Context) error {
+		if len(b.plan.Answers) == 0 {
+			return b.out.answer(nil) // only notifications
 		}
-	}
-	switch {
-	case len(passed) == len(messages):
-	case len(passed) > 0:
-		p.Body = jsonrpc.Array(passed)
-	default:
-		return b.answersAll(p)
-	}
-	return p
-}
-
-// passes reports whether a message of a batch goes to the upstream. If it does
-// not, the plan has the answer to it.
-func (b batch) passes(ctx context.Context, m *jsonrpc.Message, p *Plan) bool {
-	judged, problem := b.judge(ctx, m, p)
-	switch {
-	case problem != nil:
-		if answer := b.part(m.ID.Bytes).problemMessage(problem); m.Kind == jsonrpc.Request {
-			p.Answers = append(p.Answers, answer)
+		err := b.out.answer(jsonrpc.Array(b.plan.Answers))
+		if err == nil {
+			b.plan.delivered(ctx, b.sender)
 		}
-	case len(b.state.holds) > 0 && b.cancelsHeld(ctx, m): // a call of this batch
-	case judged.Handling == policy.PassOn:
-		return true
-	default:
-		p.Answers = append(p.Answers, b.hold(ctx, m, judged, p))
+		return err
 	}
-	return false
 }
 
-// requestIDs returns the id of m if it is a request.
-func requestIDs(m *jsonrpc.Message) [][]byte {
+// requestID returns the id of m if it is a request, in a slice of at most one element.
+func requestID(m *jsonrpc.Message) [][]byte {
 	if m.Kind != jsonrpc.Request {
 		return nil
 	}
 	return [][]byte{m.ID.Bytes}
 }
 
-// judge judges a message of a batch. The version that has batches has no tasks,
-// so the upstream's cannot be listed, and calls are not made as tasks.
-func (b batch) judge(ctx context.Context, m *jsonrpc.Message, p *Plan) (gate.Judgement, *wire.Problem) {
-	switch {
-	case m.Kind != jsonrpc.Request:
-	case m.Method == mcptask.MethodList:
-		return gate.Judgement{}, &wire.Problem{Type: wire.InvalidRequest, Detail: "tasks cannot be listed in a batch"}
-	case wire.IsList(m.Method):
-		cursor, _ := m.Params.Member("cursor").Text()
-		p.lists = append(p.lists, listRequest{id: m.ID.Bytes, method: m.Method, cursor: cursor})
+// repeats reports whether two requests have the same id.
+func (b *batch) repeats() bool {
+	seen := make(map[string]bool)
+	for i := range b.messages {
+		if id := jsonrpc.IDKey(b.messages[i].ID.Bytes); b.messages[i].Kind == jsonrpc.Request {
+			if seen[id] {
+				return true
+			}
+			seen[id] = true
+		}
 	}
-	m.Params.Task = jsonrpc.Value{}
-	return judge(b).message(ctx, m)
+	return false
 }
 
-// hold holds one call of a batch, and returns the answer that asks to make it
-// again, since the others are not to wait for it; or what became of it if it has
-// come again.
-func (b batch) hold(ctx context.Context, m *jsonrpc.Message, judged gate.Judgement, p *Plan) []byte {
-	b.claimAnswer()
-	r := b.part(m.ID.Bytes)
-	ctx, held := r.expect(ctx, m, m.ID.Bytes)
+// differ reports whether calls need different workflows.
+func differ(held []catalog.Judgement) bool {
+	return slices.ContainsFunc(held, func(j catalog.Judgement) bool { return j.Verdict.Workflow != held[0].Verdict.Workflow })
+}
+
+// refuse answers a batch that must not pass, because of the given problems of its messages.
+func (b *batch) refuse(problems []*mcp.Problem) error {
+	for _, problem := range problems {
+		if problem != nil {
+			b.out.reply.NoteProblem(problem)
+		}
+	}
+	other := &mcp.Problem{Type: mcp.PolicyDenied, Detail: "not run, because another message of this batch was refused"}
+	return b.answerEach(func(out responder, i int) []byte {
+		return cmp.Or(problems[i], other).AppendResponse(nil, out.era, out.id, out.reply.Correlation())
+	})
+}
+
+// refuseAll plans to answer every request with the same problem.
+func (b *batch) refuseAll(detail string) {
+	problem := &mcp.Problem{Type: mcp.InvalidRequest, Detail: detail}
+	b.plan.Kind, b.plan.Answer = Refuse, func(context.Context) error {
+		return b.answerEach(func(out responder, _ int) []byte { return out.problemMessage(problem) })
+	}
+}
+
+// answerEach answers the batch with the result of answer for each request.
+func (b *batch) answerEach(answer func(out responder, index int) []byte) error {
+	return b.out.answer(b.each(answer))
+}
+
+// each returns the array of answers, or nil if the batch has only notifications.
+func (b *batch) each(answer func(out responder, index int) []byte) []byte {
+	answers := slices.Clone(b.plan.Answers)
+	for i := range b.messages {
+		if b.messages[i].Kind == jsonrpc.Request {
+			answers = append(answers, answer(b.out.to(b.messages[i].ID.Bytes), i))
+		}
+	}
+	if answers == nil {
+		return nil
+	}
+	return jsonrpc.Array(answers)
+}
+
+// planHold plans to hold the whole batch.
+func (b *batch) planHold(held catalog.Judgement, all []catalog.Judgement) {
+	b.registered.reserve()
+	body := b.plan.Body
+	b.plan.Kind, b.plan.Verdict, b.plan.Wait = HoldRequest, held.Verdict, b.out.gateway.waitMode(b.out.era, b.out.gateway.Waiting().Hold, held.Verdict)
+	b.plan.Answer = func(ctx context.Context) error {
+		return b.holdWhole(ctx, approval.Call{
+			Message: body, Verdict: held.Verdict, Session: held.Session, InBatch: b.tools(ctx, all),
+		})
+	}
+}
+
+// tools returns the tools that the messages call, by the index of the message. It prefers the
+// definition with which the message was judged.
+func (b *batch) tools(ctx context.Context, judged []catalog.Judgement) []approval.Tool {
+	tools := make([]approval.Tool, len(b.messages))
+	for i, tool := range b.check.tools().FindAll(ctx, b.messages) {
+		if judged[i].Tool.DigestText() != "" {
+			tool = judged[i].Tool
+		}
+		//mutate:swap "describedTool(tool)" `describedTool(tool); tools[i].Description = ""` internal/mcphttp.TestApproverSeesToolsOfBatch the description of a tool in a batch is not shown
+		tools[i] = describedTool(tool)
+	}
+	return tools
+}
+
+// holdWhole holds the whole batch for one approval, keeps the request open, and answers all
+// requests.
+func (b *batch) holdWhole(ctx context.Context, c approval.Call) error {
+	//mutate:false internal/app.TestNothingIsHeldForClientThatLeft a batch of a client that left is held
+	if b.sender.gone() {
+		return ErrGone
+	}
+	b.sender.identify(&c)
+	c.Upstream, c.Trace = b.sender.upstream(), b.out.reply.Trace()
+	b.sender.rememberHost(ctx)
+	ctx, held := b.registered.register(ctx, new(jsonrpc.Message), b.sent...) // cancelling one request cancels the whole batch
 	defer held.stop()
-	t, _, err := hold{r}.toDesk(ctx, m, judged, r.send())
-	held.bind(r.ref(t.ID))
+	t, _, err := b.out.gateway.cfg.Approvals.Hold(ctx, c)
+	held.bind(b.sender.ref(t.ID))
 	if err != nil {
-		return r.notHeldMessage(err)
+		b.out.gateway.cfg.Log.InfoContext(b.sender.repeatable(ctx, c.Verdict.Label), "batch not held", "err", err)
+		return b.answerEach(func(out responder, i int) []byte { return out.notHeldMessage(b.messages[i].Method, err) })
 	}
-	if t = r.collect(ctx, t); !t.State.Terminal() {
-		return r.stillPending(ctx, t)
+	leave, err := enterWaiting(b.sender)
+	if err != nil {
+		t = b.sender.collect(ctx, t)
+		b.sender.noteLeft(ctx, []task.ID{t.ID})
+		return b.answerEach(func(out responder, i int) []byte { return b.pending(out).message(ctx, t, b.messages[i].Method) })
 	}
-	return r.outcomeMessage(ctx, p, t, r.dialect().Answer)
+	defer leave()
+	refused := newRefusal()
+	w := newWaiting(b.sender, b.out, b.registered, refused)
+	if err := w.open(t, func() error { return nil }); err != nil {
+		b.out.gateway.cfg.Approvals.ClientLeft(ctx, b.sender.ref(t.ID))
+		return err
+	}
+	began := time.Now()
+	t, err = w.wait(ctx, t, b.out.gateway.Waiting().Hold, b.sender.sendBy(b.sender.client.Caller(), refused))
+	b.out.gateway.cfg.Metrics.WaitEnded(waitResult(b.sender.gone(), t, err), time.Since(began))
+	switch {
+	case err == nil:
+		return b.deliver(ctx, w, t)
+	case errors.Is(err, ErrGone), b.sender.gone():
+		return ErrGone
+	case !errors.Is(err, task.ErrNotReady):
+		return w.end(b.each(func(out responder, _ int) []byte { return waitFailed(out, err) }))
+	default:
+		return w.end(b.each(func(out responder, i int) []byte { return b.pending(out).message(ctx, t, b.messages[i].Method) }))
+	}
 }
 
-// A listRequest asks for a list, as part of a batch.
+// deliver answers the batch with its outcome.
+func (b *batch) deliver(ctx context.Context, w *waiting, t task.Task) error {
+	if r := w.refusalOf(t); r != nil {
+		return w.refuse(r)
+	}
+	payload, err := io.ReadAll(b.out.gateway.cfg.Approvals.Open(ctx, t))
+	answers := b.each(func(out responder, i int) []byte {
+		if err != nil {
+			return out.failure(err)
+		}
+		one := t
+		one.Call.Method = b.messages[i].Method // it determines the form of a refusal
+		return b.outcomeAt(i, out, one, payload)
+	})
+	if err != nil {
+		return w.end(answers)
+	}
+	return w.stream.Compose(writes(answers), func() { b.sender.delivered(ctx, &t) })
+}
+
+// outcomeAt returns the answer to the request at an index of the batch, with its current id.
+func (b *batch) outcomeAt(index int, out responder, t task.Task, payload []byte) []byte {
+	if t.Result == nil || t.State != task.Completed { // the batch did not run, or failed as a whole
+		var message []byte
+		answer, err := out.dialect().Answer(t)
+		if err == nil {
+			message, err = out.outcomeText(t, answer).ComposeBytes(payload)
+		}
+		if err != nil {
+			return out.failure(err)
+		}
+		return message
+	}
+	n := 0
+	for response := range (jsonrpc.Value{Bytes: payload}).Member("responses").Elements() {
+		if n == index && response.IsObject() {
+			var patch jsonrpc.Patch
+			patch.Set(jsonrpc.Value{Bytes: response.Bytes}, "id", out.id)
+			if m, err := b.sender.read(patch.Apply(response.Bytes)); err == nil {
+				return lists{sender: b.sender, out: out}.inBatch(b.plan.lists, m)
+			}
+			break
+		}
+		n++
+	}
+	return out.problemMessage(&mcp.Problem{Type: mcp.UpstreamInvalid, Detail: "the upstream did not answer this request of the batch"})
+}
+
+// A listRequest is a request for a list in a batch.
 type listRequest struct {
 	id             []byte
 	method, cursor string
 }
 
-// ReadBatch returns the messages of an upstream's answer to a batch, as the client
-// gets to see them. Answers that nobody asked for are left out.
+// ReadBatch returns the messages of an upstream's answer to a batch, filtered for the client.
+// Responses to other requests are dropped.
 func (r *Request) ReadBatch(p *Plan, answered []byte) ([][]byte, error) {
-	packet, err := jsonrpc.Parse(answered, jsonrpc.Limits{Depth: r.hub.cfg.Parse.Depth, Batch: upstream.MaxWhole})
+	packet, err := r.readPacket(answered)
 	if err != nil {
 		return nil, err
 	}
 	var messages [][]byte
 	for i := range packet.Messages {
 		if !r.Expects(&packet.Messages[i]) {
-			r.Dropped()
+			r.LogDropped()
 			continue
 		}
-		shown, err := r.shownInBatch(p.lists, packet.Messages[i].Raw)
-		if err != nil {
-			return nil, err
-		}
-		messages = append(messages, shown)
+		messages = append(messages, r.lists().inBatch(p.lists, &packet.Messages[i]))
 	}
 	return messages, nil
 }
 
-// shownInBatch returns a message of the upstream's answer to a batch as the client
-// gets to see it.
-func (r *Request) shownInBatch(requests []listRequest, raw []byte) ([]byte, error) {
-	m, err := r.read(raw)
-	if err != nil {
-		return nil, err
-	}
+// inBatch returns a message of the upstream's answer to a batch with the given lists, filtered
+// for the client.
+func (l lists) inBatch(requests []listRequest, m *jsonrpc.Message) []byte {
 	for _, list := range requests {
 		if m.Kind == jsonrpc.Response && jsonrpc.SameID(m.ID.Bytes, list.id) {
-			return lists{r}.show(list.method, list.cursor, m), nil
+			return l.show(list.method, list.cursor, m)
 		}
 	}
-	return raw, nil
+	return m.Raw
+}
+
+// AnswerBatch answers a batch with the upstream's answers and those of the gate.
+func (r *Request) AnswerBatch(ctx context.Context, p *Plan, answers [][]byte) error {
+	if err := r.out.answer(jsonrpc.Array(append(answers, p.Answers...))); err != nil {
+		return err
+	}
+	r.NoteDelivered(ctx, p)
+	return nil
+}
+
+// NoteDelivered records that the client was sent the outcomes among the gate's answers.
+func (r *Request) NoteDelivered(ctx context.Context, p *Plan) { p.delivered(ctx, &r.sender) }
+
+// delivered records that the client was sent the outcomes among the answers.
+func (p *Plan) delivered(ctx context.Context, sender *sender) {
+	for i := range p.ended {
+		sender.delivered(ctx, &p.ended[i])
+	}
 }

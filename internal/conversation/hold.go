@@ -8,25 +8,63 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// maxRounds is how often a modern client is asked to repeat its request before it
-// gets the pending answer. Clients give up after about ten.
-const maxRounds = 9
+// A hold keeps a call of one request until it is decided: as a task, or by keeping the request
+// open.
+type hold struct {
+	sender     *sender
+	out        responder
+	registered *registrations
+	refused    *refusal // set when the upstream refuses a call of this request
+}
 
-// A hold is a request whose call needs approval.
-type hold struct{ *Request }
+func newHold(sender *sender, out responder, registered *registrations) hold {
+	return hold{sender: sender, out: out, registered: registered, refused: newRefusal()}
+}
 
-// toDesk makes a task of a call, or attaches the call to the task of an identical
-// one.
-func (h hold) toDesk(ctx context.Context, m *jsonrpc.Message, judged gate.Judgement, send approval.Sender) (t task.Task, attached bool, err error) {
-	if h.gone() {
+// hold returns the hold for a call that is the whole request.
+func (r *Request) hold() hold { return newHold(&r.sender, r.out, &r.registered) }
+
+// asTask answers with a task.
+func (h hold) asTask(ctx context.Context, m *jsonrpc.Message, judged catalog.Judgement) error {
+	t, _, err := h.create(ctx, m, judged, h.send())
+	if err != nil {
+		return h.answerNotHeld(m.Method, err)
+	}
+	result, err := h.out.dialect().CreateResult(t)
+	if err != nil {
+		return h.out.reply.Fail(err)
+	}
+	return h.out.answer(jsonrpc.AppendResult(nil, h.out.id, result))
+}
+
+// inRequest keeps the request open until the call is decided.
+func (h hold) inRequest(ctx context.Context, m *jsonrpc.Message, judged catalog.Judgement) error {
+	ctx, held := h.registered.register(ctx, m, h.out.id)
+	defer held.stop()
+	t, attached, err := h.create(ctx, m, judged, nil)
+	held.bind(h.sender.ref(t.ID))
+	if err != nil {
+		return h.answerNotHeld(m.Method, err)
+	}
+	if !attached && h.inviter().byRound(m, t) {
+		return h.out.answer(h.invitingRound(t))
+	}
+	return h.await(ctx, m, t, 0, held)
+}
+
+// create creates a task for a call, or attaches the call to the task of an identical one.
+func (h hold) create(ctx context.Context, m *jsonrpc.Message, judged catalog.Judgement, send approval.Sender) (t task.Task, attached bool, err error) {
+	//mutate:false internal/app.TestNothingRunsForClientThatLeft an approved call runs for a client that left
+	//mutate:false internal/app.TestNothingIsHeldForClientThatLeft a call of a client that left is held
+	if h.sender.gone() {
 		return task.Task{}, false, ErrGone
 	}
 	variables, err := clientVariables(m)
@@ -34,273 +72,112 @@ func (h hold) toDesk(ctx context.Context, m *jsonrpc.Message, judged gate.Judgem
 		return task.Task{}, false, err
 	}
 	var ttl time.Duration
-	if h.era == wire.Legacy { // modern requests have no such member
-		ttl, _ = task.ParseTTL(m.Params.Task.Member("ttl").Bytes) // was checked before
+	if h.out.era == mcp.Legacy { // modern requests have no ttl
+		ttl, _ = task.ParseTTL(m.Params.Task.Member("ttl").Bytes) // checkTask has checked it
 	}
 	call := approval.Call{
-		Upstream: h.upstream(),
-		Message:  m.Raw, Request: m.ID.Bytes, Verdict: judged.Verdict, TTL: ttl, Variables: variables, Session: judged.Session, Send: send,
-		Trace: h.reply.Trace(), Correlation: h.reply.Correlation(),
+		Upstream: h.sender.upstream(),
+		Parsed:   m, Request: m.ID.Bytes, Verdict: judged.Verdict, TTL: ttl, Variables: variables, Session: judged.Session, Send: send,
+		Trace: h.out.reply.Trace(), Correlation: h.out.reply.Correlation(),
 		Tool: describedTool(judged.Tool), Define: func(ctx context.Context) approval.Tool { return h.define(ctx, m) },
 	}
-	h.identify(&call)
-	h.rememberHost(ctx)
-	t, attached, err = h.hub.cfg.Desk.Hold(ctx, call)
+	h.sender.identify(&call)
+	h.sender.rememberHost(ctx)
+	t, attached, err = h.out.gateway.cfg.Approvals.Hold(ctx, call)
 	if err != nil {
-		h.hub.cfg.Log.InfoContext(h.repeatable(ctx, judged.Verdict.Label), "call not held", "cause", err)
+		h.out.gateway.cfg.Log.InfoContext(h.sender.repeatable(ctx, judged.Verdict.Label), "call not held", "err", err)
 	}
 	return t, attached, err
 }
 
-// define returns what the upstream says now of the tool that m calls, or nothing.
+// define asks the upstream for the tool that m calls. It returns a zero Tool if that fails.
 func (h hold) define(ctx context.Context, m *jsonrpc.Message) approval.Tool {
-	tool, err := h.client.Caller().Described(ctx, m)
+	tool, err := h.sender.client.Caller().Definition(ctx, m)
 	if err != nil {
-		h.hub.cfg.Log.DebugContext(ctx, "tools not listed", "upstream", h.upstream(), "cause", err)
+		h.out.gateway.cfg.Log.DebugContext(ctx, "tools not listed", "upstream", h.sender.upstream(), "err", err)
 		return approval.Tool{}
 	}
 	return describedTool(tool)
 }
 
-// describedTool returns what an upstream says of a tool as the desk wants it.
-func describedTool(t gate.Tool) approval.Tool {
-	return approval.Tool{Description: t.Description, Annotations: t.Annotations, Digest: t.DigestText()}
+// describedTool converts a tool of the catalog for approvals.
+func describedTool(t catalog.Tool) approval.Tool {
+	return approval.Tool{Description: t.Description, Annotations: t.Annotations, Digest: t.DigestText(), Change: t.Change}
 }
 
-// asTask answers a client that knows tasks with one.
-func (h hold) asTask(ctx context.Context, m *jsonrpc.Message, judged gate.Judgement) error {
-	t, _, err := h.toDesk(ctx, m, judged, h.send())
-	if err != nil {
-		return h.notHeld(err)
-	}
-	result, err := h.dialect().CreateResult(t)
-	if err != nil {
-		return h.reply.Fail(err)
-	}
-	return h.answer(jsonrpc.AppendResult(nil, h.id, result))
-}
+func (h hold) inviter() inviter { return inviter{sender: h.sender, out: h.out} }
 
-// inRequest keeps a client that does not know tasks waiting in its request.
-func (h hold) inRequest(ctx context.Context, m *jsonrpc.Message, judged gate.Judgement) error {
-	ctx, held := h.expect(ctx, m, h.id)
-	defer held.stop()
-	t, attached, err := h.toDesk(ctx, m, judged, nil)
-	held.bind(h.ref(t.ID))
-	if err != nil {
-		return h.notHeld(err)
-	}
-	if !attached && h.invitesByRound(m, t) {
-		return h.answer(h.invitingRound(t))
-	}
-	return h.await(ctx, m, t, 0, held)
-}
+func (h hold) pending() pendingAnswer { return pendingAnswer{sender: h.sender, out: h.out} }
 
-// notHeld answers a call that could not become a task.
-func (h hold) notHeld(err error) error {
+// send returns the sender that runs the call with the credentials of this request.
+func (h hold) send() approval.Sender { return h.sender.sendBy(h.sender.client.Caller(), h.refused) }
+
+// answerNotHeld answers a call for which no task could be created.
+func (h hold) answerNotHeld(method string, err error) error {
 	if errors.Is(err, ErrGone) {
 		return ErrGone
 	}
 	if storeFailed(err) {
-		return h.reply.Refuse(h.StoreFailed(err))
+		return h.out.reply.Refuse(h.out.storeProblem(err))
 	}
 	status := Answered
-	if h.era == wire.Modern && errors.Is(err, task.ErrClosed) {
-		status = NotNow
+	if h.out.era == mcp.Modern && errors.Is(err, task.ErrClosed) {
+		status = Unavailable
 	}
-	return h.reply.Answer(status, h.messageOf(h.dialect().Refuse(err)))
+	return h.out.reply.Answer(status, h.out.notHeldMessage(method, err))
 }
 
-// await waits for the task of m and answers with what became of it, or with when
-// to come again. Round counts the requests in which a modern client has waited
-// already; held is the request, which the client can cancel.
+// await waits for t, the task of m, and answers with its outcome, or with the time at which to call again. For
+// a modern client, round is the number of requests in which it has already waited. held is the
+// registration through which the client can cancel.
 func (h hold) await(ctx context.Context, m *jsonrpc.Message, t task.Task, round int, held *heldRequest) (err error) {
 	if !t.State.Terminal() {
-		leave, err := h.EnterWaiting()
+		leave, err := enterWaiting(h.sender)
 		if err != nil {
-			t = h.collect(ctx, t)
-			h.noteLeft(ctx, []task.ID{t.ID})
-			return h.answer(h.stillPending(ctx, t)) // too many wait already: this one comes again later
+			t = h.sender.collect(ctx, t)
+			h.sender.noteLeft(ctx, []task.ID{t.ID})
+			return h.out.answer(h.pending().message(ctx, t, t.Call.Method)) // the limit is reached, so the client must call again later
 		}
 		defer leave()
 	}
-	w := &waiting{Request: h.Request, token: progressToken(m)}
-	ref := h.ref(t.ID)
-	h.hub.held.addWaiter(ref.ID) // before the client hears anything: another one that leaves must not withdraw the call
+	w := newWaiting(h.sender, h.out, h.registered, h.refused)
+	w.token = progressToken(m)
+	ref := h.sender.ref(t.ID)
+	requests := h.out.gateway.held.addWaiter(held, requestKey{h.sender.peer(), string(h.out.id)}) // before anything is sent, so that another request that ends does not withdraw the call
+	if requests > 1 {
+		t = h.out.gateway.cfg.Approvals.RecordRequests(ctx, t, requests)
+	}
 	defer func() {
-		if last := h.hub.held.removeWaiter(ref.ID); last && errors.Is(err, ErrGone) && !w.sent {
+		if !errors.Is(err, ErrGone) || w.sent {
+			h.out.gateway.held.removeWaiter(held)
+		} else if last := h.out.gateway.held.dropWaiter(held); last {
 			h.withdraw(ref, round)
 		}
 	}()
-	if err := w.open(t); err != nil {
-		h.hub.cfg.Desk.Gone(ctx, ref)
+	err = w.open(t, func() error {
+		if err := w.greet(t); err != nil {
+			return err
+		}
+		return w.inviter.send(w.stream, t)
+	})
+	if err != nil {
+		h.out.gateway.cfg.Approvals.ClientLeft(ctx, ref)
 		return err
 	}
 	began := time.Now()
-	t, err = w.wait(ctx, t, h.patience(m), w.sender())
-	h.hub.cfg.Metrics.WaitEnded(h.waitResult(t, err), time.Since(began))
-	if held.cancelled.Load() && t.State == task.Cancelled || held.gaveUp.Load() {
+	t, err = w.wait(ctx, t, h.sender.holdTime(m), w.send())
+	//mutate:drop internal/app.TestHeldCallIsObserved a wait without a decision is not counted
+	h.out.gateway.cfg.Metrics.WaitEnded(waitResult(h.sender.gone(), t, err), time.Since(began))
+	if held.cancelled.Load() && t.State == task.Cancelled || held.timedOut.Load() {
 		return nil // a cancelled request is not answered
 	}
 	return h.endWaiting(ctx, w, t, err, round)
 }
 
-// endWaiting answers a client whose wait for t has ended with err.
-func (h hold) endWaiting(ctx context.Context, w *waiting, t task.Task, err error, round int) error {
+// waitResult returns the label of a wait for metrics.
+func waitResult(gone bool, t task.Task, err error) string {
 	switch {
-	case err == nil && t.Asks():
-		return w.end(h.askToRepeat(t, max(1, round))) // with the state it can come again
-	case err == nil:
-		return w.deliver(ctx, t, h.dialect().Answer)
-	case errors.Is(err, ErrGone), h.gone():
-		return ErrGone
-	case !errors.Is(err, task.ErrNotReady):
-		return w.end(h.waitFailed(err))
-	default:
-		return w.end(h.notYet(ctx, t, round))
-	}
-}
-
-// notYet answers a client that has waited long enough in this request: a modern
-// one is asked to repeat its request, at most maxRounds times.
-func (h hold) notYet(ctx context.Context, t task.Task, round int) []byte {
-	if h.era == wire.Modern && round < maxRounds {
-		return h.askToRepeat(t, round+1)
-	}
-	return h.stillPending(ctx, t)
-}
-
-// withdraw cancels the task of a modern client that left, if no other request
-// waits for it: closing the stream is its way to say so, unless it holds a state
-// with which it can come again. A client that closes a pipe may start again and
-// repeat the call.
-func (h hold) withdraw(ref task.Ref, round int) {
-	if h.era != wire.Modern || round > 0 || h.client.Transport().Pipe {
-		return
-	}
-	ctx := context.WithoutCancel(h.reply.Context())
-	if _, err := h.hub.cfg.Desk.Cancel(ctx, ref, h.withdrawal("the client closed its request")); err != nil {
-		h.hub.cfg.Log.DebugContext(ctx, "task not cancelled", "task_id", ref.ID, "cause", err)
-	}
-}
-
-// askToRepeat asks a modern client to repeat its request, with what the upstream asks,
-// if it does, and with a state that finds the task again.
-func (h hold) askToRepeat(t task.Task, round int) []byte {
-	asked := []byte("{}")
-	if t.Asks() && t.Execution.InputRequests != nil {
-		asked = t.Execution.InputRequests
-	}
-	return h.nextRound(asked, roundState{task: t.ID, round: round})
-}
-
-// nextRound asks a modern client to repeat its request with answers to what is asked.
-func (h hold) nextRound(asked []byte, s roundState) []byte {
-	ctx := context.WithoutCancel(h.reply.Context()) // the answer may be the last before the gate stops
-	state, err := h.seal(ctx, useWait, s.String())
-	if err != nil {
-		return jsonrpc.AppendErrorResponse(nil, h.id, h.dialect().Error(err))
-	}
-	result := append([]byte(`{"resultType":"input_required","inputRequests":`), asked...)
-	result = append(result, `,"requestState":`...)
-	result = append(result, jsonrpc.AppendString(nil, state)...)
-	return jsonrpc.AppendResult(nil, h.id, append(result, '}'))
-}
-
-// A roundState is what a modern client brings back when it comes again.
-type roundState struct {
-	task    task.ID
-	round   int
-	invited bool // the gate, and not the upstream, asked something in the last round
-}
-
-// String returns the text that readRoundState reads.
-func (s roundState) String() string {
-	text := string(s.task) + " " + strconv.Itoa(s.round)
-	if s.invited {
-		text += " invited"
-	}
-	return text
-}
-
-func readRoundState(text string) (roundState, error) {
-	id, rest, _ := strings.Cut(text, " ")
-	count, invited, _ := strings.Cut(rest, " ")
-	round, err := strconv.Atoi(count)
-	return roundState{task: task.ID(id), round: round, invited: invited != ""}, err
-}
-
-// resumeRound takes up a modern client that repeats its request. The state says which
-// task; the call must be the same.
-func (h hold) resumeRound(ctx context.Context, m *jsonrpc.Message, state string) error {
-	text, err := h.unseal(ctx, useWait, state)
-	if errors.Is(err, keyring.ErrForeign) {
-		return h.reply.Refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState was not issued to this client, or the gate's key was replaced; " +
-			"repeat the call without it: a held call is found again"})
-	}
-	if err != nil {
-		return h.answerFailure(err)
-	}
-	last, err := readRoundState(text)
-	if err != nil {
-		return h.reply.Fail(err)
-	}
-	ref := h.ref(last.task)
-	t, err := h.hub.cfg.Desk.Get(ctx, ref)
-	if err != nil {
-		return h.answerFailure(err)
-	}
-	if !h.hub.cfg.Desk.Same(t, m.Raw) {
-		return h.reply.Refuse(&wire.Problem{Type: wire.InvalidParams, Detail: "requestState belongs to another call"})
-	}
-	// An answer to the gate's invitation decides nothing, and is not for the upstream.
-	if responses := m.Params.Member("inputResponses"); responses.IsObject() && !last.invited {
-		if t, err = h.hub.cfg.Desk.Respond(ctx, ref, responses.Bytes, h.send()); err != nil {
-			return h.refuseTask(err)
-		}
-	}
-	return h.awaitAgain(ctx, m, t, last.round)
-}
-
-// awaitAgain is await for a request that comes for a task which is there already.
-func (h hold) awaitAgain(ctx context.Context, m *jsonrpc.Message, t task.Task, round int) error {
-	ctx, held := h.expect(ctx, m, h.id)
-	defer held.stop()
-	held.bind(h.ref(t.ID))
-	return h.await(ctx, m, t, round, held)
-}
-
-// Resume takes up a client that lost the stream of a request which is held. Place
-// is what the client was asked to come back with.
-func (r *Request) Resume(ctx context.Context, place string) error {
-	text, err := r.unseal(ctx, useResume, place)
-	if errors.Is(err, keyring.ErrForeign) {
-		return r.reply.Refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "Last-Event-ID was not issued to this client, or the gate's key was replaced"})
-	}
-	if err != nil {
-		return r.answerFailure(err)
-	}
-	id, request, _ := strings.Cut(text, " ")
-	r.id = []byte(request)
-	t, err := r.hub.cfg.Desk.Get(ctx, r.ref(task.ID(id)))
-	if err != nil {
-		return r.answerFailure(err)
-	}
-	one, ended := requestOf(t.ID, r.id), t.State.Terminal()
-	if t.State == task.Cancelled || r.hub.givenUp.has(one) || ended && r.hub.resumed.has(one) {
-		// There are clients that come back for ever as long as they are answered.
-		return r.reply.Refuse(&wire.Problem{Type: wire.MethodNotAllowed, Detail: "the call of this stream was answered or cancelled"})
-	}
-	err = hold{r}.awaitAgain(ctx, new(jsonrpc.Message), t, 0)
-	if err == nil && ended && !r.gone() {
-		r.hub.resumed.add(one)
-	}
-	return err
-}
-
-// waitResult says, for metrics, how a wait ended.
-func (r *Request) waitResult(t task.Task, err error) string {
-	switch {
-	case r.gone():
+	case gone:
 		return metrics.WaitGone
 	case err != nil || t.State == task.Expired:
 		return metrics.WaitTimeout
@@ -309,4 +186,170 @@ func (r *Request) waitResult(t task.Task, err error) string {
 	default:
 		return metrics.WaitApproved
 	}
+}
+
+// endWaiting answers a client whose wait for t has ended with err.
+func (h hold) endWaiting(ctx context.Context, w *waiting, t task.Task, err error, round int) error {
+	switch {
+	case err == nil && t.AwaitsInput():
+		return w.end(h.askToRepeat(t, max(1, round))) // it can call again with the state
+	case err == nil:
+		return w.deliver(ctx, t, h.out.dialect().Answer)
+	case errors.Is(err, ErrGone), h.sender.gone():
+		return ErrGone
+	case !errors.Is(err, task.ErrNotReady):
+		return w.fail(err)
+	default:
+		return w.end(h.notYet(ctx, t, round))
+	}
+}
+
+// notYet answers a client whose time to wait is over. A modern client is asked to repeat its
+// request, at most maxRounds times.
+func (h hold) notYet(ctx context.Context, t task.Task, round int) []byte {
+	if h.out.era == mcp.Modern && round < maxRounds {
+		return h.askToRepeat(t, round+1)
+	}
+	return h.pending().message(ctx, t, t.Call.Method)
+}
+
+// withdraw cancels the task of a modern client that closed its request while no other request
+// waits for the task. A client with a retry state can come back, and a client at a pipe can
+// restart and repeat the call, so their tasks stay.
+func (h hold) withdraw(ref task.Ref, round int) {
+	if h.out.era != mcp.Modern || round > 0 || h.sender.client.Transport().Pipe {
+		return
+	}
+	ctx := context.WithoutCancel(h.out.reply.Context())
+	if _, err := h.out.gateway.cfg.Approvals.Cancel(ctx, ref, h.sender.withdrawal("the client closed its request")); err != nil {
+		h.out.gateway.cfg.Log.DebugContext(ctx, "task not cancelled", "task_id", ref.ID, "err", err)
+	}
+}
+
+// maxRounds is how many times a modern client is asked to repeat its request before it gets the
+// pending answer. Clients give up after about ten rounds.
+const maxRounds = 9
+
+// askToRepeat returns a message that asks a modern client to repeat its request, with the
+// questions of the upstream, if any.
+func (h hold) askToRepeat(t task.Task, round int) []byte {
+	asked := []byte("{}")
+	if t.AwaitsInput() && t.Execution.InputRequests != nil {
+		asked = t.Execution.InputRequests
+	}
+	return h.nextRound(asked, retryState{task: t.ID, round: round})
+}
+
+// invitingRound returns a message that invites the user of a modern client to decide, and asks
+// the client to repeat its request. It waits for t when it does.
+func (h hold) invitingRound(t task.Task) []byte {
+	asked := append([]byte(`{"approval":{"method":"elicitation/create","params":`), h.inviter().params(t, "")...)
+	return h.nextRound(append(asked, `}}`...), retryState{task: t.ID, round: 1, invited: true})
+}
+
+// nextRound returns a message that asks a modern client to repeat its request with answers to the
+// given questions.
+func (h hold) nextRound(asked []byte, s retryState) []byte {
+	ctx := context.WithoutCancel(h.out.reply.Context()) // the context may have ended because the gate stops
+	state, err := h.sender.seal(ctx, useWait, s.String())
+	if err != nil {
+		return jsonrpc.AppendErrorResponse(nil, h.out.id, h.out.dialect().Error(err))
+	}
+	result := append([]byte(`{"resultType":"input_required","inputRequests":`), asked...)
+	result = append(result, `,"requestState":`...)
+	result = append(result, jsonrpc.AppendString(nil, state)...)
+	return jsonrpc.AppendResult(nil, h.out.id, append(result, '}'))
+}
+
+// A retryState is sealed into the requestState of a modern client, which it sends again when it
+// repeats its request.
+type retryState struct {
+	task    task.ID
+	round   int
+	invited bool // the gate, not the upstream, asked a question in the last round
+}
+
+// String returns the text that parseRetryState reads.
+func (s retryState) String() string {
+	text := string(s.task) + " " + strconv.Itoa(s.round)
+	if s.invited {
+		text += " invited"
+	}
+	return text
+}
+
+func parseRetryState(text string) (retryState, error) {
+	id, rest, _ := strings.Cut(text, " ")
+	count, invited, _ := strings.Cut(rest, " ")
+	round, err := strconv.Atoi(count)
+	return retryState{task: task.ID(id), round: round, invited: invited != ""}, err
+}
+
+// retry continues the wait of a modern client that repeats its request with a sealed retryState.
+// The request must contain the same call.
+func (h hold) retry(ctx context.Context, m *jsonrpc.Message, state string) error {
+	text, err := h.sender.unseal(ctx, useWait, state)
+	if errors.Is(err, keyring.ErrForeign) {
+		return h.out.reply.Refuse(&mcp.Problem{Type: mcp.InvalidParams, Detail: "requestState was not issued to this client, or the gate's key was replaced; " +
+			"repeat the call without it: a held call is found again"})
+	}
+	if err != nil {
+		return h.out.answerFailure(err)
+	}
+	last, err := parseRetryState(text)
+	if err != nil {
+		return h.out.reply.Fail(err)
+	}
+	ref := h.sender.ref(last.task)
+	t, err := h.out.gateway.cfg.Approvals.Get(ctx, ref)
+	if err != nil {
+		return h.out.answerFailure(err)
+	}
+	//mutate:false internal/mcphttp.TestModernRounds a state is valid for another call
+	if !h.out.gateway.cfg.Approvals.IsIdentical(t, m) {
+		return h.out.reply.Refuse(&mcp.Problem{Type: mcp.InvalidParams, Detail: "requestState belongs to another call"})
+	}
+	// An answer to an invitation of the gate has no effect and is not for the upstream.
+	if responses := m.Params.Member("inputResponses"); responses.IsObject() && !last.invited {
+		if t, err = h.out.gateway.cfg.Approvals.Respond(ctx, ref, responses.Bytes, h.send()); err != nil {
+			return refuseTask(h.sender, h.out, err)
+		}
+	}
+	return h.awaitAgain(ctx, m, t, last.round)
+}
+
+// awaitAgain is await for a request whose task exists already.
+func (h hold) awaitAgain(ctx context.Context, m *jsonrpc.Message, t task.Task, round int) error {
+	ctx, held := h.registered.register(ctx, m, h.out.id)
+	defer held.stop()
+	held.bind(h.sender.ref(t.ID))
+	return h.await(ctx, m, t, round, held)
+}
+
+// Resume continues the wait of a client that lost the stream of a held request. The resume point
+// is the one from [Stream.SetResumePoint].
+func (r *Request) Resume(ctx context.Context, resumePoint string) error {
+	text, err := r.sender.unseal(ctx, useResume, resumePoint)
+	if errors.Is(err, keyring.ErrForeign) {
+		return r.out.reply.Refuse(&mcp.Problem{Type: mcp.InvalidRequest, Detail: "Last-Event-ID was not issued to this client, or the gate's key was replaced"})
+	}
+	if err != nil {
+		return r.out.answerFailure(err)
+	}
+	id, request, _ := strings.Cut(text, " ")
+	r.out.id, r.registered.ids = []byte(request), [][]byte{[]byte(request)}
+	t, err := r.gateway.cfg.Approvals.Get(ctx, r.sender.ref(task.ID(id)))
+	if err != nil {
+		return r.out.answerFailure(err)
+	}
+	one, ended := requestName(t.ID, r.out.id), t.State.Terminal()
+	if t.State == task.Cancelled || r.gateway.timedOut.has(one) || ended && r.gateway.redelivered.has(one) {
+		// Some clients resume forever as long as they get an answer.
+		return r.out.reply.Refuse(&mcp.Problem{Type: mcp.MethodNotAllowed, Detail: "the call of this stream was answered or cancelled"})
+	}
+	err = r.hold().awaitAgain(ctx, new(jsonrpc.Message), t, 0)
+	if err == nil && ended && !r.sender.gone() {
+		r.gateway.redelivered.set(one, struct{}{})
+	}
+	return err
 }

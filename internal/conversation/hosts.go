@@ -4,17 +4,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
-// A Host says how long a kind of agent host lets a call run.
+// A Host is a kind of agent host with its time limit for calls.
 type Host struct {
-	Name  string        // as its clientInfo says; a * at the end stands for anything
-	Limit time.Duration // 0 means that it has none
+	Name  string        // of its clientInfo; a final * matches any suffix
+	Limit time.Duration // 0 means no limit
 }
 
-// hosts are those that were measured; docs/hosts.md says how.
+// hosts are the measured limits of hosts; see docs/hosts.md.
 var hosts = []Host{
 	{"claude-code", 0},
 	{"copilot-cli", 0},
@@ -28,10 +28,10 @@ var hosts = []Host{
 	{"inspector-cli", time.Minute},
 }
 
-// viaRemote begins what a bridge adds to the name of the host behind it.
+// viaRemote begins the suffix that mcp-remote adds to the name of the host behind it.
 const viaRemote = " (via mcp-remote "
 
-// hostNamed returns what is known of the host with a name.
+// hostNamed returns the host with a name.
 func (w *Waiting) hostNamed(name string) (Host, bool) {
 	name, _, _ = strings.Cut(name, viaRemote)
 	for _, known := range [][]Host{w.Hosts, hosts} {
@@ -45,57 +45,54 @@ func (w *Waiting) hostNamed(name string) (Host, bool) {
 	return Host{}, false
 }
 
-// Margins between the time that a call is held and the host's own limit, so that
-// the answer arrives before the host gives up.
+// Margins between the hold time of a call and the limit of the host, so that
+// the answer arrives before the host times out.
 const (
-	leastMargin = 10 * time.Second
-	mostMargin  = 30 * time.Second
+	minMargin = 10 * time.Second
+	maxMargin = 30 * time.Second
 )
 
-// held returns how long a call of the host is held. It is 0 if the host has no
-// limit.
-func (h Host) held() time.Duration {
+// maxHold returns how long a call of the host is held. It is 0 if the host has no limit.
+func (h Host) maxHold() time.Duration {
 	if h.Limit == 0 {
 		return 0
 	}
-	margin := min(max(h.Limit/10, leastMargin), mostMargin)
+	margin := min(max(h.Limit/10, minMargin), maxMargin)
 	return max(h.Limit-margin, h.Limit/2)
 }
 
-// host returns what is known of the host that sent m.
+// host returns the host that sent m.
 func (s *sender) host(m *jsonrpc.Message) (Host, bool) {
-	name, _ := m.Params.Meta.Member(wire.MetaClientInfo).Member("name").Text()
+	name, _ := m.Params.Meta.Member(mcpname.MetaClientInfo).Member("name").Text()
 	if name == "" {
-		name = s.hub.cfg.Gate.About(s.client.From()).Session.Client
+		name = s.gateway.cfg.Catalog.Handshake(s.client.Identity()).Session.Client
 	}
-	return s.hub.Waiting().hostNamed(name)
+	return s.gateway.Waiting().hostNamed(name)
 }
 
-// patience is how long the client may be kept waiting: as long as its host is
-// known to let it, and else longer if it is shown progress, which is what keeps
-// most clients from giving up.
-func (s *sender) patience(m *jsonrpc.Message) time.Duration {
-	w := s.hub.Waiting()
+// holdTime returns how long the request m is kept open: as long as its host allows. For unknown
+// hosts it is longer if they want progress notifications, because these reset most time-outs.
+func (s *sender) holdTime(m *jsonrpc.Message) time.Duration {
+	w := s.gateway.Waiting()
 	host, known := s.host(m)
 	switch {
 	case known && host.Limit == 0:
-		return w.Forever
+		return w.HoldUnlimited
 	case known:
-		return host.held()
+		return host.maxHold()
 	case progressToken(m).Present():
-		return w.Longest
+		return w.HoldWithProgress
 	default:
 		return w.Hold
 	}
 }
 
-// limitMargin is how much earlier than its limit a host may give up.
+// limitMargin is how much earlier than its limit a host may time out.
 const limitMargin = 5 * time.Second
 
-// gaveUp reports whether a client that cancels a call which has been held for some
-// time means no more than that it waits no longer: because it says so, or because
-// its host is known to give up by then.
-func (h Host) gaveUp(reason string, held time.Duration) bool {
+// timedOut reports whether a client cancels a held call only because its time limit has passed:
+// its reason says so, or its host is known to time out by then.
+func (h Host) timedOut(reason string, held time.Duration) bool {
 	reason = strings.ToLower(reason)
 	return strings.Contains(reason, "timed out") || strings.Contains(reason, "timeout") ||
 		h.Limit > 0 && held >= h.Limit-limitMargin

@@ -1,86 +1,90 @@
 package conversation
 
 import (
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
-	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 )
 
-// meet takes note of what the client said of itself, which is among facts, and of
-// what the upstream can do for it.
-func (r *Request) meet(facts gate.Facts, answer *jsonrpc.Message) []byte {
-	if !answer.Result.Present() {
-		return answer.Raw
-	}
-	client := r.client.Joining()
-	if _, given := gate.SessionIn(client.Key); given {
-		r.hub.sessions.add(client.Peer())
-	}
-	support := mcptask.DetectServer(answer.Result.Member("capabilities").Bytes)
-	facts.Tasks, facts.ListTasks, facts.Notifies = support.Call || support.Extension, support.List, support.Notify
-	r.hub.cfg.Gate.Meet(r.reply.Context(), client, facts)
-	return wire.Declare(answer, r.era, wire.Abilities{
-		Tasks: r.hub.Holds(), ListTasks: client.Key != "", ListChanged: true,
-	})
+// lists rewrites the lists of tools, prompts, resources and templates for a client.
+type lists struct {
+	sender *sender
+	out    responder
 }
 
-// lists are the tools, prompts, resources and templates that a client sees.
-type lists struct{ *Request }
+func (r *Request) lists() lists { return lists{sender: &r.sender, out: r.out} }
 
-// show returns a list as the client gets to see it.
+// show stores a list in the catalog, and returns it filtered for the client.
 func (l lists) show(method, cursor string, answer *jsonrpc.Message) []byte {
 	if !answer.Result.Present() {
 		return answer.Raw
 	}
-	page := gate.Page{Method: method, Cursor: cursor, Result: answer.Result.Bytes}
-	l.hub.cfg.Gate.Learn(l.reply.Context(), l.client.From(), page, wire.Entries(answer, method))
-	return l.viewed(method, answer)
+	page := catalog.Page{Method: method, Cursor: cursor, Result: answer.Result.Bytes}
+	l.out.gateway.cfg.Catalog.LearnPage(l.out.reply.Context(), l.sender.client.Identity(), page, mcp.Entries(answer, method))
+	return l.filtered(method, answer)
 }
 
-func (l lists) viewed(method string, answer *jsonrpc.Message) []byte {
-	view := l.hub.cfg.Gate.View(l.client.From(), method)
+func (l lists) filtered(method string, answer *jsonrpc.Message) []byte {
+	view := l.out.gateway.cfg.Catalog.View(l.sender.client.Identity(), method)
 	defer func() {
-		view.Done(l.reply.Context(), !answer.Result.Member("nextCursor").Present())
+		view.Record(l.out.reply.Context(), !answer.Result.Member("nextCursor").Present())
 	}()
-	return wire.RewriteList(answer, method, func(entry wire.Listed) wire.View {
-		hidden, support := view.See(entry.Name, entry.URI, entry.Entry)
-		if l.era == wire.Modern {
-			hidden = hidden || l.uncallable(entry)
+	return mcp.RewriteList(answer, method, func(entry mcp.ListEntry) mcp.View {
+		hidden, support := view.Entry(entry.Name, entry.URI, entry.Entry)
+		if l.out.era == mcp.Modern {
+			hidden = hidden || l.cannotBeCalled(entry)
 			support = "" // modern tools have no such member
 		}
-		return wire.View{Hidden: hidden, TaskSupport: support}
+		return mcp.View{Hidden: hidden, TaskSupport: support}
 	})
 }
 
-// maxReason is how much of a name distinguishes lines of the log.
-const maxReason = 128
+// maxLoggedName is how many bytes of a name tell apart lines of the log.
+const maxLoggedName = 128
 
-// uncallable reports whether no modern client can call a tool, because its
-// definition demands headers that cannot be sent. Such a tool is not listed. A
-// transport without headers has nothing to demand.
-func (l lists) uncallable(entry wire.Listed) bool {
-	if l.client.Transport().Header == nil {
+// cannotBeCalled reports whether modern clients cannot call a tool because its definition
+// requires headers that cannot be sent. Such a tool is left out of lists, unless the transport
+// has no headers.
+func (l lists) cannotBeCalled(entry mcp.ListEntry) bool {
+	if l.sender.client.Transport().Header == nil {
 		return false
 	}
-	_, err := wire.Mirrors(entry.Entry)
+	_, err := mcp.Mirrors(entry.Entry)
 	if err != nil {
-		l.hub.cfg.Log.WarnContext(l.repeatable(l.reply.Context(), l.upstream()+" "+entry.Name[:min(len(entry.Name), maxReason)]), "tool left out of the list",
-			"upstream", l.upstream(), "tool", entry.Name, "cause", err)
+		l.out.gateway.cfg.Log.WarnContext(l.sender.repeatable(l.out.reply.Context(), l.sender.upstream()+" "+entry.Name[:min(len(entry.Name), maxLoggedName)]), "tool left out of the list",
+			"upstream", l.sender.upstream(), "tool", entry.Name, "err", err)
 	}
 	return err != nil
 }
 
-// remembered answers a list that the upstream fails to give with what it gave
-// before.
-func (l lists) remembered(method, cursor string) []byte {
-	result, ok := l.hub.cfg.Gate.Remembered(l.client.From(), method, cursor)
+// cached returns the last known list if the upstream fails to return it.
+func (l lists) cached(method, cursor string) []byte {
+	result, ok := l.out.gateway.cfg.Catalog.CachedPage(l.sender.client.Identity(), method, cursor)
 	if !ok {
 		return nil
 	}
-	answer, err := l.read(jsonrpc.AppendResult(nil, l.id, result))
+	answer, err := l.sender.read(jsonrpc.AppendResult(nil, l.out.id, result))
 	if err != nil {
 		return nil
 	}
-	return l.viewed(method, answer)
+	return l.filtered(method, answer)
+}
+
+// handshake stores what client and upstream have declared in the handshake, and returns the
+// upstream's answer with the capabilities of the gate.
+func (l lists) handshake(facts catalog.Handshake, answer *jsonrpc.Message) []byte {
+	if !answer.Result.Present() {
+		return answer.Raw
+	}
+	client := l.sender.client.JoiningIdentity()
+	if _, given := catalog.SessionIn(client.Key); given {
+		l.out.gateway.sessions.set(client.Peer(), struct{}{})
+	}
+	support := schema.DetectServer(answer.Result.Member("capabilities").Bytes)
+	facts.Tasks, facts.ListTasks, facts.Notifies = support.Call || support.Extension, support.List, support.Notify
+	l.out.gateway.cfg.Catalog.LearnHandshake(l.out.reply.Context(), client, facts)
+	return mcp.Declare(answer, l.out.era, mcp.Capabilities{
+		Tasks: l.out.gateway.Holds(), ListTasks: client.Key != "", ListChanged: true,
+	})
 }

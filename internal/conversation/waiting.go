@@ -1,55 +1,69 @@
 package conversation
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"runtime/debug"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A waiting is a request whose client is kept waiting. Signs of life go out until
-// the answer does.
+// A waiting keeps the request of one client open, with heartbeats, until its task has ended.
 type waiting struct {
-	*Request
+	sender     *sender
+	out        responder
+	registered *registrations
+	refused    *refusal // set when the upstream refuses a call of this request
+	inviter    inviter
 
 	stream Stream
-	token  jsonrpc.Value // the client wants to hear of progress
+	token  jsonrpc.Value // of progress notifications, if the client wants them
 	beats  int
-	status string // how the task stands that it waits for
-	sent   bool   // the outcome was being sent when the client's wait ended
+	status string // text of progress notifications
+	sent   bool   // sending of the outcome has begun
+
+	show func() error // begins the stream; nil after it was called
 }
 
-// begin begins the answer to a client that will have to wait for it.
-func (w *waiting) begin() (err error) {
-	w.claimAnswer()
-	w.stream, err = w.reply.Wait()
-	return err
+func newWaiting(sender *sender, out responder, registered *registrations, refused *refusal) *waiting {
+	return &waiting{
+		sender: sender, out: out, registered: registered, refused: refused,
+		inviter: inviter{sender: sender, out: out},
+	}
 }
 
-// open begins the answer to a client that will have to wait for t, and sends it what
-// it should see before.
-func (w *waiting) open(t task.Task) error {
-	if err := w.begin(); err != nil {
+// open begins the answer. If the call is not decided yet, the stream begins at once, and greet is
+// called. If the call already runs, the stream begins later: the call may end soon, and if the
+// upstream refuses it, the client can then still get the HTTP status of the refusal.
+func (w *waiting) open(t task.Task, greet func() error) (err error) {
+	w.registered.reserve()
+	if w.stream, err = w.out.reply.Wait(); err != nil {
 		return err
 	}
-	if err := w.greet(t); err != nil {
-		return err
+	w.show = func() error {
+		w.show = nil
+		if err := w.stream.Send(nil); err != nil {
+			return err
+		}
+		return greet()
 	}
-	return w.invite(t)
+	if t.State == task.Approved || t.State == task.Executing {
+		return nil
+	}
+	return w.show()
 }
 
-// greet sends a client at once what it waits for, if it wants to hear of progress,
-// and how to come back to this stream.
+// greet sends a first progress notification, and the id with which the client can resume.
 func (w *waiting) greet(t task.Task) error {
 	if t.State.Terminal() {
 		return nil // the answer follows
@@ -57,133 +71,154 @@ func (w *waiting) greet(t task.Task) error {
 	if err := w.mark(t.ID); err != nil {
 		return err
 	}
-	w.status = w.dialect().StatusMessage(t)
-	if !w.stream.Early() || !w.token.Present() {
+	w.status = w.out.dialect().StatusMessage(t)
+	if n := w.out.gateway.held.shared(t.ID); n > 1 {
+		w.status += " · runs once for " + strconv.Itoa(n) + " identical requests"
+	}
+	if !w.stream.CanSendEarly() || !w.token.Present() {
 		return nil
 	}
 	return w.beat()
 }
 
-// mark gives a client that knows how to resume a stream, which is one of
-// 2025-11-25, what it needs to come back to this one.
+// mark sends the resume point to a client of 2025-11-25, the only version that can resume.
 func (w *waiting) mark(id task.ID) error {
-	if !w.stream.Early() || w.era != wire.Legacy || w.client.Transport().Version != wire.Version20251125 {
+	if !w.stream.CanSendEarly() || w.out.era != mcp.Legacy || w.sender.client.Transport().Version != mcp.Version20251125 {
 		return nil
 	}
-	ctx := w.reply.Context()
-	place, err := w.seal(ctx, useResume, string(id)+" "+string(w.id))
+	ctx := w.out.reply.Context()
+	resumePoint, err := w.sender.seal(ctx, useResume, string(id)+" "+string(w.out.id))
 	if err != nil { // the client can still call again
-		w.hub.cfg.Log.WarnContext(ctx, "this stream cannot be resumed", "task_id", id, "cause", err)
+		w.out.gateway.cfg.Log.WarnContext(ctx, "this stream cannot be resumed", "task_id", id, "err", err)
 		return nil
 	}
-	return w.stream.Mark(place)
+	return w.stream.SetResumePoint(resumePoint)
 }
 
-// notifyMeanwhile lets the client hear, while it waits for the result of a task,
-// how that stands. It returns what ends that.
+// notifyMeanwhile lets the client get status notifications on this stream while it waits for the
+// result of a task.
 func (w *waiting) notifyMeanwhile(id task.ID) (end func()) {
-	if !w.stream.Early() {
+	if !w.stream.CanSendEarly() {
 		return func() {}
 	}
-	l := w.Listening()
-	_, end = w.hub.listeners.add(w.peer(), &listener{Listening: l, stream: w.stream, about: id}, l.following())
+	l := Subscriber{sender: w.sender, out: w.out}
+	_, end = w.out.gateway.streams.add(w.sender.peer(), &openStream{listening: l, stream: w.stream, about: id}, l.following())
 	return end
 }
 
-// progressToken returns the token with which the client wants to hear of
-// progress. Only texts and numbers are tokens.
-func progressToken(m *jsonrpc.Message) jsonrpc.Value {
-	token := m.Params.Meta.Member("progressToken")
-	switch {
-	case token.IsObject(), token.IsArray(), token.IsNull(), token.IsTrue(), string(token.Bytes) == "false":
-		return jsonrpc.Value{}
-	default:
-		return token
+// send returns the sender that runs calls for the waiting client. Questions of the upstream to
+// the client go out on the stream. The client and the gate share the session, so the client's
+// answer reaches the upstream like any other message.
+func (w *waiting) send() approval.Sender {
+	c := w.sender.client.Caller()
+	if w.out.era == mcp.Legacy && w.stream.CanSendEarly() {
+		c.SendInterim(func(message []byte) { w.stream.Insert(writes(message)) })
 	}
+	return w.sender.sendBy(c, w.refused)
 }
 
-// A waitEnd is how the desk's wait for a task ended.
-type waitEnd struct {
+// A waitOutcome is the end of a wait for a task.
+type waitOutcome struct {
 	task task.Task
 	err  error
 }
 
 var (
 	errPanicked = errors.New("waiting for the task failed")
-	errRevoked  = errors.New("the agent is no longer recognised by what it showed")
+	errRevoked  = errors.New("the agent is no longer authenticated")
 )
 
-// wait waits for t to end, at most as long as patience allows, and returns it
-// as it was last seen. It returns errRevoked if the agent is no longer recognised:
-// then it is not there for t to run either.
-func (w *waiting) wait(ctx context.Context, t task.Task, patience time.Duration, send approval.Sender) (task.Task, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// wait waits until t has ended, for at most the given time, and returns its last known state. It
+// returns errRevoked if the client is no longer authenticated, because the call must not run with
+// its credentials then.
+func (w *waiting) wait(ctx context.Context, t task.Task, holdTime time.Duration, send approval.Sender) (task.Task, error) {
+	ctx, cancel := context.WithTimeout(ctx, holdTime)
 	defer cancel()
-	defer w.stream.Close() // nothing comes in between once the answer begins
-	decided := w.whenDecided(ctx, t)
-	done := w.atDesk(ctx, task.OwnedBy(t.Owner).Ref(t.ID), send)
-	beat := time.NewTicker(w.hub.Beat())
+	defer w.stream.Close() // no message may be inserted into the answer
+	decided := w.inviter.whenDecided(ctx, t)
+	done := w.startWait(ctx, t, send)
+	beat := time.NewTicker(w.out.gateway.HeartbeatInterval())
 	defer beat.Stop()
-	recognition, revoked := w.client.Recognition(), false
+	recognition, revoked := w.sender.client.Authentication(), false
 	changed := recognition.Changed()
 	for {
 		select {
 		case e := <-done:
+			//mutate:false internal/mcphttp.TestShortWaitFindsCall a wait without a read of the store seals no task
 			if e.task.ID == "" { // the store could not be read meanwhile
 				e.task = t
 			}
-			w.completeInvitation(e.task)
+			w.inviter.complete(w.stream, e.task)
 			if revoked {
 				e.err = errRevoked
 			}
 			return e.task, e.err
 		case now := <-decided:
-			w.completeInvitation(now)
+			w.inviter.complete(w.stream, now)
 		case <-changed:
+			//mutate:swap "!recognition.Valid()" "false" internal/app.TestReloadRevokes a revoked agent continues to wait
 			if revoked = !recognition.Valid(); revoked {
 				changed = nil
 				cancel()
 			} else {
 				changed = recognition.Changed()
 			}
+		case <-w.refused.isAsking:
+			cancel()
+			if e := <-done; e.err == nil {
+				return e.task, nil
+			}
+			return t, w.refused.asking
 		case <-beat.C:
-			if err := w.beat(); err != nil {
+			if err := w.shows(); err != nil {
 				cancel()
-				<-done // the desk has noted that the client left
+				<-done // then the approval service knows that the client has left
 				return t, err
 			}
-			beat.Reset(w.hub.Beat()) // it may have been changed
+			beat.Reset(w.out.gateway.HeartbeatInterval()) // the setting may have changed
 		}
 	}
 }
 
-// atDesk has the desk wait for a task, and returns a channel that gets the outcome.
-func (w *waiting) atDesk(ctx context.Context, ref task.Ref, send approval.Sender) <-chan waitEnd {
-	done := make(chan waitEnd, 1) // so that the waiter ends even if nobody is left to hear it
+// startWait waits for t in a goroutine. The returned channel gets the outcome.
+func (w *waiting) startWait(ctx context.Context, t task.Task, send approval.Sender) <-chan waitOutcome {
+	done := make(chan waitOutcome, 1) // lets the goroutine end if the receiver has returned
+	if t.State.Terminal() {
+		done <- waitOutcome{task: t}
+		return done
+	}
 	go func() {
-		e := waitEnd{err: errPanicked}
+		e := waitOutcome{err: errPanicked}
 		defer func() { done <- e }()
-		defer w.hub.surviving(ctx, ref.ID)
-		e.task, e.err = w.hub.cfg.Desk.Wait(ctx, ref, send)
+		defer w.out.gateway.recoverPanic(ctx, t.ID)
+		e.task, e.err = w.out.gateway.cfg.Approvals.Wait(ctx, task.OwnedBy(t.Owner).Ref(t.ID), send)
 	}()
 	return done
 }
 
-// surviving is deferred by goroutines that serve a task: a panic there would end
-// the process.
-func (h *Hub) surviving(ctx context.Context, id task.ID) {
+// recoverPanic is deferred by goroutines that serve a task, because a panic would end the
+// process.
+func (g *Gateway) recoverPanic(ctx context.Context, id task.ID) {
 	if cause := recover(); cause != nil {
-		h.cfg.Log.ErrorContext(ctx, "panic", "task_id", id, "panic", cause, "stack", string(debug.Stack()))
+		g.cfg.Log.ErrorContext(ctx, "panic", "task_id", id, "panic", cause, "stack", string(debug.Stack()))
 	}
 }
 
-// beat shows the client that the gate is still there.
+// shows begins the stream, or sends a heartbeat.
+func (w *waiting) shows() error {
+	if w.show != nil {
+		return w.show()
+	}
+	return w.beat()
+}
+
+// beat sends a progress notification or a heartbeat.
 func (w *waiting) beat() error {
 	w.beats++
-	if w.stream.Early() && w.token.Present() {
+	if w.stream.CanSendEarly() && w.token.Present() {
 		return w.stream.Send(w.progress())
 	}
-	if !w.stream.Beat("waiting for approval") {
+	if !w.stream.Heartbeat("waiting for approval") {
 		return ErrGone
 	}
 	return nil
@@ -194,54 +229,35 @@ func (w *waiting) progress() []byte {
 		`,"progress":`, strconv.Itoa(w.beats), `,"message":`, string(jsonrpc.AppendString(nil, w.status)), `}}`)
 }
 
-// sender returns what reaches the upstream in the name of a client that waits. If
-// the upstream asks the client something meanwhile, the client is asked on the
-// stream on which it waits. The two share a session, so the id of the question is
-// good for both, and the client's answer reaches the upstream like any other
-// message.
-func (w *waiting) sender() approval.Sender {
-	c := w.client.Caller()
-	if w.era == wire.Legacy && w.stream.Early() {
-		c.SendInterim(func(message []byte) { w.stream.Insert(writes(message)) })
-	}
-	return w.sendBy(c)
-}
-
-// writes returns what writes a message.
-func writes(message []byte) func(io.Writer) error {
-	return func(to io.Writer) error {
-		_, err := to.Write(message)
-		return err
+// progressToken returns the token of progress notifications. Only strings and numbers are valid
+// tokens.
+func progressToken(m *jsonrpc.Message) jsonrpc.Value {
+	token := m.Params.Meta.Member("progressToken")
+	switch {
+	case token.IsObject(), token.IsArray(), token.IsNull(), token.IsTrue(), string(token.Bytes) == "false":
+		return jsonrpc.Value{}
+	default:
+		return token
 	}
 }
 
-// end sends an answer of the gate's own.
-func (w *waiting) end(message []byte) error {
-	return w.stream.Compose(writes(message), func() {})
-}
-
-// waitFailed returns the answer to a request whose wait has failed.
-func (r *Request) waitFailed(err error) []byte {
-	if !errors.Is(err, errRevoked) {
-		return r.failure(err)
-	}
-	return r.problemMessage(&wire.Problem{Type: wire.Unauthenticated, Detail: "the credentials of this request are no longer accepted", Cause: err})
-}
-
-// deliver answers a client that has waited with what became of t, as shown says
-// it, and notes that only if it can be sent.
+// deliver answers with the outcome of t, which shown formats. It records the delivery only if the
+// outcome can be sent.
 func (w *waiting) deliver(ctx context.Context, t task.Task, shown func(task.Task) (mcptask.Answer, error)) error {
 	w.sent = true
+	if r := w.refusalOf(t); r != nil {
+		return w.refuse(r)
+	}
 	answer, err := shown(t)
 	if err == nil {
-		text := w.outcomeText(t, answer)
+		text := w.out.outcomeText(t, answer)
 		err = w.stream.Compose(
-			func(to io.Writer) error { return text.Compose(to, w.hub.cfg.Desk.Open(ctx, t)) },
-			func() { w.delivered(ctx, &t) },
+			func(to io.Writer) error { return text.Compose(to, w.payload(ctx, t)) },
+			func() { w.sender.delivered(ctx, &t) },
 		)
 	}
-	if errors.Is(err, approval.ErrBrokenOff) { // before anything of it was sent
-		if t, err = w.hub.cfg.Desk.Get(ctx, task.OwnedBy(t.Owner).Ref(t.ID)); err == nil && t.State.Terminal() {
+	if errors.Is(err, approval.ErrTruncated) { // before anything was sent
+		if t, err = w.out.gateway.cfg.Approvals.Get(ctx, task.OwnedBy(t.Owner).Ref(t.ID)); err == nil && t.State.Terminal() {
 			return w.deliver(ctx, t, shown)
 		}
 		if err == nil {
@@ -249,64 +265,119 @@ func (w *waiting) deliver(ctx context.Context, t task.Task, shown func(task.Task
 		}
 	}
 	if unsent(err) {
-		return w.end(w.failure(err))
+		return w.end(w.out.failure(err))
 	}
 	return err
 }
 
-// unsent reports whether err kept an answer from being sent. Once part of an
-// answer was sent, err is why it was broken off.
+// payload returns the upstream's answer to the call of t. If several requests waited for t and
+// the answer is small, a text block is added which says that the call ran once.
+func (w *waiting) payload(ctx context.Context, t task.Task) io.Reader {
+	n := w.out.gateway.held.shared(t.ID)
+	if n < 2 || t.State != task.Completed || t.Result == nil || len(t.Result.Inline) == 0 {
+		return w.out.gateway.cfg.Approvals.Open(ctx, t)
+	}
+	content := jsonrpc.Value{Bytes: t.Result.Inline}.Member("content")
+	if !content.IsArray() {
+		return w.out.gateway.cfg.Approvals.Open(ctx, t)
+	}
+	text := fmt.Sprintf("This call ran once, for %d identical requests that waited at the same time. If it was meant to run more often, call it again.", n)
+	block := append(append([]byte(`{"type":"text","text":`), jsonrpc.AppendString(nil, text)...), '}')
+	var blocks [][]byte
+	for element := range content.Elements() {
+		blocks = append(blocks, element.Bytes)
+	}
+	var patch jsonrpc.Patch
+	patch.Replace(content, jsonrpc.Array(append(blocks, block)))
+	return bytes.NewReader(patch.Apply(t.Result.Inline))
+}
+
+// endLater answers a client whose answer broke off while the upstream still has it.
+func (w *waiting) endLater() error {
+	return w.end(w.out.problemMessage(&mcp.Problem{
+		Type: mcp.UpstreamInvalid, Cause: approval.ErrTruncated, RetryAfter: 1, Hint: "the task is still running; ask again",
+	}))
+}
+
+// end ends the stream with a message.
+func (w *waiting) end(message []byte) error {
+	return w.stream.Compose(writes(message), func() {})
+}
+
+// fail answers a request whose wait has failed.
+func (w *waiting) fail(err error) error {
+	if failed := refusalIn(err); failed != nil && !w.stream.Started() {
+		return w.refuse(failed.Refusal)
+	}
+	return w.end(waitFailed(w.out, err))
+}
+
+// waitFailed returns the answer to a request whose wait has failed.
+func waitFailed(out responder, err error) []byte {
+	if failed := refusalIn(err); failed != nil {
+		return out.problemMessage(unasked(failed))
+	}
+	if !errors.Is(err, errRevoked) {
+		return out.failure(err)
+	}
+	return out.problemMessage(&mcp.Problem{Type: mcp.Unauthenticated, Detail: "the credentials of this request are no longer accepted", Cause: err})
+}
+
+// refusalOf returns the refusal of the call of t by the upstream, if the call used the
+// credentials of this client and the client can still be told. Otherwise it returns nil.
+func (w *waiting) refusalOf(t task.Task) *approval.Refusal {
+	if t.Failure == nil || t.Result != nil || w.stream.Started() {
+		return nil
+	}
+	if r := w.refused.ofCall.Load(); r != nil {
+		return r
+	}
+	return w.sender.client.Caller().Refusal()
+}
+
+// refuse answers with the status with which the upstream refused the call.
+func (w *waiting) refuse(r *approval.Refusal) error {
+	w.sender.client.Caller().NoteAccepted() // its next request need not report the refusal again
+	return w.out.reply.Refuse(Refused(r))
+}
+
+// writes returns a function that writes a message.
+func writes(message []byte) func(io.Writer) error {
+	return func(to io.Writer) error {
+		_, err := to.Write(message)
+		return err
+	}
+}
+
+// unsent reports whether err prevented an answer before any part of it was sent.
 func unsent(err error) bool {
 	return err != nil && !errors.Is(err, ErrGone) && !errors.Is(err, ErrBrokenOff)
 }
 
-// endLater answers a client whose answer broke off that the upstream still has it.
-func (w *waiting) endLater() error {
-	return w.end(w.problemMessage(&wire.Problem{
-		Type: wire.UpstreamInvalid, Cause: approval.ErrBrokenOff, RetryAfter: 1, Hint: "the task is still running; ask again",
-	}))
-}
-
-// waiters counts the requests of each owner that wait.
-type waiters struct {
-	mu      sync.Mutex
-	byOwner map[string]int
-}
-
-// EnterWaiting lets the request wait, unless its owner, its client or all of
-// them have too many that do. Requests that wait take no place of those that are
-// being served, or slow approvers would make the gate slow. The result ends the
-// wait.
-func (s *sender) EnterWaiting() (leave func(), err error) {
-	leave, err = s.hub.waiters.enter(s, s.hub.Waiting().PerOwner)
+// enterWaiting counts the request as waiting, unless a limit is reached. Waiting requests do not
+// count as active, so slow approvers do not make the gate slow. The caller calls leave when the
+// wait ends.
+func enterWaiting(sender *sender) (leave func(), err error) {
+	leave, err = enter(&sender.gateway.waiters, sender, sender.gateway.Waiting().PerOwner)
 	if err != nil {
 		return nil, err
 	}
-	if err = s.reply.Park(); err != nil {
+	if err = sender.envelope.BeginWaiting(); err != nil {
 		leave()
 		return nil, err
 	}
 	return leave, nil
 }
 
-// enter counts one more for the owner of s, unless that has as many as it may.
-// Clients that cannot be distinguished share an owner, so that limits nothing.
-func (w *waiters) enter(s *sender, most int) (leave func(), err error) {
-	owner, shared := s.owner()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !shared && most > 0 && w.byOwner[owner] >= most {
+// enter adds one to the counter of the sender's owner, unless that has reached the limit. Clients
+// that cannot be told apart share an owner, so they have no limit here.
+func enter(t *counter[string], sender *sender, most int) (leave func(), err error) {
+	owner, shared := sender.owner()
+	if shared {
+		most = 0
+	}
+	if _, ok := t.add(owner, most); !ok {
 		return nil, admission.ErrClient
 	}
-	if w.byOwner == nil {
-		w.byOwner = make(map[string]int)
-	}
-	w.byOwner[owner]++
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.byOwner[owner]--; w.byOwner[owner] == 0 {
-			delete(w.byOwner, owner)
-		}
-	}, nil
+	return func() { t.remove(owner) }, nil
 }

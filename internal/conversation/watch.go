@@ -3,68 +3,71 @@ package conversation
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
-	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
+	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// Watched returns a task that the client may watch.
-func (r *Request) Watched(ctx context.Context, id task.ID) (task.Task, *wire.Problem) {
+// WatchableTask returns a task if the client may watch it.
+func (r *Request) WatchableTask(ctx context.Context, id task.ID) (task.Task, *mcp.Problem) {
 	if !id.Own() {
-		return task.Task{}, &wire.Problem{Type: wire.PassthroughTask}
+		return task.Task{}, &mcp.Problem{Type: mcp.PassthroughTask}
 	}
-	if !r.hub.Holds() {
-		return task.Task{}, &wire.Problem{Type: wire.TaskNotFound}
+	if !r.gateway.Holds() {
+		return task.Task{}, &mcp.Problem{Type: mcp.TaskNotFound}
 	}
-	t, err := r.hub.cfg.Desk.Get(ctx, r.ref(id))
+	t, err := r.gateway.cfg.Approvals.Get(ctx, r.sender.ref(id))
 	switch {
 	case err == nil:
 		return t, nil
 	case errors.Is(err, task.ErrNotFound), errors.Is(err, task.ErrOwnerMismatch):
-		return t, &wire.Problem{Type: wire.TaskNotFound, Cause: err}
+		return t, &mcp.Problem{Type: mcp.TaskNotFound, Cause: err}
 	default:
-		return t, r.StoreFailed(err)
+		return t, r.out.storeProblem(err)
 	}
 }
 
-// EnterWatching counts the client as one that watches a task, unless its owner
-// has as many as it may. The result counts it out again.
-func (s *sender) EnterWatching() (leave func(), err error) {
-	return s.hub.watchers.enter(s, s.hub.Waiting().Events.PerOwner)
+// EnterWatching counts the client as watching a task, unless its owner has reached the limit. The
+// caller calls leave at the end.
+func (r *Request) EnterWatching() (leave func(), err error) {
+	return enter(&r.gateway.watchers, &r.sender, r.gateway.Waiting().Events.PerOwner)
 }
 
-// A Watch lets a client look on as one task goes on. To look on is no contact: no
-// call begins because of it.
+// A Watch streams the events of one task to a client. It does not count as presence of the owner,
+// so approved calls do not run because of it.
 type Watch struct {
-	*Request
+	gateway *Gateway
+	out     responder
 
-	steps      *approval.Following
+	steps      *approval.Follower
 	upstreams  followedUpstreams
 	disconnect func()
-	last       time.Time // when something happened
+	last       time.Time // time of the last event
 }
 
-// FromNow is how many steps a client has seen that wants to know how a task stands
-// now, and then of every step.
+// FromNow is the value of seen for a client that wants the current status first, and then every
+// step.
 const FromNow = -1
 
-// Watch begins to watch t, after as many of its steps as the client has seen.
+// Watch begins to watch t. The client has already seen the given number of steps.
 func (r *Request) Watch(ctx context.Context, t task.Task, seen int) (*Watch, error) {
-	steps, err := r.hub.cfg.Desk.Follow(ctx, t.Owner, []task.ID{t.ID})
+	steps, err := r.gateway.cfg.Approvals.Follow(ctx, t.Owner, []task.ID{t.ID})
 	if err != nil {
-		return nil, r.StoreFailed(err)
+		return nil, r.out.storeProblem(err)
 	}
 	if seen > FromNow {
-		steps.After(t.ID, seen)
+		steps.SkipSteps(t.ID, seen)
 	}
 	return &Watch{
-		Request: r, steps: steps, upstreams: followedUpstreams{r: r},
-		disconnect: r.connect(approval.About(ctx, t), []task.ID{t.ID}),
+		gateway: r.gateway, out: r.out, steps: steps, upstreams: followedUpstreams{gateway: r.gateway, client: r.sender.client},
+		disconnect: r.gateway.connect(approval.LogContext(ctx, t), []task.ID{t.ID}),
 	}, nil
 }
 
@@ -75,18 +78,17 @@ func (w *Watch) Close() {
 	w.steps.Close()
 }
 
-// Next returns what has happened to the task since the last call, or nothing if
-// it is time for a sign of life. It returns false when the task has ended, nothing
-// has happened for too long, or ctx has ended.
+// Next returns the events since the last call, or none if it is time for a heartbeat. It returns
+// false when the task has ended, when nothing has happened for too long, or when ctx has ended.
 func (w *Watch) Next(ctx context.Context) (news []task.Task, more bool) {
-	if len(w.steps.Open()) == 0 {
+	if len(w.steps.Unfinished()) == 0 {
 		return nil, false
 	}
 	if w.last.IsZero() {
 		w.last = time.Now()
 	}
-	wait := w.hub.Beat()
-	if idle := w.hub.Waiting().Events.Idle; idle > 0 {
+	wait := w.gateway.HeartbeatInterval()
+	if idle := w.gateway.Waiting().Events.Idle; idle > 0 {
 		left := idle - time.Since(w.last)
 		if left <= 0 {
 			return nil, false
@@ -99,22 +101,44 @@ func (w *Watch) Next(ctx context.Context) (news []task.Task, more bool) {
 	}
 	if len(news) > 0 {
 		w.last = time.Now()
-		w.upstreams.hearAll(news)
+		w.upstreams.followAll(news)
 	}
 	return news, true
 }
 
-// Status returns how a task stands, in words that need no MCP to be read.
+// Status returns the status of a task as JSON that can be read without knowledge of MCP.
 func (w *Watch) Status(t task.Task) ([]byte, error) {
 	return json.Marshal(struct {
-		TaskID        task.ID        `json:"taskId"`
-		Status        mcptask.Status `json:"status"`
-		StatusMessage string         `json:"statusMessage,omitzero"`
-		Timestamp     string         `json:"timestamp"`
-	}{t.ID, w.dialect().Status(t), w.dialect().StatusMessage(t), string(mcptask.At(t.UpdatedAt))})
+		TaskID        task.ID       `json:"taskId"`
+		Status        schema.Status `json:"status"`
+		StatusMessage string        `json:"statusMessage,omitzero"`
+		Timestamp     string        `json:"timestamp"`
+	}{t.ID, w.out.dialect().Status(t), w.out.dialect().StatusMessage(t), string(schema.At(t.UpdatedAt))})
 }
 
-// Sent notes that the client was sent the status of a task.
+// Sent records that the client was sent the status of a task.
 func (w *Watch) Sent(t task.Task) {
-	w.hub.notified(w.reply.Context(), t, w.dialect().Status(t))
+	w.gateway.notified(w.out.reply.Context(), t, w.out.dialect().Status(t))
+}
+
+// connect counts a stream with notifications of tasks, and returns a function that removes it
+// from the count.
+func (g *Gateway) connect(ctx context.Context, ids []task.ID) (leave func()) {
+	for _, id := range ids {
+		count, _ := g.eventClients.add(id, 0)
+		g.cfg.Log.DebugContext(ctx, "SSE client connected", "task_id", id, "client_count", count)
+	}
+	return func() {
+		for _, id := range ids {
+			g.eventClients.remove(id)
+		}
+	}
+}
+
+// notified counts and logs that a client was sent the status of a task.
+func (g *Gateway) notified(ctx context.Context, t task.Task, status schema.Status) {
+	g.cfg.Metrics.Notified(metrics.FromGate)
+	if g.cfg.Log.Enabled(ctx, slog.LevelDebug) {
+		g.cfg.Log.LogAttrs(approval.LogContext(ctx, t), slog.LevelDebug, "SSE notification forwarded", slog.String("status", string(status)))
+	}
 }

@@ -1,7 +1,10 @@
-// Package deadline makes the deadlines of connections cheap. A server and a client
-// set several of them for each message, nearly all of which move before they are
-// over. Each one would change a timer of the runtime, which may wake a thread for
-// nothing but that.
+// Package deadline makes frequent changes of connection deadlines cheap. Server and client set
+// several deadlines per message, and most move before they expire. Each change of a net.Conn's
+// deadline resets a runtime timer, which may wake a thread. A [Conn] changes the underlying
+// deadline only when necessary:
+//
+//	conn = deadline.New(conn)
+//	err := conn.SetReadDeadline(time.Now().Add(time.Minute)) // usually no timer is changed
 package deadline
 
 import (
@@ -13,16 +16,16 @@ import (
 	"time"
 )
 
-// A Conn is a connection whose deadlines are exact for its user. The connection
-// below it may have earlier ones: it gets a new deadline only if somebody waits and
-// the new one is earlier, or if the old one was over too early.
+// A Conn has exact deadlines, whereas the deadline of the underlying connection may be earlier.
+// The latter changes only if a read or write is in progress and the new deadline is earlier, or
+// after it has expired too early.
 type Conn struct {
 	net.Conn
 
 	read, write side
 }
 
-// New returns conn with cheap deadlines. Nobody else may set those of conn.
+// New returns conn with cheap deadlines. Other code must not set deadlines of conn.
 func New(conn net.Conn) *Conn {
 	return &Conn{Conn: conn, read: side{set: conn.SetReadDeadline}, write: side{set: conn.SetWriteDeadline}}
 }
@@ -76,29 +79,30 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	return below.SyscallConn()
 }
 
-// A side is one direction of a connection. While somebody waits, the deadline below
-// is never later than the one that counts.
+// A side is one direction of a connection. During a read or write, the underlying deadline is
+// never later than the effective one.
 type side struct {
-	set func(time.Time) error // sets the deadline below
+	set func(time.Time) error // sets the underlying deadline
 
 	mu      sync.Mutex
-	counts  time.Time // the deadline; zero means none
-	below   time.Time // that of the connection below
-	waiting int       // how many reads or writes are under way
+	counts  time.Time // effective deadline; zero means none
+	below   time.Time // underlying deadline
+	waiting int       // reads or writes in progress
 }
 
-// move sets the deadline.
+// move sets the effective deadline.
 func (s *side) move(t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counts = t
+	//mutate:swap "==" ">=" TestDeadlinesAreExact a pending read or write ignores a changed deadline
 	if s.waiting == 0 {
 		return nil
 	}
 	return s.hasten()
 }
 
-// begin notes that somebody waits from now on.
+// begin records that a read or write starts.
 func (s *side) begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,22 +113,24 @@ func (s *side) begin() error {
 	return nil
 }
 
-// end notes that somebody does not wait any more.
+// end records that a read or write has ended.
 func (s *side) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting--
 }
 
-// longAgo is later than the deadline by which a server ends a read that somebody waits in.
+// longAgo is later than the deadline with which net/http aborts a pending read.
 var longAgo = time.Unix(1<<20, 0)
 
-// hasten sets the deadline below if it is later than the one that counts, or certainly
-// over.
+// hasten sets the underlying deadline if it is later than the effective one or has certainly
+// expired.
 func (s *side) hasten() error {
 	switch {
 	case s.counts.Equal(s.below):
 		return nil
+	//mutate:swap ", !s.counts.IsZero() && s.counts.Before(s.below):" ":" TestDeadlinesAreExact an earlier deadline does not count
+	//mutate:swap ", s.below.Before(longAgo)" "" TestReadAfterExpiredDeadline a read after an ended one fails first
 	case s.below.IsZero(), s.below.Before(longAgo), !s.counts.IsZero() && s.counts.Before(s.below):
 		return s.lower()
 	default:
@@ -132,14 +138,13 @@ func (s *side) hasten() error {
 	}
 }
 
-// lower sets the deadline below to the one that counts.
+// lower sets the underlying deadline to the effective one.
 func (s *side) lower() error {
 	s.below = s.counts
 	return s.set(s.counts)
 }
 
-// goesOn reports whether somebody whose deadline below is over may go on, because
-// that was too early.
+// goesOn reports whether to continue because the underlying deadline expired too early.
 func (s *side) goesOn() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/deadline"
 )
 
-// A countingConn counts how often its deadlines are set.
+// A countingConn counts changes of its deadlines.
 type countingConn struct {
 	net.Conn
 
@@ -32,7 +32,7 @@ func (c *countingConn) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// pipe returns a connection with cheap deadlines, what is below it, and its peer.
+// pipe returns a deadline.Conn, the underlying connection, and its peer.
 func pipe(t *testing.T) (*deadline.Conn, *countingConn, net.Conn) {
 	t.Helper()
 	here, there := net.Pipe()
@@ -41,7 +41,7 @@ func pipe(t *testing.T) (*deadline.Conn, *countingConn, net.Conn) {
 	return deadline.New(below), below, there
 }
 
-// answer has the peer send one byte for each that it gets.
+// answer makes the peer send one byte for each that it gets.
 func answer(peer net.Conn) {
 	var one [1]byte
 	for {
@@ -54,8 +54,8 @@ func answer(peer net.Conn) {
 	}
 }
 
-// Messages in time set next to no deadlines below.
-func TestFewDeadlinesBelow(t *testing.T) {
+// Messages that arrive in time rarely change the underlying deadlines.
+func TestTimelyMessagesSetFewDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, below, peer := pipe(t)
 		go answer(peer)
@@ -83,14 +83,13 @@ func TestFewDeadlinesBelow(t *testing.T) {
 	})
 }
 
-// A step is a change of the deadline, a while after the one before it.
+// A step changes the deadline, a while after the previous step.
 type step struct {
 	after time.Duration
-	until time.Duration // from then on; negative is none
+	until time.Duration // the new deadline from then on; negative means none
 }
 
-// waits has a read or a write wait while the deadline moves, and returns when it
-// ended.
+// waits reads or writes while the deadline changes, and returns the time at the end.
 func waits(conn net.Conn, wait func() error, move func(time.Time) error, steps []step) string {
 	began := time.Now()
 	var changing sync.WaitGroup
@@ -112,9 +111,8 @@ func waits(conn net.Conn, wait func() error, move func(time.Time) error, steps [
 	return fmt.Sprintf("after %s, too late: %t", took, errors.Is(err, os.ErrDeadlineExceeded))
 }
 
-// However a deadline moves, with somebody waiting or not, it is over exactly when
-// that of a plain connection is.
-func TestExact(t *testing.T) {
+// A deadline expires exactly as on a plain connection, with or without a pending read or write.
+func TestDeadlinesAreExact(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		var steps []step
@@ -139,7 +137,7 @@ func both(t *testing.T, wait func(net.Conn, []byte) (int, error), steps []step) 
 		synctest.Test(t, func(*testing.T) {
 			here, there := net.Pipe()
 			conn := wrap(here)
-			for _, set := range []time.Duration{time.Second, 15 * time.Second} { // some that are over or left behind
+			for _, set := range []time.Duration{time.Second, 15 * time.Second} { // the deadline has passed, or is still ahead
 				_ = conn.SetDeadline(time.Now().Add(set))
 				_, _ = conn.Read(make([]byte, 1))
 			}
@@ -155,13 +153,13 @@ func both(t *testing.T, wait func(net.Conn, []byte) (int, error), steps []step) 
 	return one(func(c net.Conn) net.Conn { return c }), one(func(c net.Conn) net.Conn { return deadline.New(c) })
 }
 
-// A write goes on where the deadline below stopped it.
-func TestWriteGoesOn(t *testing.T) {
+// A write continues after the underlying deadline has expired too early.
+func TestWriteContinuesAfterEarlyDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, _, peer := pipe(t)
 		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
 		go func() { _, _ = peer.Read(make([]byte, 1)) }()
-		if _, err := conn.Write([]byte("1")); err != nil { // the deadline is below from now on
+		if _, err := conn.Write([]byte("1")); err != nil { // sets the underlying deadline
 			t.Fatal(err)
 		}
 		_ = conn.SetWriteDeadline(time.Now().Add(time.Minute))
@@ -187,7 +185,7 @@ func TestWriteGoesOn(t *testing.T) {
 	})
 }
 
-// A readsConn counts how often it is read.
+// A readsConn counts reads.
 type readsConn struct {
 	net.Conn
 
@@ -199,8 +197,8 @@ func (c *readsConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// After a read was ended by a deadline long ago, the next one does not fail first.
-func TestNoReadInVain(t *testing.T) {
+// The first read after an expired and renewed deadline succeeds.
+func TestReadAfterExpiredDeadline(t *testing.T) {
 	for name, until := range map[string]time.Time{"a deadline": time.Now().Add(time.Hour), "none": {}} {
 		client, server := tcp(t)
 		below := &readsConn{Conn: server}
@@ -220,8 +218,8 @@ func TestNoReadInVain(t *testing.T) {
 	}
 }
 
-// A server ends a read that another goroutine waits in, by a deadline in the past.
-func TestAbort(t *testing.T) {
+// A server aborts a read of another goroutine with a deadline in the past.
+func TestPastDeadlineAbortsRead(t *testing.T) {
 	client, server := tcp(t)
 	conn := deadline.New(server)
 	for range 100 {

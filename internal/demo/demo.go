@@ -1,14 +1,17 @@
-// Package demo is a small MCP server to try the gate against: six tools on a
-// file tree that lives in memory, and a ledger of the calls that really ran.
+// Package demo is a small MCP server for trying the gate: six tools on an in-memory file tree, and
+// a ledger of the calls that really ran.
 //
-// It serves both eras of the protocol on one endpoint. A request that carries
-// modern metadata is answered without a session; "initialize" opens a legacy
-// session. The server knows nothing of the gate.
+// It serves both eras of the protocol at one endpoint. A request with modern metadata is answered
+// without a session; "initialize" opens a legacy session. The server does not know the gate.
+//
+// The official SDK is not used: it keeps every result in memory, while big_report shows that the
+// gate does not, and it has no batches of 2025-03-26.
 package demo
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net"
@@ -17,12 +20,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
 const maxBody = 1 << 20 // bytes of one request
 
-// A Server is the demo's MCP endpoint. It serves every path it is given.
+// A Server is the demo's MCP endpoint. It serves every path.
 type Server struct {
 	files    *tree
 	sessions *sessions
@@ -30,20 +35,20 @@ type Server struct {
 	tools    []tool
 }
 
-// New returns a server with a fresh file tree and an empty ledger.
+// New returns a server with a new file tree and an empty ledger.
 func New() *Server {
 	s := &Server{files: newTree(), sessions: new(sessions), ledger: new(ledger)}
-	s.tools = s.toolbox()
+	s.tools = s.newTools()
 	return s
 }
 
-// Calls returns the most recent tool calls in the order in which they began.
-// A call that was refused before it reached a tool is not among them.
+// Calls returns the latest tool calls in the order in which they began. It does not include calls
+// that were refused before they reached a tool.
 func (s *Server) Calls() []Call { return s.ledger.all() }
 
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !trusted(r) {
+	if !isTrusted(r) {
 		http.Error(w, "this server answers local clients only", http.StatusForbidden)
 		return
 	}
@@ -53,7 +58,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodDelete && !claimsModern(r.Header):
 		s.endSession(w, r)
 	default:
-		// The server has nothing to say unasked, so it offers no GET stream.
+		// The server sends no notifications outside of requests, so there is no GET stream.
 		w.Header().Set("Allow", "POST, DELETE")
 		http.Error(w, "use POST", http.StatusMethodNotAllowed)
 	}
@@ -74,7 +79,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err != nil {
-		return // the client is gone
+		return // the client has disconnected
 	}
 	in, fault := parse(body)
 	rep := &reply{w: w}
@@ -88,31 +93,36 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// listTools answers tools/list. There is one page, so a cursor is a mistake.
+// listTools answers tools/list. There is one page, so a cursor is an error.
 func (s *Server) listTools(rep *reply, p params) {
 	if p.Cursor != nil {
-		rep.refuse(&fault{Code: jsonrpc.CodeInvalidParams, Message: "there is only one page of tools"})
+		rep.refuse(&fault{code: jsonrpc.CodeInvalidParams, message: "there is only one page of tools"})
 		return
 	}
-	rep.result(listResult{extras: rep.era.onResult(), caching: rep.era.onList(), Tools: s.tools})
+	tools, err := json.Marshal(s.tools)
+	if err != nil {
+		rep.refuse(&fault{code: jsonrpc.CodeInternal, message: err.Error()})
+		return
+	}
+	rep.result(rep.era.cached() + `"tools":` + string(tools))
 }
 
-// callTool answers tools/call and writes what became of it into the ledger.
+// callTool answers tools/call and records the outcome in the ledger.
 func (s *Server) callTool(ctx context.Context, rep *reply, p params) {
 	i := slices.IndexFunc(s.tools, func(t tool) bool { return t.Name == p.Name })
 	if i < 0 {
-		rep.refuse(&fault{Code: jsonrpc.CodeInvalidParams, Message: "unknown tool " + quote(p.Name)})
+		rep.refuse(&fault{code: jsonrpc.CodeInvalidParams, message: "unknown tool " + quote(p.Name)})
 		return
 	}
 	settle := s.ledger.begin(p.Name, p.Arguments)
 	text, err := s.tools[i].run(ctx, &call{
 		arguments: p.Arguments,
 		progress: func(done, total int, message string) {
-			rep.progress(p.Meta.ProgressToken, progress{Progress: done, Total: total, Message: message})
+			rep.progress(p.Meta.ProgressToken, fmt.Sprintf(`"progress":%d,"total":%d,"message":%s`, done, total, quote(message)))
 		},
 	})
-	// The ledger is written before the client can know, so that whoever sees
-	// the answer finds the call settled.
+	// Settle the call before its answer ends, so that a client that has the answer finds the
+	// outcome in the ledger.
 	switch {
 	case err != nil && ctx.Err() != nil:
 		settle(Cancelled)
@@ -124,13 +134,13 @@ func (s *Server) callTool(ctx context.Context, rep *reply, p params) {
 		rep.endText()
 	default:
 		settle(Cancelled)
-		panic(http.ErrAbortHandler) // half a message must not look like a whole one
+		panic(http.ErrAbortHandler) // an incomplete message must not look complete
 	}
 }
 
-// trusted refuses web pages of other sites, also those that reach a loopback
-// address by a name of their own.
-func trusted(r *http.Request) bool {
+// isTrusted refuses requests of web pages from other sites, including those that reach a loopback
+// address by another host name (DNS rebinding).
+func isTrusted(r *http.Request) bool {
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && isLoopback(local.String()) && !isLoopback(r.Host) {
 		return false
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/demo"
 )
 
-// modernMeta is the metadata that makes a request a modern one.
+// modernMeta is the metadata of a modern request.
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 
-// modernTail is what the server adds to a modern result.
+// modernTail has the members that the server adds to a modern result.
 const modernTail = `"resultType":"complete","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"thoughtgate-demo","version":"1.0.0"}}`
 
-// exchange sends one request and returns the answer. Headers come as pairs; an
-// empty value removes a default.
+// exchange sends one request and returns the answer. Headers are given as name and value in turn;
+// an empty value removes a default.
 func exchange(t *testing.T, s *demo.Server, method, body string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, "http://127.0.0.1/mcp", strings.NewReader(body))
@@ -56,7 +56,7 @@ func TestInitialize(t *testing.T) {
 		{"2025-06-18", "2025-06-18"},
 		{"2025-11-25", "2025-11-25"},
 		{"2024-11-05", "2025-11-25"},
-		{"2026-07-28", "2025-11-25"}, // never by handshake
+		{"2026-07-28", "2025-11-25"}, // this version has no handshake
 	}
 	for _, tt := range tests {
 		t.Run(tt.ask, func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestModern(t *testing.T) {
 			`{"jsonrpc":"2.0","id":7,"error":{"code":-32601,"message":"unknown method \"initialize\""}}`,
 		},
 		{"notification", []string{version, "2026-07-28"}, `{"jsonrpc":"2.0","method":"notifications/whatever"}`, 202, ``},
-		{"response", []string{version, "2026-07-28"}, `{"jsonrpc":"2.0","id":1,"result":{}}`, 400, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"this server asked nothing"}}`},
+		{"response", []string{version, "2026-07-28"}, `{"jsonrpc":"2.0","id":1,"result":{}}`, 400, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"this server sends no requests"}}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -242,7 +242,7 @@ func TestToolsListInBothEras(t *testing.T) {
 	}
 }
 
-func TestHTTP(t *testing.T) {
+func TestHTTPErrors(t *testing.T) {
 	const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 	tests := []struct {
 		name    string
@@ -295,8 +295,8 @@ func TestUnsupportedVersionHeader(t *testing.T) {
 	}
 }
 
-// A page that made its name point to the loopback address must not get in.
-func TestForeignHostOnLoopback(t *testing.T) {
+// A page whose host name resolves to the loopback address is refused.
+func TestForeignHostOnLoopbackIsRefused(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), "POST", "http://rebound.example/mcp", strings.NewReader(`{}`))
 	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80}))
 	w := httptest.NewRecorder()

@@ -8,17 +8,18 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-const maxLedger = 1000 // calls remembered
+// maxLedger is how many calls the ledger keeps.
+const maxLedger = 1000
 
-// An Outcome says what became of a call.
+// An Outcome is the result of a call.
 type Outcome string
 
 // The outcomes of a call.
 const (
 	Running   Outcome = "running"
 	Done      Outcome = "done"
-	Failed    Outcome = "failed"    // the tool said why
-	Cancelled Outcome = "cancelled" // the client went away or changed its mind
+	Failed    Outcome = "failed"    // the tool returned an error
+	Cancelled Outcome = "cancelled" // by the client, which may have disconnected
 )
 
 // A Call is one execution of a tool.
@@ -38,7 +39,7 @@ type ledger struct {
 	calls []*Call
 }
 
-// begin records that a tool starts to run. The caller reports how it ended.
+// begin records that a tool starts to run. The caller reports the outcome with settle.
 func (l *ledger) begin(tool string, arguments jsontext.Value) (settle func(Outcome)) {
 	c := &Call{Tool: tool, Arguments: string(arguments), Outcome: Running}
 	l.mu.Lock()

@@ -10,28 +10,22 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
 const (
 	sessionHeader = "Mcp-Session-Id"
 	versionHeader = "Mcp-Protocol-Version"
 
-	version20250326 = "2025-03-26" // the one with batches
+	version20250326 = "2025-03-26" // the only version with batches
 	latestLegacy    = "2025-11-25"
 	maxSessions     = 1000
 )
 
 var legacyVersions = []string{latestLegacy, "2025-06-18", version20250326}
 
-type initializeResult struct {
-	ProtocolVersion string         `json:"protocolVersion"`
-	Capabilities    capabilities   `json:"capabilities"`
-	ServerInfo      implementation `json:"serverInfo"`
-	Instructions    string         `json:"instructions"`
-}
-
 func (s *Server) serveLegacy(ctx context.Context, rep *reply, h http.Header, in jsonrpc.Packet) {
-	if m := in.Messages[0]; m.Method == "initialize" && m.Kind == jsonrpc.Request && !in.Batch {
+	if m := in.Messages[0]; m.Method == mcpname.Initialize && m.Kind == jsonrpc.Request && !in.Batch {
 		s.initialize(rep, m)
 		return
 	}
@@ -40,7 +34,7 @@ func (s *Server) serveLegacy(ctx context.Context, rep *reply, h http.Header, in 
 		return
 	}
 	if in.Batch && current.version != version20250326 {
-		rep.refuse(&fault{status: http.StatusBadRequest, Code: jsonrpc.CodeInvalidRequest, Message: "this protocol version has no batches"})
+		rep.refuse(&fault{status: http.StatusBadRequest, code: jsonrpc.CodeInvalidRequest, message: "this protocol version has no batches"})
 		return
 	}
 	switch {
@@ -53,7 +47,7 @@ func (s *Server) serveLegacy(ctx context.Context, rep *reply, h http.Header, in 
 		if m.Kind == jsonrpc.Request {
 			s.answerLegacy(ctx, rep, current, m)
 		} else {
-			current.notice(m)
+			current.notified(m)
 		}
 	}
 }
@@ -66,7 +60,7 @@ func (s *Server) initialize(rep *reply, m jsonrpc.Message) {
 		return
 	}
 	if p.ProtocolVersion == "" {
-		rep.refuse(&fault{Code: jsonrpc.CodeInvalidParams, Message: "protocolVersion is missing"})
+		rep.refuse(&fault{code: jsonrpc.CodeInvalidParams, message: "protocolVersion is missing"})
 		return
 	}
 	version := p.ProtocolVersion
@@ -74,7 +68,7 @@ func (s *Server) initialize(rep *reply, m jsonrpc.Message) {
 		version = latestLegacy
 	}
 	rep.w.Header().Set(sessionHeader, s.sessions.open(version))
-	rep.result(initializeResult{ProtocolVersion: version, ServerInfo: self, Instructions: instructions})
+	rep.result(`"protocolVersion":"` + version + `",` + capabilities + `"serverInfo":` + self + `,` + instructions)
 }
 
 func (s *Server) answerLegacy(ctx context.Context, rep *reply, current *session, m jsonrpc.Message) {
@@ -85,16 +79,16 @@ func (s *Server) answerLegacy(ctx context.Context, rep *reply, current *session,
 		return
 	}
 	switch m.Method {
-	case "ping":
-		rep.result(struct{}{})
-	case "tools/list":
+	case mcpname.Ping:
+		rep.result("")
+	case mcpname.ToolsList:
 		s.listTools(rep, p)
-	case "tools/call":
+	case mcpname.ToolsCall:
 		ctx, end := current.begin(ctx, m.ID.Bytes)
 		defer end()
 		s.callTool(ctx, rep, p)
 	default:
-		rep.refuse(&fault{Code: jsonrpc.CodeMethodNotFound, Message: "unknown method " + quote(m.Method)})
+		rep.refuse(&fault{code: jsonrpc.CodeMethodNotFound, message: "unknown method " + quote(m.Method)})
 	}
 }
 
@@ -107,7 +101,7 @@ func (s *Server) endSession(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// session finds the session a request belongs to, or answers why there is none.
+// session returns the session of a request. If there is none, it answers the request with an error.
 func (s *Server) session(w http.ResponseWriter, h http.Header) (*session, bool) {
 	id := h.Get(sessionHeader)
 	if id == "" {
@@ -126,7 +120,7 @@ func (s *Server) session(w http.ResponseWriter, h http.Header) (*session, bool) 
 	return current, true
 }
 
-// A session is one legacy client.
+// A session is a session of a legacy client.
 type session struct {
 	id      string
 	version string
@@ -149,9 +143,9 @@ func (s *session) begin(ctx context.Context, id jsontext.Value) (context.Context
 	}
 }
 
-// notice takes a message that needs no answer. All but one kind are ignored.
-func (s *session) notice(m jsonrpc.Message) {
-	if m.Method != "notifications/cancelled" {
+// notified handles a message that needs no answer. Only cancellations have an effect.
+func (s *session) notified(m jsonrpc.Message) {
+	if m.Method != mcpname.NotifyCancelled {
 		return
 	}
 	p, bad := paramsOf(m)
@@ -171,8 +165,8 @@ type sessions struct {
 	list []*session
 }
 
-// open starts a session and returns its id. Clients that never say goodbye
-// are forgotten in the order in which they came.
+// open begins a session and returns its id. If there are too many, the oldest is removed, because
+// some clients never end theirs.
 func (s *sessions) open(version string) string {
 	fresh := &session{id: rand.Text(), version: version, running: map[string]context.CancelFunc{}}
 	s.mu.Lock()
@@ -184,7 +178,7 @@ func (s *sessions) open(version string) string {
 	return fresh.id
 }
 
-// find returns the session with the given id, or nil.
+// find returns the session with an id, or nil.
 func (s *sessions) find(id string) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +190,7 @@ func (s *sessions) find(id string) *session {
 	return nil
 }
 
-// close forgets a session and cancels what it still has running.
+// close removes a session and cancels its running calls.
 func (s *sessions) close(ended *session) {
 	s.mu.Lock()
 	s.list = slices.DeleteFunc(s.list, func(open *session) bool { return open == ended })

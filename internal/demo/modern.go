@@ -9,13 +9,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
 const (
 	latestModern = "2026-07-28"
-	instructions = "A file tree to play with. It lives in memory; deleting is allowed and real."
-
-	listTTL = 300_000 // milliseconds a client may keep a list
+	capabilities = `"capabilities":{"tools":{}},`
+	instructions = `"instructions":"A file tree to play with. It lives in memory; deleting is allowed and real."`
 )
 
 // An era is one of the two generations of the protocol.
@@ -26,36 +26,12 @@ const (
 	modern            // stateless, 2026-07-28
 )
 
-var self = implementation{Name: "thoughtgate-demo", Version: "1.0.0"}
-
-func (e era) onResult() extras {
-	if e == legacy {
-		return extras{}
-	}
-	return extras{ResultType: "complete", Meta: &resultMeta{Server: self}}
-}
-
-func (e era) onList() caching {
-	if e == legacy {
-		return caching{}
-	}
-	return caching{TTL: listTTL, Scope: "public"}
-}
-
-type discoverResult struct {
-	extras
-	caching
-	SupportedVersions []string     `json:"supportedVersions"`
-	Capabilities      capabilities `json:"capabilities"`
-	Instructions      string       `json:"instructions"`
-}
-
-// claimsModern reports whether the version header names the stateless era.
-// Versions are dates, so they sort as text.
+// claimsModern reports whether the version header names the modern era. Versions are dates, so they
+// sort as text.
 func claimsModern(h http.Header) bool { return h.Get(versionHeader) >= latestModern }
 
-// isModern reports whether a POST belongs to the stateless era. The body
-// decides; the header alone makes it a malformed modern request.
+// isModern reports whether a POST is modern. The body decides; the header alone makes it a
+// malformed modern request.
 func isModern(h http.Header, in jsonrpc.Packet) bool {
 	if in.Batch {
 		return false
@@ -69,7 +45,7 @@ func (s *Server) serveModern(ctx context.Context, rep *reply, h http.Header, in 
 	rep.era, rep.id = modern, m.ID.Bytes
 	switch m.Kind {
 	case jsonrpc.Response:
-		rep.refuse(&fault{status: http.StatusBadRequest, Code: jsonrpc.CodeInvalidRequest, Message: "this server asked nothing"})
+		rep.refuse(&fault{status: http.StatusBadRequest, code: jsonrpc.CodeInvalidRequest, message: "this server sends no requests"})
 		return
 	case jsonrpc.Notification:
 		rep.w.WriteHeader(http.StatusAccepted)
@@ -86,52 +62,45 @@ func (s *Server) serveModern(ctx context.Context, rep *reply, h http.Header, in 
 		return
 	}
 	switch m.Method {
-	case "server/discover":
-		rep.result(discoverResult{
-			extras:            modern.onResult(),
-			caching:           modern.onList(),
-			SupportedVersions: supportedVersions(),
-			Instructions:      instructions,
-		})
-	case "tools/list":
+	case mcpname.ServerDiscover:
+		rep.result(modern.cached() + `"supportedVersions":` + supportedVersions() + `,` + capabilities + instructions)
+	case mcpname.ToolsList:
 		s.listTools(rep, p)
-	case "tools/call":
+	case mcpname.ToolsCall:
 		s.callTool(ctx, rep, p)
 	}
 }
 
-func supportedVersions() []string { return append([]string{latestModern}, legacyVersions...) }
+func supportedVersions() string {
+	return `["` + latestModern + `","` + strings.Join(legacyVersions, `","`) + `"]`
+}
 
-// checkModern returns the first thing that is wrong with a modern request, in
-// the order the specification's own test suite expects.
+// checkModern returns the first error of a modern request, in the order that the specification's
+// conformance suite expects.
 func checkModern(h http.Header, m jsonrpc.Message, p params) *fault {
 	switch {
 	case p.Meta.ProtocolVersion == nil || p.Meta.Capabilities.Kind() != '{':
-		return &fault{Code: jsonrpc.CodeInvalidParams, Message: "_meta lacks the protocol version or the client's capabilities"}
-	case !mirrors(h, versionHeader, *p.Meta.ProtocolVersion):
-		return &fault{Code: codeHeaderMismatch, Message: "MCP-Protocol-Version differs from the body"}
+		return &fault{code: jsonrpc.CodeInvalidParams, message: "_meta lacks the protocol version or the client's capabilities"}
+	case !headerMatches(h, versionHeader, *p.Meta.ProtocolVersion):
+		return &fault{code: codeHeaderMismatch, message: "MCP-Protocol-Version differs from the body"}
 	case *p.Meta.ProtocolVersion != latestModern:
-		return &fault{Code: codeUnsupportedVersion, Message: "unsupported protocol version", Data: unsupported{
-			Supported: supportedVersions(), Requested: *p.Meta.ProtocolVersion,
-		}}
-	case !mirrors(h, "Mcp-Method", m.Method):
-		return &fault{Code: codeHeaderMismatch, Message: "Mcp-Method differs from the body"}
-	case m.Method == "tools/call" && !mirrors(h, "Mcp-Name", p.Name):
-		return &fault{Code: codeHeaderMismatch, Message: "Mcp-Name differs from the body"}
-	case !slices.Contains([]string{"server/discover", "tools/list", "tools/call"}, m.Method):
-		return &fault{status: http.StatusNotFound, Code: jsonrpc.CodeMethodNotFound, Message: "unknown method " + quote(m.Method)}
+		return &fault{
+			code: codeUnsupportedVersion, message: "unsupported protocol version",
+			data: `{"supported":` + supportedVersions() + `,"requested":` + quote(*p.Meta.ProtocolVersion) + `}`,
+		}
+	case !headerMatches(h, "Mcp-Method", m.Method):
+		return &fault{code: codeHeaderMismatch, message: "Mcp-Method differs from the body"}
+	case m.Method == mcpname.ToolsCall && !headerMatches(h, "Mcp-Name", p.Name):
+		return &fault{code: codeHeaderMismatch, message: "Mcp-Name differs from the body"}
+	case !slices.Contains([]string{mcpname.ServerDiscover, mcpname.ToolsList, mcpname.ToolsCall}, m.Method):
+		return &fault{status: http.StatusNotFound, code: jsonrpc.CodeMethodNotFound, message: "unknown method " + quote(m.Method)}
 	}
 	return nil
 }
 
-type unsupported struct {
-	Supported []string `json:"supported"`
-	Requested string   `json:"requested"`
-}
-
-// mirrors reports whether there is exactly one header of that name and it says
-// the same as the body.
-func mirrors(h http.Header, name, want string) bool {
+// headerMatches reports whether there is exactly one header with this name, and it equals the value
+// in the body.
+func headerMatches(h http.Header, name, want string) bool {
 	values := h.Values(name)
 	if len(values) != 1 {
 		return false

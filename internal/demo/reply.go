@@ -2,105 +2,98 @@ package demo
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"iter"
 	"net/http"
+	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
-// A reply is the HTTP answer to one POST: a single JSON response, or, once
-// [reply.stream] was called, an event stream. The first write that fails ends
-// it; later ones do nothing.
+// A reply is the HTTP answer to one POST: a single JSON response, or an event stream after
+// [reply.stream]. After a failed write, it writes nothing.
 type reply struct {
 	w         http.ResponseWriter
-	id        jsontext.Value // of the request being answered, empty if it was unreadable
+	id        jsontext.Value // of the request; empty if it is not known
 	era       era
 	streaming bool
 	err       error
 }
 
-// result answers the request.
-func (r *reply) result(result any) { r.send(http.StatusOK, response{ID: r.id, Result: result}) }
-
-// refuse answers the request with f. A status other than 200 needs an answer
-// that has not begun.
-func (r *reply) refuse(f *fault) {
-	r.send(max(f.status, http.StatusOK), response{ID: r.id, Error: f})
+// result answers the request with these members and those of the era.
+func (r *reply) result(members string) {
+	r.send(http.StatusOK, `"result":{`+strings.TrimSuffix(r.era.members()+members, ",")+`}}`)
 }
 
-func (r *reply) send(status int, resp response) {
-	resp.JSONRPC = "2.0"
-	data, err := json.Marshal(resp)
-	if err != nil {
-		r.err = err
-		return
+// refuse answers the request with f. A status other than 200 is possible only before the answer has
+// begun.
+func (r *reply) refuse(f *fault) {
+	text := fmt.Sprintf(`"error":{"code":%d,"message":%s`, f.code, quote(f.message))
+	if f.data != "" {
+		text += `,"data":` + f.data
 	}
+	r.send(max(f.status, http.StatusOK), text+`}}`)
+}
+
+// send answers with a response. It writes the beginning of the response.
+func (r *reply) send(status int, rest string) {
 	r.begin(status)
-	r.write(data)
+	r.write(r.head() + rest)
 	r.end()
 }
 
-// toolError answers a tools/call that ran and went wrong, in words for a model.
-func (r *reply) toolError(err error) {
-	r.result(callResult{extras: r.era.onResult(), IsError: true, Content: []textContent{{"text", err.Error()}}})
+// head returns the beginning of a response.
+func (r *reply) head() string {
+	if len(r.id) == 0 {
+		return `{"jsonrpc":"2.0",`
+	}
+	return `{"jsonrpc":"2.0","id":` + string(r.id) + `,`
 }
 
-// endOfText closes the response that [reply.text] leaves open.
-const endOfText = `"}]}}`
+// toolError answers a tools/call that ran and failed, in words for a model.
+func (r *reply) toolError(err error) {
+	r.result(`"isError":true,"content":[{"type":"text","text":` + quote(err.Error()) + `}]`)
+}
 
-// text begins the answer to a tools/call with a text that is never held as a
-// whole: the response is encoded with an empty text at its very end, and the
-// pieces are written into the gap. It reports false if the client left before
-// the last piece; otherwise [reply.endText] completes the answer.
+// text begins the answer to a tools/call with a text that is written piece by piece. It returns
+// false if the client has disconnected before the last piece; otherwise [reply.endText] completes
+// the answer.
 func (r *reply) text(ctx context.Context, pieces iter.Seq[string]) bool {
-	data, err := json.Marshal(response{
-		JSONRPC: "2.0",
-		ID:      r.id,
-		Result:  callResult{extras: r.era.onResult(), Content: []textContent{{"text", ""}}},
-	})
-	if err != nil {
-		return false
-	}
 	r.begin(http.StatusOK)
-	r.write(data[:len(data)-len(endOfText)])
-	var quoted []byte
-	first := true
+	r.write(r.head() + `"result":{` + r.era.members() + `"isError":false,"content":[{"type":"text","text":"`)
+	var quoted []byte // reused, so that a text of any length takes little memory
 	for piece := range pieces {
-		if !first && (r.err != nil || ctx.Err() != nil) {
+		if quoted != nil && (r.err != nil || ctx.Err() != nil) {
 			return false
 		}
-		first = false
-		if quoted, err = jsontext.AppendQuote(quoted[:0], piece); err != nil {
-			return false
+		quoted = jsonrpc.AppendString(quoted[:0], piece)
+		if r.err == nil {
+			_, r.err = r.w.Write(quoted[1 : len(quoted)-1])
 		}
-		r.write(quoted[1 : len(quoted)-1])
 	}
 	return true
 }
 
 func (r *reply) endText() {
-	r.write([]byte(endOfText))
+	r.write(`"}]}}`)
 	r.end()
 }
 
-// progress sends the client how far its call has come. Without a token it
-// sends a comment, which keeps the stream alive and means nothing.
-func (r *reply) progress(token jsontext.Value, p progress) {
+// progress sends a progress notification. Without a token, it sends a comment that keeps the stream
+// alive.
+func (r *reply) progress(token jsontext.Value, members string) {
 	r.stream()
 	if len(token) == 0 {
-		r.write([]byte(": still at it\n\n"))
+		r.write(": still at it\n\n")
 		r.flush()
 		return
 	}
-	p.Token = token
-	data, err := json.Marshal(notification{JSONRPC: "2.0", Method: "notifications/progress", Params: p})
-	if err != nil {
-		r.err = err
-		return
-	}
 	r.begin(http.StatusOK)
-	r.write(data)
+	r.write(`{"jsonrpc":"2.0","method":"` + mcpname.NotifyProgress + `","params":{"progressToken":` + string(token) + `,` + members + `}}`)
 	r.end()
 }
 
@@ -117,10 +110,10 @@ func (r *reply) stream() {
 	r.flush()
 }
 
-// begin starts one message: an event of the stream, or the whole body.
+// begin begins a message: an event of the stream, or the whole body.
 func (r *reply) begin(status int) {
 	if r.streaming {
-		r.write([]byte("event: message\ndata: "))
+		r.write("event: message\ndata: ")
 		return
 	}
 	r.w.Header().Set("Content-Type", "application/json")
@@ -129,14 +122,14 @@ func (r *reply) begin(status int) {
 
 func (r *reply) end() {
 	if r.streaming {
-		r.write([]byte("\n\n"))
+		r.write("\n\n")
 		r.flush()
 	}
 }
 
-func (r *reply) write(data []byte) {
+func (r *reply) write(text string) {
 	if r.err == nil {
-		_, r.err = r.w.Write(data)
+		_, r.err = io.WriteString(r.w, text)
 	}
 }
 

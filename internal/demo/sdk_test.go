@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// connect returns a session of the official client with a server at work.
+// connect returns a session of the official client with a running server.
 func connect(t *testing.T, s *demo.Server, version string, opts *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
 	srv := httptest.NewServer(s)
@@ -98,7 +98,7 @@ func TestOfficialClient(t *testing.T) {
 	}
 }
 
-// The client gives up a call in the middle; the server notices.
+// The client cancels a running call, and the server notices.
 func TestOfficialClientCancels(t *testing.T) {
 	for _, version := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(version, func(t *testing.T) {

@@ -18,15 +18,14 @@ const (
 	maxMegabytes = 1024
 )
 
-// A tool is an entry of tools/list, and what it does.
+// A tool is an entry of tools/list with its implementation.
 type tool struct {
 	Name        string         `json:"name"`
 	Description string         `json:"description"`
 	Schema      jsontext.Value `json:"inputSchema"`
 	Annotations annotations    `json:"annotations"`
 
-	// run does the work. It returns the text of the result in pieces, or an
-	// error whose text is meant for a model.
+	// run returns the text of the result in pieces, or an error in words for a model.
 	run func(context.Context, *call) (iter.Seq[string], error)
 }
 
@@ -38,41 +37,41 @@ type annotations struct {
 	OpenWorld   bool   `json:"openWorldHint"`
 }
 
-// A call is what a tool is given to work with.
+// A call is the input of a tool.
 type call struct {
 	arguments jsontext.Value
 	progress  func(done, total int, message string)
 }
 
-func (s *Server) toolbox() []tool {
+func (s *Server) newTools() []tool {
 	return []tool{
 		{
 			Name:        "list_files",
 			Description: "List the files below a directory, with their sizes.",
 			Schema:      jsontext.Value(`{"type":"object","properties":{"directory":{"type":"string","description":"Where to look; everywhere if absent."}},"additionalProperties":false}`),
 			Annotations: annotations{Title: "List files", ReadOnly: true, Idempotent: true},
-			run:         s.listFiles,
+			run:         onFiles(s.listFiles),
 		},
 		{
 			Name:        "read_file",
 			Description: "Return the text of a file.",
 			Schema:      jsontext.Value(`{"type":"object","properties":{"path":{"type":"string"}},"required":["path"],"additionalProperties":false}`),
 			Annotations: annotations{Title: "Read a file", ReadOnly: true, Idempotent: true},
-			run:         s.readFile,
+			run:         onFiles(s.readFile),
 		},
 		{
 			Name:        "write_file",
 			Description: "Create a file, or replace the text of one.",
 			Schema:      jsontext.Value(`{"type":"object","properties":{"path":{"type":"string"},"text":{"type":"string"}},"required":["path","text"],"additionalProperties":false}`),
 			Annotations: annotations{Title: "Write a file", Destructive: true, Idempotent: true},
-			run:         s.writeFile,
+			run:         onFiles(s.writeFile),
 		},
 		{
 			Name:        "delete_file",
 			Description: "Delete a file for good.",
 			Schema:      jsontext.Value(`{"type":"object","properties":{"path":{"type":"string"}},"required":["path"],"additionalProperties":false}`),
 			Annotations: annotations{Title: "Delete a file", Destructive: true, Idempotent: true},
-			run:         s.deleteFile,
+			run:         onFiles(s.deleteFile),
 		},
 		{
 			Name:        "slow_report",
@@ -91,66 +90,66 @@ func (s *Server) toolbox() []tool {
 	}
 }
 
-func (s *Server) listFiles(_ context.Context, c *call) (iter.Seq[string], error) {
-	var args struct {
-		Directory string `json:"directory"`
+// onFiles returns the implementation of a tool that needs only its arguments. Arguments are not
+// checked against the schema: each tool reports missing arguments itself.
+func onFiles[A any](do func(A) (string, error)) func(context.Context, *call) (iter.Seq[string], error) {
+	return func(_ context.Context, c *call) (iter.Seq[string], error) {
+		var args A
+		if err := c.read(&args); err != nil {
+			return nil, err
+		}
+		text, err := do(args)
+		return oneText(text), err
 	}
-	if err := c.read(&args); err != nil {
-		return nil, err
-	}
+}
+
+type inDirectory struct {
+	Directory string `json:"directory"`
+}
+
+type ofFile struct {
+	Path string `json:"path"`
+}
+
+var errNoPath = errors.New("the argument \"path\" is missing")
+
+func (s *Server) listFiles(args inDirectory) (string, error) {
 	lines, err := s.files.list(args.Directory)
-	if err != nil {
-		return nil, err
-	}
-	return oneText(strings.Join(lines, "\n")), nil
+	return strings.Join(lines, "\n"), err
 }
 
-func (s *Server) readFile(_ context.Context, c *call) (iter.Seq[string], error) {
-	name, err := c.path()
-	if err != nil {
-		return nil, err
+func (s *Server) readFile(args ofFile) (string, error) {
+	if args.Path == "" {
+		return "", errNoPath
 	}
-	text, err := s.files.read(name)
-	if err != nil {
-		return nil, err
-	}
-	return oneText(text), nil
+	return s.files.read(args.Path)
 }
 
-func (s *Server) writeFile(_ context.Context, c *call) (iter.Seq[string], error) {
-	var args struct {
-		Path string  `json:"path"`
-		Text *string `json:"text"`
-	}
-	if err := c.read(&args); err != nil {
-		return nil, err
-	}
+type newText struct {
+	Path string  `json:"path"`
+	Text *string `json:"text"`
+}
+
+func (s *Server) writeFile(args newText) (string, error) {
 	if args.Path == "" || args.Text == nil {
-		return nil, errors.New("write_file needs a path and a text")
+		return "", errors.New("write_file needs a path and a text")
 	}
 	created, err := s.files.write(args.Path, *args.Text)
-	if err != nil {
-		return nil, err
-	}
 	verb := "replaced"
 	if created {
 		verb = "created"
 	}
-	return oneText(fmt.Sprintf("%s %s (%d bytes)", verb, clean(args.Path), len(*args.Text))), nil
+	return fmt.Sprintf("%s %s (%d bytes)", verb, clean(args.Path), len(*args.Text)), err
 }
 
-func (s *Server) deleteFile(_ context.Context, c *call) (iter.Seq[string], error) {
-	name, err := c.path()
-	if err != nil {
-		return nil, err
+func (s *Server) deleteFile(args ofFile) (string, error) {
+	if args.Path == "" {
+		return "", errNoPath
 	}
-	if err := s.files.remove(name); err != nil {
-		return nil, err
-	}
-	return oneText("deleted " + clean(name)), nil
+	return "deleted " + clean(args.Path), s.files.remove(args.Path)
 }
 
-// slowReport works for a while, with a sign of life at least every second.
+// slowReport works for a while and reports progress at least every second.
 func slowReport(ctx context.Context, c *call) (iter.Seq[string], error) {
 	var args struct {
 		Seconds *float64 `json:"seconds"`
@@ -177,7 +176,7 @@ func slowReport(ctx context.Context, c *call) (iter.Seq[string], error) {
 	return oneText(fmt.Sprintf("The report has %d pages and took %v. It recommends to wait.", pages, total)), nil
 }
 
-// bigReport returns exactly the megabytes asked for, one piece at a time.
+// bigReport returns exactly the requested megabytes, one piece at a time.
 func bigReport(_ context.Context, c *call) (iter.Seq[string], error) {
 	var args struct {
 		Megabytes *int `json:"megabytes"`
@@ -220,20 +219,6 @@ func (c *call) read(v any) error {
 	default:
 		return fmt.Errorf("the argument %q has the wrong type", name)
 	}
-}
-
-// path returns the argument of the tools that need nothing but a path.
-func (c *call) path() (string, error) {
-	var args struct {
-		Path string `json:"path"`
-	}
-	if err := c.read(&args); err != nil {
-		return "", err
-	}
-	if args.Path == "" {
-		return "", errors.New("the argument \"path\" is missing")
-	}
-	return args.Path, nil
 }
 
 func oneText(s string) iter.Seq[string] { return slices.Values([]string{s}) }

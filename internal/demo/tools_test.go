@@ -112,7 +112,7 @@ func TestTools(t *testing.T) {
 	}
 }
 
-func TestDiskIsFull(t *testing.T) {
+func TestFullDiskIsReported(t *testing.T) {
 	s := demo.New()
 	session := open(t, s, "2025-06-18")
 	text := strings.Repeat("x", 1000<<10)
@@ -122,13 +122,13 @@ func TestDiskIsFull(t *testing.T) {
 			t.Fatalf("file %d: %s", n, got)
 		}
 	}
-	// Room is found by replacing, not only by deleting.
+	// Replacing a file frees its bytes, like deleting.
 	if got := run(t, s, session, "write_file", `{"path":"f0","text":""}`); got != "replaced /f0 (0 bytes)" {
 		t.Error(got)
 	}
 }
 
-func TestLedgerForgetsTheOldest(t *testing.T) {
+func TestLedgerForgetsOldest(t *testing.T) {
 	s := demo.New()
 	session := open(t, s, "2025-06-18")
 	for n := range 1001 {
@@ -176,8 +176,7 @@ func TestSlowReport(t *testing.T) {
 	}
 }
 
-// A slow call ends when its client leaves, cancels, or closes the session, and
-// is then not answered.
+// A slow call ends without an answer when its client disconnects, cancels, or closes the session.
 func TestSlowReportStops(t *testing.T) {
 	stops := map[string]func(t *testing.T, s *demo.Server, session string, leave func()){
 		"client leaves": func(_ *testing.T, _ *demo.Server, _ string, leave func()) { leave() },
@@ -216,7 +215,7 @@ func TestSlowReportStops(t *testing.T) {
 
 				<-done
 				if took := time.Since(began); took > 0 {
-					t.Errorf("went on for %v", took)
+					t.Errorf("continued for %v", took)
 				}
 				if got := s.Calls()[0].Outcome; got != demo.Cancelled {
 					t.Errorf("outcome %s; want cancelled", got)
@@ -229,7 +228,7 @@ func TestSlowReportStops(t *testing.T) {
 	}
 }
 
-// A sink counts what is written to it, and fails after a limit if it has one.
+// A sink counts the bytes that are written to it, and fails after a limit, if it has one.
 type sink struct {
 	http.ResponseWriter
 	written, limit int
@@ -273,12 +272,12 @@ func TestBigReportUsesConstantMemory(t *testing.T) {
 		t.Errorf("wrote %d bytes", w.written)
 	}
 	if used := after.TotalAlloc - before.TotalAlloc; used > 1<<20 {
-		t.Errorf("allocated %d bytes on the way", used)
+		t.Errorf("allocated %d bytes", used)
 	}
 }
 
-// A report that was cut must not end like a whole one.
-func TestBigReportStopsWithTheClient(t *testing.T) {
+// An interrupted report must not end like a complete one.
+func TestBigReportStopsWithClient(t *testing.T) {
 	s := demo.New()
 	r := bigRequest(t, s, 1024)
 	w := &sink{ResponseWriter: httptest.NewRecorder(), limit: 1 << 20}

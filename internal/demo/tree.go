@@ -10,10 +10,11 @@ import (
 	"sync"
 )
 
-const maxTree = 4 << 20 // bytes of all files together
+// maxTree limits the bytes of all files together.
+const maxTree = 4 << 20
 
-// A tree is a file system that fits on a napkin: files by their absolute path.
-// A directory exists as long as there is a file below it.
+// A tree is a minimal file system: files by absolute path. A directory exists as long as there is a
+// file below it.
 type tree struct {
 	mu    sync.RWMutex
 	files map[string]string
@@ -93,7 +94,7 @@ func (t *tree) remove(name string) error {
 	return nil
 }
 
-// missing says why name cannot be used as a file. It needs the lock.
+// missing returns why name cannot be used as a file. The caller holds the lock.
 func (t *tree) missing(name string) error {
 	if t.isDir(clean(name)) {
 		return fmt.Errorf("%s is a directory", clean(name))
@@ -111,5 +112,5 @@ func (t *tree) isDir(name string) bool {
 	return name == "/"
 }
 
-// clean makes one spelling of every path; none leads out of the tree.
+// clean returns the canonical form of a path. It never leads out of the tree.
 func clean(name string) string { return path.Clean("/" + name) }

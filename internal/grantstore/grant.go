@@ -1,5 +1,10 @@
-// Package grantstore keeps standing approvals: a person who approves a held call can let
-// further calls like it run without being asked.
+// Package grantstore stores standing approvals. With a standing approval, a person who approves
+// a held call lets similar calls run without another approval, until a deadline and a limited
+// number of times. For example, an approver of a call of delete_file may let the same agent
+// make 10 such calls within an hour, with any value of the argument path.
+//
+// A [Grant] is one standing approval. Its [Scope] says which calls it covers. A [Store] counts
+// its uses.
 package grantstore
 
 import (
@@ -18,89 +23,100 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// A Grant is a standing approval: it lets calls run that are like one that people
-// have approved, until a time and so many times at most. A grant changes only by
-// [Store], with one compare-and-set, so that its uses are counted exactly
-// whatever the number of replicas.
+// A Grant is a standing approval. It lets calls run that are like an approved call, until a
+// deadline and at most MaxUses times. Only [Store] changes grants, with one compare-and-set
+// each, so uses are counted exactly by any number of replicas.
 type Grant struct {
-	ID       task.GrantID `json:"id"`
-	Workflow string       `json:"workflow"`
-	Pattern  task.Digest  `json:"pattern"`        // what all calls of the grant have in common: [Scope.Digest]
-	Free     []string     `json:"free,omitempty"` // the arguments that may have any value of the same type
+	ID       gatetask.GrantID `json:"id"`
+	Workflow string           `json:"workflow"`
+	Pattern  task.Digest      `json:"pattern"`        // the [Scope.Digest] that all covered calls share
+	Free     []string         `json:"free,omitempty"` // the arguments that may have any value of the same type
 
-	// Meta has digests of metadata that differs from request to request and is no
-	// part of the pattern, by name. It is sent only if it is what the approvers saw.
+	// Meta has digests, by name, of request metadata that is not part of the pattern. A member
+	// is sent only if its value is the one that the approvers saw.
 	Meta map[string]task.Digest `json:"meta,omitempty"`
 
-	From    task.ID         `json:"from"` // the task whose approvers gave the grant
-	By      []task.Decision `json:"by"`   // their approvals
-	GivenAt time.Time       `json:"givenAt"`
-	Until   time.Time       `json:"until"`
-	MaxUses int             `json:"maxUses"`
+	From    task.ID             `json:"from"` // the task whose approvers gave the grant
+	By      []gatetask.Decision `json:"by"`   // their approvals
+	GivenAt time.Time           `json:"givenAt"`
+	Until   time.Time           `json:"until"`
+	MaxUses int                 `json:"maxUses"`
+
+	// Retry means that the approvers approved one call that did not run. The grant lets exactly
+	// that call run once, even if the workflow allows no grants.
+	Retry bool `json:"again,omitzero"`
 
 	Uses    []Use       `json:"uses,omitempty"` // oldest first
 	Revoked *Revocation `json:"revoked,omitzero"`
 
-	Facts string `json:"facts,omitzero"` // what people are shown of it
+	Facts string `json:"facts,omitzero"` // describes the grant to operators
 }
 
-// A Use is one use of a [Grant]. It is counted before the task is created: if
-// there is no such task, and never was, the process ended in between and the call
-// never ran.
+// A Use is one use of a [Grant]. It is counted before the task is created. A use without a task
+// means that the process ended in between; the call never ran.
 type Use struct {
 	Task task.ID   `json:"task"`
 	At   time.Time `json:"at"`
 }
 
-// A Revocation is the end of a [Grant] by somebody's wish.
+// A Revocation is the end of a [Grant] by the decision of an operator.
 type Revocation struct {
 	By     string    `json:"by"`
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason,omitzero"`
 }
 
-// MaxUses is how many uses a grant can have. Its record has room for them.
+// MaxUses is the maximum number of uses of a grant. They all fit into its record.
 const MaxUses = 200
 
-// Narrowest returns the terms that all of the decisions admit: the earliest end,
-// the fewest uses, and what all of them leave free. It reports false if one of the
-// decisions gives no grant.
-func Narrowest(all []task.Decision) (task.GrantTerms, bool) {
-	if len(all) == 0 || slices.ContainsFunc(all, func(d task.Decision) bool { return d.Gives == nil }) {
-		return task.GrantTerms{}, false
+// Narrowest returns the terms on which all decisions agree: the earliest end, the fewest uses,
+// and the arguments that all of them leave free. It returns false if a decision gives no grant.
+func Narrowest(all []gatetask.Decision) (gatetask.GrantTerms, bool) {
+	//mutate:swap "if len(all) == 0 || slices.ContainsFunc(all, func(d gatetask.Decision) bool { return d.NewGrant == nil })" "all = slices.DeleteFunc(slices.Clone(all), func(d gatetask.Decision) bool { return d.NewGrant == nil }); if len(all) == 0" internal/approval.TestGrantQuorum one of several approvers gives a grant
+	if len(all) == 0 || slices.ContainsFunc(all, func(d gatetask.Decision) bool { return d.NewGrant == nil }) {
+		return gatetask.GrantTerms{}, false
 	}
-	terms := *all[0].Gives
+	terms := *all[0].NewGrant
 	terms.Free = slices.Clone(terms.Free)
 	for _, d := range all[1:] {
-		terms.Until, terms.Uses = earliest(terms.Until, d.Gives.Until), min(terms.Uses, d.Gives.Uses)
-		terms.Free = slices.DeleteFunc(terms.Free, func(name string) bool { return !slices.Contains(d.Gives.Free, name) })
+		terms.Until, terms.Uses = earliest(terms.Until, d.NewGrant.Until), min(terms.Uses, d.NewGrant.Uses)
+		terms.Free = slices.DeleteFunc(terms.Free, func(name string) bool { return !slices.Contains(d.NewGrant.Free, name) })
 	}
 	return terms, true
 }
 
-// The errors of a grant that cannot be used any more.
+// The errors of a grant that can no longer be used.
 var (
 	ErrRevoked = errors.New("grantstore: the grant was revoked")
 	ErrExpired = errors.New("grantstore: the time of the grant is over")
 	ErrSpent   = errors.New("grantstore: all uses of the grant are taken")
 )
 
-// Limits are how far any grant may go.
+// Limits are the widest allowed terms of a grant.
 type Limits struct {
-	Longest time.Duration // from when it was given
+	Longest time.Duration // from the time when it was given
 	Uses    int
 }
 
-// Usable returns nil if g can be used at time now, within limits that may have
-// become narrower since it was given.
+// Usable returns nil if g can be used at time now, within limits that may have become narrower
+// since g was given.
 func (g Grant) Usable(now time.Time, l Limits) error {
+	if g.Retry {
+		l = Limits{Longest: g.Until.Sub(g.GivenAt), Uses: 1}
+	}
 	switch {
+	//mutate:false internal/approval.TestGrantNeedsCurrentPolicy a revoked grant is used
 	case g.Revoked != nil:
 		return ErrRevoked
+	//mutate:false internal/approval.TestGrantNeedsCurrentPolicy a grant is used after its end
 	case !now.Before(earliest(g.Until, g.GivenAt.Add(l.Longest))):
 		return ErrExpired
+	//mutate:false internal/approval.TestGrantIsNotOverused a grant is used too often
 	case len(g.Uses) >= min(g.MaxUses, l.Uses):
 		return ErrSpent
 	default:
@@ -117,7 +133,7 @@ func (g Grant) use(of task.ID, now time.Time, l Limits) (Grant, error) {
 	return g, nil
 }
 
-// check returns what is wrong with g as a new grant.
+// check returns why g is not valid as a new grant, or "".
 func (g Grant) check() string {
 	switch {
 	case g.ID == "":
@@ -135,37 +151,37 @@ func (g Grant) check() string {
 	}
 }
 
-// Admission returns the event by which g approves a call, with the approvals of those
-// who gave it.
-func (g Grant) Admission(by, reason string) (task.Admit, error) {
+// Admission returns the event by which g approves a call. It has the approvals of the approvers
+// who gave g.
+func (g Grant) Admission(by, reason string) (lifecycle.Admit, error) {
+	//mutate:false TestAdmissionHasApprovals a grant without approvers lets a call run
 	if wrong := g.check(); wrong != "" {
-		return task.Admit{}, &task.Error{Kind: task.KindInvalid, Action: task.ActionAdmit, Detail: "grant: " + wrong}
+		return lifecycle.Admit{}, &task.Error{Kind: task.ErrInvalid, Action: action.Admit, Detail: "grant: " + wrong}
 	}
-	return task.Admit{By: by, Reason: reason, Grant: g.ID, Approvals: g.By}, nil
+	return lifecycle.Admit{By: by, Reason: reason, Grant: g.ID, Approvals: g.By}, nil
 }
 
-// A Scope is what calls of one grant have in common: who makes them, for which
-// workflow, of which tool as it was defined, and with which arguments and whatever
-// else is sent.
+// A Scope has what all calls of one grant share: the owner, the workflow, the tool and its
+// definition, the pinned arguments, and the other members that are sent.
 type Scope struct {
 	Owner      string
-	Principal  string // who the owner is to people
+	Principal  string // identifies the owner to people
 	Workflow   string
 	ToolDigest string    // of the tool's definition
-	Call       task.Call // without metadata that differs from request to request
+	Call       task.Call // without request metadata
 	Free       []string
 }
 
-// Digest returns the digest of s: of the values of all arguments but the free ones,
-// of which it has the name and the type. Two calls have the same digest only if they
-// have arguments of the same names and differ in the values of free ones at most.
-// Values are compared as those of [task.Call.Digest]. It fails if a free argument is
-// missing, or named twice.
+// Digest returns the digest of s. It covers the values of pinned arguments, and the names and
+// types of free ones. So two calls have the same digest only if their arguments have the same
+// names, and only values of free arguments differ. Values are compared as by
+// [task.Call.Digest]. Digest fails if a free argument is missing or named twice.
 func (s Scope) Digest() (task.Digest, error) {
 	b := appendText(nil, "thoughtgate grant 1")
 	for _, part := range [...]string{s.Owner, s.Principal, s.Workflow, s.ToolDigest, s.Call.Upstream, s.Call.Method, s.Call.Name} {
 		b = appendText(b, part)
 	}
+	//mutate:swap "s.Call.Also" `""` internal/approval.TestGrantCoversNothingElse a grant covers calls with other members
 	b, err := appendCanonical(b, s.Call.Also)
 	if err != nil {
 		return task.Digest{}, fmt.Errorf("what is sent besides: %w", err)
@@ -176,8 +192,8 @@ func (s Scope) Digest() (task.Digest, error) {
 	return sha256.Sum256(b), nil
 }
 
-// appendArguments appends the arguments. Each is a text that says whether it is
-// free, its name, and its value or, if it is free, its type.
+// appendArguments appends the arguments. Each is a text with a mark for free arguments, its
+// name, and its value or, if it is free, its type.
 func (s Scope) appendArguments(b []byte) ([]byte, error) {
 	if len(s.Free) == 0 {
 		return appendCanonical(appendText(b, "whole"), s.Call.Arguments)
@@ -190,7 +206,9 @@ func (s Scope) appendArguments(b []byte) ([]byte, error) {
 	free := 0
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		how, value := "pinned", members[name]
+		//mutate:swap "slices.Contains(s.Free, name)" "len(s.Free) > 0" TestGrantScope.* a pinned argument may have any value
 		if slices.Contains(s.Free, name) {
+			//mutate:swap "json.RawMessage(typeOf(value))" "nil" TestGrantScope.* a free argument may have any type
 			how, value = "free", json.RawMessage(typeOf(value))
 			free++
 		}
@@ -204,7 +222,7 @@ func (s Scope) appendArguments(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// typeOf returns the type of a value as JSON Schema calls it.
+// typeOf returns the JSON Schema type of a value.
 func typeOf(v json.RawMessage) string {
 	kind := jsontext.Value(v).Kind()
 	switch kind {
@@ -219,8 +237,8 @@ func typeOf(v json.RawMessage) string {
 	}
 }
 
-// arguments returns the members of arguments by their names, each in its canonical
-// form. It fails if the arguments are no object, or name one twice.
+// arguments returns the members of arguments by name, in canonical form. It fails if the text
+// is not an object or has duplicate names.
 func arguments(text string) (map[string]json.RawMessage, error) {
 	form, err := jsontext.AppendFormat(nil, text, jsontext.ReorderRawObjects(true))
 	if err != nil {
@@ -233,30 +251,30 @@ func arguments(text string) (map[string]json.RawMessage, error) {
 	return members, jsonv2.Unmarshal(form, &members)
 }
 
-// idLetters are the digits of an ID, without those that look like another. Each
-// stands for five bits.
+// idLetters are the digits of an id, without letters that look alike. Each digit encodes five
+// bits.
 const idLetters = "0123456789abcdefghjkmnpqrstvwxyz"
 
 const (
 	grantPrefix = "gr_"
-	grantTool   = 8  // characters that grants for one tool and owner have in common
-	grantRandom = 16 // characters that nobody can guess: 80 bits
+	grantTool   = 8  // characters that all grants for one tool and owner share
+	grantRandom = 16 // random characters: 80 bits
 )
 
-// NewID returns an ID for a grant of the given scope.
-func NewID(s Scope) task.GrantID {
+// NewID returns an id for a grant of the given scope.
+func NewID(s Scope) gatetask.GrantID {
 	var random [grantRandom]byte
 	_, _ = rand.Read(random[:]) // never fails; the program ends if there is no randomness
-	return task.GrantID(s.idPrefix() + letters(random[:]))
+	return gatetask.GrantID(s.idPrefix() + letters(random[:]))
 }
 
-// ValidID reports whether id can be the ID of a grant.
-func ValidID(id task.GrantID) bool {
+// ValidID reports whether id has the form of a grant id.
+func ValidID(id gatetask.GrantID) bool {
 	rest, ok := strings.CutPrefix(string(id), grantPrefix)
 	return ok && len(rest) == grantTool+grantRandom && strings.Trim(rest, idLetters) == ""
 }
 
-// idPrefix returns what the IDs of all grants for the tool and owner of s begin with.
+// idPrefix returns the common prefix of the ids of all grants for the tool and owner of s.
 func (s Scope) idPrefix() string {
 	b := appendText(nil, "thoughtgate grants of a tool 1")
 	for _, part := range [...]string{s.Owner, s.Call.Upstream, s.Call.Name} {
@@ -266,7 +284,7 @@ func (s Scope) idPrefix() string {
 	return grantPrefix + letters(sum[:grantTool])
 }
 
-// letters returns a character for each of the bytes, of which it has five bits.
+// letters returns a character for each byte, which encodes five of its bits.
 func letters(of []byte) string {
 	text := make([]byte, len(of))
 	for i, b := range of {
@@ -280,8 +298,8 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.BigEndian.AppendUint64(b, uint64(len(text))), text...)
 }
 
-// appendCanonical appends the canonical form of a JSON value, if there is one, after
-// its length.
+// appendCanonical appends the canonical form of a JSON value after its length. The value may be
+// empty.
 func appendCanonical(b []byte, value string) ([]byte, error) {
 	if value == "" {
 		return appendText(b, ""), nil
@@ -297,5 +315,5 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// precise returns t as it is stored: in UTC and in whole microseconds.
+// precise returns t as the store keeps it: in UTC and in whole microseconds.
 func precise(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
 var epoch = time.Date(2026, 8, 22, 10, 30, 0, 0, time.UTC)
@@ -26,38 +28,38 @@ func grantScope(arguments string, free ...string) grantstore.Scope {
 	}
 }
 
-// Nothing but the value of a free argument, and the
-// spelling of JSON that no reader can tell apart, may differ.
+// Covered calls differ from the approved one only in values of free arguments and in equivalent
+// spellings of JSON.
 func TestGrantScope(t *testing.T) {
 	tests := map[string]struct {
 		arguments string
 		free      []string
 		covered   bool
 	}{
-		"the same":                      {seen, nil, true},
+		"unchanged":                     {seen, nil, true},
 		"other white space and order":   {` {"on":true, "n":1,"deep":{"b":null,"a":[1,"x"]},"path":"/tmp/é"}`, nil, true},
 		"a string written with escapes": {strings.Replace(seen, "/tmp", `\/tm\u0070`, 1), nil, true},
 		"another value":                 {strings.Replace(seen, "/tmp", "/etc", 1), nil, false},
 		"another value deep inside":     {strings.Replace(seen, `"x"`, `"y"`, 1), nil, false},
 		"1.0 for 1":                     {strings.Replace(seen, `"n":1`, `"n":1.0`, 1), nil, false},
 		"1e0 for 1":                     {strings.Replace(seen, `"n":1`, `"n":1e0`, 1), nil, false},
-		"a text for a number":           {strings.Replace(seen, `"n":1`, `"n":"1"`, 1), nil, false},
+		"string for a number":           {strings.Replace(seen, `"n":1`, `"n":"1"`, 1), nil, false},
 		"another Unicode form":          {strings.Replace(seen, "é", "e\u0301", 1), nil, false},
-		"an argument more":              {strings.Replace(seen, `{"path"`, `{"force":true,"path"`, 1), nil, false},
-		"an argument less":              {strings.Replace(seen, `,"on":true`, "", 1), nil, false},
+		"extra argument":                {strings.Replace(seen, `{"path"`, `{"force":true,"path"`, 1), nil, false},
+		"missing argument":              {strings.Replace(seen, `,"on":true`, "", 1), nil, false},
 		"a name in another case":        {strings.Replace(seen, `"on"`, `"On"`, 1), nil, false},
 		"no arguments":                  {"", nil, false},
 
 		"free: another value":           {strings.Replace(seen, "/tmp", "/etc", 1), []string{"path"}, true},
 		"free: another number":          {strings.Replace(seen, `"n":1`, `"n":2.0`, 1), []string{"n"}, true},
-		"free: another truth":           {strings.Replace(seen, `true`, `false`, 1), []string{"on"}, true},
+		"free: another boolean":         {strings.Replace(seen, `true`, `false`, 1), []string{"on"}, true},
 		"free: another object":          {strings.Replace(seen, `{"a":[1,"x"],"b":null}`, `{}`, 1), []string{"deep"}, true},
 		"free: another type":            {strings.Replace(seen, `"/tmp/é"`, `["/tmp/é"]`, 1), []string{"path"}, false},
 		"free: null":                    {strings.Replace(seen, `"/tmp/é"`, `null`, 1), []string{"path"}, false},
 		"free: missing":                 {strings.Replace(seen, `"path":"/tmp/é",`, ``, 1), []string{"path"}, false},
 		"free: a pinned one differs":    {strings.Replace(seen, `"n":1`, `"n":2`, 1), []string{"path"}, false},
 		"free: pinned number respelled": {strings.Replace(seen, `"n":1`, `"n":1.0`, 1), []string{"path"}, false},
-		"free: an argument more":        {strings.Replace(seen, `{"path"`, `{"Path":"/etc","path"`, 1), []string{"path"}, false},
+		"free: extra argument":          {strings.Replace(seen, `{"path"`, `{"Path":"/etc","path"`, 1), []string{"path"}, false},
 		"free: a name in another case":  {strings.Replace(seen, `"path"`, `"Path"`, 1), []string{"path"}, false},
 	}
 	for name, test := range tests {
@@ -74,7 +76,7 @@ func TestGrantScope(t *testing.T) {
 	}
 }
 
-// Each part of a scope counts.
+// Every part of a scope changes its digest.
 func TestGrantScopeParts(t *testing.T) {
 	digests := map[task.Digest]string{}
 	for name, change := range map[string]func(*grantstore.Scope){
@@ -115,7 +117,7 @@ func TestGrantScopeRefuses(t *testing.T) {
 		`{"a":1`:                    nil,
 	} {
 		if _, err := grantScope(arguments, free...).Digest(); err == nil {
-			t.Errorf("%s with %q free has a digest", arguments, free)
+			t.Errorf("Digest of %s with %q free succeeded", arguments, free)
 		}
 	}
 }
@@ -131,10 +133,10 @@ func object(members []member) string {
 	return "{" + strings.Join(parts, ",") + "}"
 }
 
-// TestGrantScopeProperty compares the digest with a plain reading of the rule: the
-// same names, the same text for what is pinned, the same type for what is free.
-// Values are generated in their canonical form, so that text can be compared.
-func TestGrantScopeProperty(t *testing.T) {
+// The digest agrees with a simple implementation of the rule: the same names, the same text of
+// pinned values, the same types of free values. The test generates values in canonical form, so
+// texts can be compared.
+func TestGrantScopeMatchesSimpleRule(t *testing.T) {
 	names := []string{"a", "A", "b", "é", "e\u0301", "path", ""}
 	values := []string{`1`, `1.0`, `1e0`, `-0`, `0`, `"1"`, `"é"`, `"e` + "\u0301" + `"`, `""`, `null`, `true`, `false`, `{}`, `[]`, `{"a":1}`, `[1,2]`, `["1",2]`}
 	kind := func(v string) string {
@@ -198,6 +200,7 @@ func TestGrantScopeProperty(t *testing.T) {
 	})
 }
 
+// A grant is usable until its end or its last use, within limits that may have become narrower.
 func TestGrantUsable(t *testing.T) {
 	limits := grantstore.Limits{Longest: time.Hour, Uses: 5}
 	g := grantstore.Grant{GivenAt: epoch, Until: epoch.Add(30 * time.Minute), MaxUses: 2}
@@ -211,13 +214,13 @@ func TestGrantUsable(t *testing.T) {
 		limits grantstore.Limits
 		want   error
 	}{
-		"in time":            {g, epoch.Add(30*time.Minute - 1), limits, nil},
-		"at its end":         {g, epoch.Add(30 * time.Minute), limits, grantstore.ErrExpired},
-		"a shorter limit":    {g, epoch.Add(10 * time.Minute), grantstore.Limits{Longest: 10 * time.Minute, Uses: 5}, grantstore.ErrExpired},
-		"used up":            {used, epoch, limits, grantstore.ErrSpent},
-		"a smaller limit":    {used, epoch, grantstore.Limits{Longest: time.Hour, Uses: 1}, grantstore.ErrSpent},
-		"no grants any more": {g, epoch, grantstore.Limits{}, grantstore.ErrExpired},
-		"revoked":            {revoked, epoch, limits, grantstore.ErrRevoked},
+		"in time":           {g, epoch.Add(30*time.Minute - 1), limits, nil},
+		"at its end":        {g, epoch.Add(30 * time.Minute), limits, grantstore.ErrExpired},
+		"a shorter limit":   {g, epoch.Add(10 * time.Minute), grantstore.Limits{Longest: 10 * time.Minute, Uses: 5}, grantstore.ErrExpired},
+		"no uses left":      {used, epoch, limits, grantstore.ErrSpent},
+		"a smaller limit":   {used, epoch, grantstore.Limits{Longest: time.Hour, Uses: 1}, grantstore.ErrSpent},
+		"no grants allowed": {g, epoch, grantstore.Limits{}, grantstore.ErrExpired},
+		"revoked":           {revoked, epoch, limits, grantstore.ErrRevoked},
 	} {
 		if err := test.grant.Usable(test.at, test.limits); !errors.Is(err, test.want) || test.want == nil && err != nil {
 			t.Errorf("%s: %v, want %v", name, err, test.want)
@@ -225,36 +228,37 @@ func TestGrantUsable(t *testing.T) {
 	}
 }
 
+// The narrowest terms of all decisions count. If a decision gives no grant, there are no terms.
 func TestNarrowest(t *testing.T) {
-	gives := func(minutes, uses int, free ...string) task.Decision {
-		return task.Decision{Gives: &task.GrantTerms{Until: epoch.Add(time.Duration(minutes) * time.Minute), Uses: uses, Free: free}}
+	gives := func(minutes, uses int, free ...string) gatetask.Decision {
+		return gatetask.Decision{NewGrant: &gatetask.GrantTerms{Until: epoch.Add(time.Duration(minutes) * time.Minute), Uses: uses, Free: free}}
 	}
-	if _, all := grantstore.Narrowest([]task.Decision{gives(5, 1), {By: "bob"}}); all {
-		t.Error("one approver gave no grant, and there is one")
+	if _, all := grantstore.Narrowest([]gatetask.Decision{gives(5, 1), {By: "bob"}}); all {
+		t.Error("got terms although one approver gave no grant")
 	}
 	if _, all := grantstore.Narrowest(nil); all {
-		t.Error("nobody gave a grant, and there is one")
+		t.Error("got terms without decisions")
 	}
-	got, all := grantstore.Narrowest([]task.Decision{gives(5, 9, "a", "b"), gives(7, 3, "b", "c"), gives(6, 4, "c", "b", "a")})
+	got, all := grantstore.Narrowest([]gatetask.Decision{gives(5, 9, "a", "b"), gives(7, 3, "b", "c"), gives(6, 4, "c", "b", "a")})
 	if !all || !got.Until.Equal(epoch.Add(5*time.Minute)) || got.Uses != 3 || !slices.Equal(got.Free, []string{"b"}) {
-		t.Errorf("the narrowest are %+v", got)
+		t.Errorf("narrowest terms %+v", got)
 	}
 }
 
 func TestGrantID(t *testing.T) {
 	id := grantstore.NewID(grantScope(seen))
 	if !grantstore.ValidID(id) || id == grantstore.NewID(grantScope(seen)) {
-		t.Errorf("%s is malformed, or not unique", id)
+		t.Errorf("id %s is malformed or not unique", id)
 	}
-	for _, bad := range []task.GrantID{"", "gr_", id + "0", "tg_" + id[3:], id[:10] + "/" + id[11:], task.GrantID(strings.ToUpper(string(id)))} {
+	for _, bad := range []gatetask.GrantID{"", "gr_", id + "0", "tg_" + id[3:], id[:10] + "/" + id[11:], gatetask.GrantID(strings.ToUpper(string(id)))} {
 		if grantstore.ValidID(bad) {
-			t.Errorf("%q counts as the id of a grant", bad)
+			t.Errorf("ValidID(%q) = true", bad)
 		}
 	}
 }
 
-// A grant approves a task with the approvals of those who gave it.
-func TestAdmission(t *testing.T) {
+// A grant approves a task with the approvals of the approvers who gave it.
+func TestAdmissionHasApprovals(t *testing.T) {
 	made, err := task.New(task.Draft{
 		ID: "tg_1", Owner: "ann", Call: task.Call{Method: "tools/call", Name: "write", Message: "{}"}, TTL: time.Hour, PollInterval: time.Second,
 	}, epoch)
@@ -263,19 +267,19 @@ func TestAdmission(t *testing.T) {
 	}
 	g := grantstore.Grant{
 		ID: "gr_1", Pattern: task.Digest{1}, GivenAt: epoch, Until: epoch.Add(time.Hour), MaxUses: 1,
-		By: []task.Decision{{By: "bob", At: epoch.Add(-time.Hour), Gives: &task.GrantTerms{Uses: 1}}, {By: "eve"}},
+		By: []gatetask.Decision{{By: "bob", At: epoch.Add(-time.Hour), NewGrant: &gatetask.GrantTerms{Uses: 1}}, {By: "eve"}},
 	}
 	admit, err := g.Admission("gate", "grant")
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := made.Apply(admit, epoch)
+	after, err := lifecycle.Apply(made, admit, epoch)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := after.Approval
-	if after.State != task.Approved || a.Grant() != "gr_1" || a.Quorum != 2 || !a.DecidedAt().Equal(epoch) || a.Approvals[0].Gives != nil {
-		t.Errorf("the task is %+v with %+v", after, a)
+	if after.State != task.Approved || a.Grant() != "gr_1" || a.Quorum != 2 || !a.DecidedAt().Equal(epoch) || a.Approvals[0].NewGrant != nil {
+		t.Errorf("task %+v with approval %+v", after, a)
 	}
 	for name, change := range map[string]func(*grantstore.Grant){
 		"no id":         func(g *grantstore.Grant) { g.ID = "" },

@@ -10,37 +10,38 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
-// A Store keeps grants as records of a store. Nothing is remembered between calls: a
-// grant that one replica revokes is revoked on all of them as soon as Revoke has
-// returned.
-type Store struct{ Records task.Records }
+// A Store keeps grants as records. It caches nothing: a revoked grant is revoked on all replicas
+// as soon as Revoke returns.
+type Store struct{ Records gatestore.Records }
 
 const (
 	grantRecords = "grant/"
-	grantsKept   = 24 * time.Hour // how long a grant is kept after its time, for people to see
+	grantsKept   = 24 * time.Hour // how long an expired grant is kept for display
 	grantPage    = 100
 )
 
-// Give keeps a new grant.
-func (s Store) Give(ctx context.Context, grant Grant) error {
+// Add stores a new grant.
+func (s Store) Add(ctx context.Context, grant Grant) error {
 	if wrong := grant.check(); wrong != "" {
-		return &task.Error{Kind: task.KindInvalid, Action: task.ActionPutRecord, Detail: "grant: " + wrong}
+		return &task.Error{Kind: task.ErrInvalid, Action: action.PutRecord, Detail: "grant: " + wrong}
 	}
 	return s.put(ctx, grant, 1)
 }
 
-// NeverInForce is why a grant is revoked that was given and could not be recorded.
+// NeverInForce is the reason for revoking a grant that could not be recorded.
 const NeverInForce = "it never took effect: the gate could not keep it"
 
-// GiveRecorded keeps a new grant, calls record, and then puts the grant in force. Until
-// then, and if record fails, the grant is kept as one that the gate with the given name
-// has revoked.
-func (s Store) GiveRecorded(ctx context.Context, grant Grant, gate string, record func() error) error {
+// AddRecorded stores a new grant, calls record, and then puts the grant in force. Until then, and
+// if record fails, it is stored as revoked by the named gate.
+func (s Store) AddRecorded(ctx context.Context, grant Grant, gate string, record func() error) error {
 	waiting := grant
 	waiting.Revoked = &Revocation{By: gate, At: precise(grant.GivenAt), Reason: NeverInForce}
-	if err := s.Give(ctx, waiting); err != nil {
+	if err := s.Add(ctx, waiting); err != nil {
 		return err
 	}
 	if err := record(); err != nil {
@@ -53,13 +54,12 @@ func (s Store) GiveRecorded(ctx context.Context, grant Grant, gate string, recor
 	return s.takeBack(ctx, waiting, err)
 }
 
-// ErrUncertain says that a grant was given, and that the store does not say whether it is
-// in force.
+// ErrUncertain means that the store did not confirm whether a new grant is in force.
 var ErrUncertain = errors.New("grantstore: it is not known whether the grant is in force")
 
-// takeBack makes sure that a grant is not in force which could not be put in force because
-// of cause, and returns cause. It returns nil if the grant is in force anyway, and
-// [ErrUncertain] if the store does not answer in time.
+// takeBack revokes a grant that could not be put in force because of cause, and returns cause. It
+// returns nil if the grant is in force anyway, and [ErrUncertain] if the store does not answer in
+// time.
 func (s Store) takeBack(ctx context.Context, waiting Grant, cause error) error {
 	ctx, stop := context.WithTimeout(ctx, takeBackTime)
 	defer stop()
@@ -74,7 +74,7 @@ func (s Store) takeBack(ctx context.Context, waiting Grant, cause error) error {
 			if kept, failed := s.Get(ctx, waiting.ID); failed == nil && kept.Revoked == nil {
 				return nil
 			} else if failed == nil {
-				return cause // it was taken back, or somebody has revoked it
+				return cause // it is revoked
 			}
 		}
 		select {
@@ -85,23 +85,22 @@ func (s Store) takeBack(ctx context.Context, waiting Grant, cause error) error {
 	}
 }
 
-// How long [Store.takeBack] tries, and how long it waits in between.
+// How long [Store.takeBack] retries, and its pause.
 const (
 	takeBackTime  = 10 * time.Second
 	takeBackPause = 200 * time.Millisecond
 )
 
-// Use counts a use of a grant, for a task that is to be created with that ID, and
-// returns the grant as it is then. If several try to have the last use, one of them
-// does. The error is [ErrRevoked], [ErrExpired], [ErrSpent] or
-// [task.ErrNotFound] if there is none to be had.
-func (s Store) Use(ctx context.Context, id task.GrantID, of task.ID, now time.Time, l Limits) (Grant, error) {
+// Use counts a use of a grant for a task that will be created with the given id, and returns the
+// updated grant. Only one of several concurrent calls gets the last use. The error is
+// [ErrRevoked], [ErrExpired], [ErrSpent] or [task.ErrNotFound].
+func (s Store) Use(ctx context.Context, id gatetask.GrantID, of task.ID, now time.Time, l Limits) (Grant, error) {
 	return s.change(ctx, id, func(grant Grant) (Grant, error) { return grant.use(of, now, l) })
 }
 
-// Return gives back a use that was counted for a task. The caller must know that the
-// task was not created, and will not be.
-func (s Store) Return(ctx context.Context, id task.GrantID, of task.ID) error {
+// Return returns a use that was counted for a task. The caller must know that the task was not
+// created and will not be.
+func (s Store) Return(ctx context.Context, id gatetask.GrantID, of task.ID) error {
 	_, err := s.change(ctx, id, func(grant Grant) (Grant, error) {
 		grant.Uses = slices.DeleteFunc(slices.Clone(grant.Uses), func(u Use) bool { return u.Task == of })
 		return grant, nil
@@ -109,9 +108,9 @@ func (s Store) Return(ctx context.Context, id task.GrantID, of task.ID) error {
 	return err
 }
 
-// Revoke ends a grant. A grant that was revoked before stays as it is, unless it is only
-// about to be put in force.
-func (s Store) Revoke(ctx context.Context, id task.GrantID, r Revocation) (Grant, error) {
+// Revoke ends a grant. It returns [ErrRevoked] for a revoked grant, except for one that is not in
+// force yet.
+func (s Store) Revoke(ctx context.Context, id gatetask.GrantID, r Revocation) (Grant, error) {
 	return s.change(ctx, id, func(grant Grant) (Grant, error) {
 		if was := grant.Revoked; was != nil && was.Reason != NeverInForce {
 			return grant, ErrRevoked
@@ -123,18 +122,18 @@ func (s Store) Revoke(ctx context.Context, id task.GrantID, r Revocation) (Grant
 }
 
 // Get returns a grant, or [task.ErrNotFound].
-func (s Store) Get(ctx context.Context, id task.GrantID) (Grant, error) {
+func (s Store) Get(ctx context.Context, id gatetask.GrantID) (Grant, error) {
 	grant, _, err := s.get(ctx, id)
 	return grant, err
 }
 
-// Of returns the grants for calls of the tool and owner of a scope, and perhaps some
-// others, in no particular order: compare their patterns.
-func (s Store) Of(ctx context.Context, scope Scope) ([]Grant, error) {
+// ForTool returns the grants for the tool and owner of a scope, and possibly others, unordered.
+// Compare their patterns.
+func (s Store) ForTool(ctx context.Context, scope Scope) ([]Grant, error) {
 	return s.list(ctx, scope.idPrefix())
 }
 
-// All returns all grants that are kept, the newest first.
+// All returns all stored grants, newest first.
 func (s Store) All(ctx context.Context) ([]Grant, error) {
 	all, err := s.list(ctx, "")
 	sort.SliceStable(all, func(i, j int) bool { return all[i].GivenAt.After(all[j].GivenAt) }) // slices.SortFunc would be compiled for this large type alone
@@ -142,7 +141,7 @@ func (s Store) All(ctx context.Context) ([]Grant, error) {
 }
 
 func (s Store) list(ctx context.Context, prefix string) ([]Grant, error) {
-	q := task.RecordQuery{Prefix: grantRecords + prefix, Limit: grantPage}
+	q := gatestore.RecordQuery{Prefix: grantRecords + prefix, Limit: grantPage}
 	var all []Grant
 	for {
 		page, err := s.Records.ListRecords(ctx, q)
@@ -151,10 +150,10 @@ func (s Store) list(ctx context.Context, prefix string) ([]Grant, error) {
 		}
 		for _, r := range page {
 			if r.Name <= q.After {
-				return nil, &task.Error{Kind: task.KindUnreadable, Action: task.ActionListRecords, Detail: "the records are out of order"}
+				return nil, &task.Error{Kind: task.ErrUnreadable, Action: action.ListRecords, Detail: "the records are out of order"}
 			}
 			q.After = r.Name
-			if grant, err := decodeGrant(r); err == nil { // one that cannot be read lets nothing run
+			if grant, err := decodeGrant(r); err == nil { // an unreadable grant approves nothing
 				all = append(all, grant)
 			}
 		}
@@ -164,9 +163,8 @@ func (s Store) list(ctx context.Context, prefix string) ([]Grant, error) {
 	}
 }
 
-// change replaces a grant by what become makes of it. If others change it in
-// between, change starts over.
-func (s Store) change(ctx context.Context, id task.GrantID, become func(Grant) (Grant, error)) (Grant, error) {
+// change replaces a grant by the result of become, and retries after concurrent changes.
+func (s Store) change(ctx context.Context, id gatetask.GrantID, become func(Grant) (Grant, error)) (Grant, error) {
 	for {
 		before, version, err := s.get(ctx, id)
 		if err != nil {
@@ -182,10 +180,10 @@ func (s Store) change(ctx context.Context, id task.GrantID, become func(Grant) (
 	}
 }
 
-func (s Store) get(ctx context.Context, id task.GrantID) (Grant, int64, error) {
+func (s Store) get(ctx context.Context, id gatetask.GrantID) (Grant, int64, error) {
 	name := grantRecords + string(id)
 	if !ValidID(id) {
-		return Grant{}, 0, task.NoRecord(name)
+		return Grant{}, 0, gatestore.NoRecord(name)
 	}
 	r, err := s.Records.GetRecord(ctx, name)
 	if err != nil {
@@ -198,23 +196,22 @@ func (s Store) get(ctx context.Context, id task.GrantID) (Grant, int64, error) {
 func (s Store) put(ctx context.Context, grant Grant, version int64) error {
 	value, err := json.Marshal(&grant, json.Deterministic(true))
 	if err != nil {
-		return &task.Error{Kind: task.KindInvalid, Action: task.ActionPutRecord, Detail: "grant", Err: err}
+		return &task.Error{Kind: task.ErrInvalid, Action: action.PutRecord, Detail: "grant", Err: err}
 	}
-	return s.Records.PutRecord(ctx, task.Record{
+	return s.Records.PutRecord(ctx, gatestore.Record{
 		Name: grantRecords + string(grant.ID), Version: version, Value: value, Expires: precise(grant.Until.Add(grantsKept)),
 	})
 }
 
-// decodeGrant returns the grant of a record. A member that this version does not
-// know may make the grant narrower, so such a grant is not read.
-func decodeGrant(r task.Record) (Grant, error) {
+// decodeGrant decodes a grant. It refuses unknown members, which might make the grant narrower.
+func decodeGrant(r gatestore.Record) (Grant, error) {
 	var grant Grant
 	err := json.Unmarshal(r.Value, &grant, json.RejectUnknownMembers(true))
 	if err == nil && r.Name != grantRecords+string(grant.ID) {
 		err = errors.New("it has another name")
 	}
 	if err != nil {
-		return Grant{}, &task.Error{Kind: task.KindUnreadable, Action: task.ActionGetRecord, Detail: "a grant", Err: err}
+		return Grant{}, &task.Error{Kind: task.ErrUnreadable, Action: action.GetRecord, Detail: "a grant", Err: err}
 	}
 	return grant, nil
 }

@@ -9,18 +9,20 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
-// moody is a store that treats the writes of version 2 of a record as it likes.
+// A moody store passes writes of version 2 of a record to second.
 type moody struct {
-	task.Records
+	gatestore.Records
 
 	second func(put func() error) error
 }
 
-// PutRecord implements [task.Records].
-func (m *moody) PutRecord(ctx context.Context, r task.Record) error {
+// PutRecord implements [gatestore.Records].
+func (m *moody) PutRecord(ctx context.Context, r gatestore.Record) error {
 	put := func() error { return m.Records.PutRecord(ctx, r) }
 	if r.Version != 2 {
 		return put()
@@ -28,27 +30,27 @@ func (m *moody) PutRecord(ctx context.Context, r task.Record) error {
 	return m.second(put)
 }
 
-// A grant that its giver was told is not in force never is, whatever the store did not
-// say. If that is not known, the giver is told so.
-func TestGiveRecorded(t *testing.T) {
+// If the approver was told that a grant is not in force, it never takes effect, even if the
+// store did not confirm its writes. If that is unknown, the approver is told so.
+func TestRefusedGrantNeverTakesEffect(t *testing.T) {
 	lost := errors.New("no answer")
 	var writes int
 	var late func() error
 	for name, tt := range map[string]struct {
 		second  func(put func() error) error
-		record  func(s grantstore.Store, id task.GrantID) error
+		record  func(s grantstore.Store, id gatetask.GrantID) error
 		after   func() error
 		want    error
 		inForce bool
 	}{
-		"it is made":               {second: func(put func() error) error { return put() }, inForce: true},
-		"it is made, unheard":      {second: func(put func() error) error { return errors.Join(put(), lost) }, inForce: true},
-		"it is not made":           {second: func(put func() error) error { return failOnce(&writes, lost, put) }, want: lost},
-		"it comes later":           {second: func(put func() error) error { return deferOnce(&writes, &late, lost, put) }, after: func() error { return late() }, want: lost},
-		"the store is away":        {second: func(func() error) error { return lost }, want: grantstore.ErrUncertain},
-		"it is not recorded":       {record: func(grantstore.Store, task.GrantID) error { return lost }, want: lost},
-		"it is revoked meanwhile":  {second: func(put func() error) error { return put() }, record: revoke, want: task.ErrConcurrentModification},
-		"it is revoked, and fails": {second: func(put func() error) error { return failOnce(&writes, lost, put) }, record: revoke, want: lost},
+		"written":                        {second: func(put func() error) error { return put() }, inForce: true},
+		"written, not confirmed":         {second: func(put func() error) error { return errors.Join(put(), lost) }, inForce: true},
+		"not written":                    {second: func(put func() error) error { return failOnce(&writes, lost, put) }, want: lost},
+		"written late":                   {second: func(put func() error) error { return deferOnce(&writes, &late, lost, put) }, after: func() error { return late() }, want: lost},
+		"store unavailable":              {second: func(func() error) error { return lost }, want: grantstore.ErrUncertain},
+		"not recorded":                   {record: func(grantstore.Store, gatetask.GrantID) error { return lost }, want: lost},
+		"revoked meanwhile":              {second: func(put func() error) error { return put() }, record: revoke, want: task.ErrConcurrentModification},
+		"revoked meanwhile, not written": {second: func(put func() error) error { return failOnce(&writes, lost, put) }, record: revoke, want: lost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -57,7 +59,7 @@ func TestGiveRecorded(t *testing.T) {
 				defer store.Close()
 				s := grantstore.Store{Records: &moody{store, tt.second}}
 				g := validGrant(t)
-				err := s.GiveRecorded(t.Context(), g, "gate", func() error {
+				err := s.AddRecorded(t.Context(), g, "gate", func() error {
 					if tt.record == nil {
 						return nil
 					}
@@ -68,7 +70,7 @@ func TestGiveRecorded(t *testing.T) {
 				}
 				if tt.after != nil {
 					if err := tt.after(); !errors.Is(err, task.ErrConcurrentModification) {
-						t.Errorf("the late write: %v", err)
+						t.Errorf("late write: %v", err)
 					}
 				}
 				if kept, err := s.Get(t.Context(), g.ID); err != nil || (kept.Revoked == nil) != tt.inForce {
@@ -79,7 +81,7 @@ func TestGiveRecorded(t *testing.T) {
 	}
 }
 
-// failOnce fails the first time, without a write.
+// failOnce fails the first time, without writing.
 func failOnce(writes *int, err error, put func() error) error {
 	if *writes++; *writes == 1 {
 		return err
@@ -96,12 +98,12 @@ func deferOnce(writes *int, late *func() error, err error, put func() error) err
 	return put()
 }
 
-func revoke(s grantstore.Store, id task.GrantID) error {
+func revoke(s grantstore.Store, id gatetask.GrantID) error {
 	_, err := s.Revoke(context.Background(), id, grantstore.Revocation{By: "ann", At: time.Now()})
 	return err
 }
 
-// validGrant returns a grant that can be kept now.
+// validGrant returns a grant that can be added now.
 func validGrant(t *testing.T) grantstore.Grant {
 	t.Helper()
 	scope := grantScope(seen)
@@ -112,6 +114,6 @@ func validGrant(t *testing.T) grantstore.Grant {
 	now := time.Now().UTC()
 	return grantstore.Grant{
 		ID: grantstore.NewID(scope), Workflow: "ops", Pattern: pattern, From: task.NewID(now), Facts: "{}",
-		By: []task.Decision{{By: "ann", At: now}}, GivenAt: now, Until: now.Add(time.Hour), MaxUses: 2,
+		By: []gatetask.Decision{{By: "ann", At: now}}, GivenAt: now, Until: now.Add(time.Hour), MaxUses: 2,
 	}
 }

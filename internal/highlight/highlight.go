@@ -1,18 +1,21 @@
-// Package highlight finds what may be coloured in a text that somebody else
-// wrote: a patch, a shell command, SQL, JSON or program code. It only names
-// parts of the text. It never changes the text, and a wrong guess costs nothing
-// but colour.
+// Package highlight finds the tokens of a foreign text for syntax colours: in patches, shell
+// commands, SQL, JSON and program code.
 //
-// It knows nothing of how the parts are shown.
+//	text := `rm -rf "$HOME"`
+//	tokens := highlight.Tokens(highlight.Guess("command", text), text)
+//
+// The package never changes the text, so a wrong guess costs only colour. It does not decide
+// how tokens look.
 package highlight
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A Language is what a text seems to be written in.
+// A Language is the language of a text.
 type Language string
 
 // The languages.
@@ -25,7 +28,7 @@ const (
 	Code  Language = "code"
 )
 
-// A Class says what a part of a text is.
+// A Class is the kind of a token.
 type Class string
 
 // The classes.
@@ -34,10 +37,10 @@ const (
 	String  Class = "string"
 	Comment Class = "comment"
 	Number  Class = "number"
-	Name    Class = "name"    // of a member in JSON, or a variable in a shell
-	Added   Class = "added"   // line of a diff
-	Removed Class = "removed" // line of a diff
-	Header  Class = "header"  // line of a diff that says what is changed
+	Name    Class = "name"    // a member of JSON, or a shell variable
+	Added   Class = "added"   // a line of a diff
+	Removed Class = "removed" // a line of a diff
+	Header  Class = "header"  // a line of a diff that names files or positions
 )
 
 // A Token is a part of a text, from one byte offset to another.
@@ -46,8 +49,7 @@ type Token struct {
 	Class      Class
 }
 
-// Guess returns the language of text, which is the value of an argument called
-// name.
+// Guess returns the probable language of text, the value of an argument called name.
 func Guess(name, text string) Language {
 	name = strings.ToLower(name)
 	trimmed := strings.TrimSpace(text)
@@ -70,12 +72,7 @@ func Guess(name, text string) Language {
 }
 
 func hasAny(text string, parts ...string) bool {
-	for _, p := range parts {
-		if strings.Contains(text, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) })
 }
 
 // isDiff reports whether text has the headers of a patch.
@@ -89,8 +86,8 @@ func isJSON(text string) bool {
 	return (text[0] == '{' || text[0] == '[') && jsontext.Value(text).IsValid()
 }
 
-// isSQL reports whether text begins with a statement of SQL. Words that begin
-// sentences in English count only with what follows them in SQL.
+// isSQL reports whether text begins with an SQL statement. Since words such as "select" also
+// begin English sentences, another word of the statement must follow.
 func isSQL(text string) bool {
 	for strings.HasPrefix(text, "--") { // a comment in the first lines
 		_, rest, more := strings.Cut(text, "\n")
@@ -111,7 +108,7 @@ func isSQL(text string) bool {
 	return second == "" || hasAny(rest, strings.Split(second, "|")...)
 }
 
-// sqlStarts are the words that statements begin with, and what must follow.
+// sqlStarts maps the first words of statements to the words of which one must follow.
 var sqlStarts = map[string]string{
 	"SELECT": " FROM | 1", "INSERT": " INTO ", "UPDATE": " SET ", "DELETE": " FROM ", "WITH": " AS ",
 	"CREATE": " TABLE | INDEX | VIEW | DATABASE | SCHEMA | FUNCTION | USER | ROLE | OR REPLACE ",
@@ -128,7 +125,7 @@ func isShell(name, text string) bool {
 	return hasAny(name, "command", "cmd", "shell", "bash", "script")
 }
 
-// isCode reports whether some line begins as in a program.
+// isCode reports whether a line begins like a line of a program.
 func isCode(text string) bool {
 	for line := range strings.Lines(text) {
 		if hasPrefix(strings.TrimSpace(line), "func ", "def ", "class ", "import (", "package ", "const ", "function ", "#include", "fn ", "pub fn ",
@@ -140,16 +137,10 @@ func isCode(text string) bool {
 }
 
 func hasPrefix(text string, prefixes ...string) bool {
-	for _, p := range prefixes {
-		if strings.HasPrefix(text, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(text, p) })
 }
 
-// Tokens returns the parts of text that have a class, in their order. Parts do
-// not overlap.
+// Tokens returns the tokens of text in order. Tokens do not overlap, and may leave gaps.
 func Tokens(l Language, text string) []Token {
 	switch l {
 	case Diff:
@@ -162,7 +153,7 @@ func Tokens(l Language, text string) []Token {
 	}
 }
 
-// diff gives each line the class of what it does.
+// diff returns a token for each line that is added, removed or a header.
 func diff(text string) []Token {
 	var tokens []Token
 	at := 0

@@ -59,7 +59,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// Whatever the text, tokens are in order, do not overlap and stay inside.
+// FuzzTokens checks that tokens are in order, do not overlap and are inside the text.
 func FuzzTokens(f *testing.F) {
 	f.Add("--- a\n+++ b\n", `echo "a`)
 	f.Add("select '", "/* \x00 é \u202e")

@@ -4,12 +4,12 @@ import (
 	"strings"
 )
 
-// A grammar is as much of a language as colours need.
+// A grammar has the lexical rules of a language that colours need.
 type grammar struct {
-	comments []string // that end with the line
+	comments []string // the marks of comments that end with the line
 	block    [2]string
 	quotes   string
-	escapes  bool // a backslash in a string keeps the next character in it
+	escapes  bool // a backslash in a string escapes the next character
 	keywords string
 	anyCase  bool
 }
@@ -36,28 +36,28 @@ var grammars = map[Language]grammar{
 	},
 }
 
-// A scanner goes through a text once.
+// A scanner reads a text once from start to end.
 type scanner struct {
-	text   string
-	at     int
-	l      Language
-	g      grammar
-	tokens []Token
-	open   string // quotes of which one was found without an end: looking again would take too long
+	text     string
+	at       int
+	l        Language
+	g        grammar
+	tokens   []Token
+	unclosed map[byte]int // by quote, the offset before which no closing quote was found, to avoid searching again
 }
 
 func (s *scanner) scan() []Token {
 	for s.at < len(s.text) {
 		switch c := s.text[s.at]; {
 		case s.comment():
-		case strings.IndexByte(s.g.quotes, c) >= 0 && strings.IndexByte(s.open, c) < 0:
+		case strings.IndexByte(s.g.quotes, c) >= 0 && s.at >= s.unclosed[c]:
 			s.quoted(c)
 		case s.l == Shell && c == '$':
 			s.variable()
 		case isLetter(c):
 			s.word()
 		case isDigit(c):
-			s.number()
+			s.add(s.end(s.at, "."), Number)
 		default:
 			s.at++
 		}
@@ -65,43 +65,36 @@ func (s *scanner) scan() []Token {
 	return s.tokens
 }
 
-// add makes a token of what is before end, and goes on there.
+// add adds a token that ends before end, and continues there.
 func (s *scanner) add(end int, c Class) {
 	s.tokens = append(s.tokens, Token{s.at, end, c})
 	s.at = end
 }
 
-// comment takes the comment that begins here, if one does.
+// comment adds the comment that begins here, and reports whether there is one.
 func (s *scanner) comment() bool {
 	rest := s.text[s.at:]
 	if open := s.g.block[0]; open != "" && strings.HasPrefix(rest, open) {
-		end := strings.Index(rest[len(open):], s.g.block[1])
-		if end < 0 {
-			s.add(len(s.text), Comment)
-			return true
+		inside, _, ended := strings.Cut(rest[len(open):], s.g.block[1])
+		end := s.at + len(open) + len(inside)
+		if ended {
+			end += len(s.g.block[1])
 		}
-		s.add(s.at+len(open)+end+len(s.g.block[1]), Comment)
+		s.add(end, Comment)
 		return true
 	}
 	for _, mark := range s.g.comments {
-		// In a shell and in URLs, such a mark inside of a word is none.
+		// Inside of a word, as in a URL, the mark does not begin a comment.
 		if strings.HasPrefix(rest, mark) && (s.l == SQL || s.at == 0 || isSpace(s.text[s.at-1])) {
-			s.add(s.lineEnd(), Comment)
+			line, _, _ := strings.Cut(rest, "\n")
+			s.add(s.at+len(line), Comment)
 			return true
 		}
 	}
 	return false
 }
 
-// lineEnd returns where the line ends that is being read.
-func (s *scanner) lineEnd() int {
-	if n := strings.IndexByte(s.text[s.at:], '\n'); n >= 0 {
-		return s.at + n
-	}
-	return len(s.text)
-}
-
-// quoted takes a string. One that does not end is none: an apostrophe.
+// quoted adds a string. A quote without an end is not a string but an apostrophe.
 func (s *scanner) quoted(quote byte) {
 	for i := s.at + 1; i < len(s.text); i++ {
 		switch c := s.text[i]; {
@@ -115,31 +108,36 @@ func (s *scanner) quoted(quote byte) {
 			s.add(i+1, class)
 			return
 		case c == '\n' && s.l == Code && quote != '`':
-			s.at++
+			s.unended(quote, i)
 			return
 		}
 	}
-	s.open += string(quote)
+	s.unended(quote, len(s.text))
+}
+
+// unended skips a quote that has no end before the given offset.
+func (s *scanner) unended(quote byte, before int) {
+	if s.unclosed == nil {
+		s.unclosed = make(map[byte]int)
+	}
+	s.unclosed[quote] = before
 	s.at++
 }
 
 func (s *scanner) variable() {
-	end := s.at + 1
-	for end < len(s.text) && (isLetter(s.text[end]) || isDigit(s.text[end]) || s.text[end] == '{' || s.text[end] == '}') {
-		end++
-	}
-	if end == s.at+1 {
-		s.at++
+	if end := s.end(s.at+1, "{}"); end > s.at+1 {
+		s.add(end, Name)
 		return
 	}
-	s.add(end, Name)
+	s.at++
 }
 
 func (s *scanner) word() {
-	end := s.at
-	for end < len(s.text) && (isLetter(s.text[end]) || isDigit(s.text[end]) || s.l == Shell && s.text[end] == '-') {
-		end++
+	also := ""
+	if s.l == Shell {
+		also = "-"
 	}
+	end := s.end(s.at, also)
 	word := s.text[s.at:end]
 	if s.g.anyCase {
 		word = strings.ToLower(word)
@@ -151,12 +149,12 @@ func (s *scanner) word() {
 	s.at = end
 }
 
-func (s *scanner) number() {
-	end := s.at
-	for end < len(s.text) && (isDigit(s.text[end]) || isLetter(s.text[end]) || s.text[end] == '.') {
-		end++
+// end returns the end of the letters, digits and given characters that begin at an offset.
+func (s *scanner) end(at int, also string) int {
+	for at < len(s.text) && (isLetter(s.text[at]) || isDigit(s.text[at]) || strings.IndexByte(also, s.text[at]) >= 0) {
+		at++
 	}
-	s.add(end, Number)
+	return at
 }
 
 func isLetter(c byte) bool {

@@ -8,9 +8,9 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Challenge returns the WWW-Authenticate header for an agent that was not recognised
-// at a path: it says how to be recognised.
-func (i *Recogniser) Challenge(path string, why *Error) string {
+// Challenge returns the WWW-Authenticate header of the response to an agent that was not
+// authenticated at a path.
+func (i *Authenticator) Challenge(path string, why *Error) string {
 	var b strings.Builder
 	b.WriteString(`Bearer realm="thoughtgate"`)
 	if why.given {
@@ -22,20 +22,19 @@ func (i *Recogniser) Challenge(path string, why *Error) string {
 	return b.String()
 }
 
-// wellKnown is where RFC 9728 has the metadata of a resource, before its path.
+// wellKnown is the path prefix of resource metadata (RFC 9728).
 const wellKnown = "/.well-known/oauth-protected-resource"
 
-func (i *Recogniser) metadataURL(path string) string {
+func (i *Authenticator) metadataURL(path string) string {
 	if i.cfg.URL == nil || len(i.issuers) == 0 {
 		return ""
 	}
 	return i.cfg.URL.Scheme + "://" + i.cfg.URL.Host + wellKnown + path
 }
 
-// Metadata serves what agents need to know to get a token for one of the given
-// paths, and leaves all else to next, requests with a body too: next bounds how
-// long they may take.
-func (i *Recogniser) Metadata(paths []string, next http.Handler) http.Handler {
+// Metadata serves the metadata that agents need to get a token for one of the given paths. All
+// other requests go to next, and so do requests with a body, because next limits their time.
+func (i *Authenticator) Metadata(paths []string, next http.Handler) http.Handler {
 	if i.metadataURL("") == "" {
 		return next
 	}
@@ -55,12 +54,12 @@ func (i *Recogniser) Metadata(paths []string, next http.Handler) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Access-Control-Allow-Origin", "*") // it is for everybody to know
+		w.Header().Set("Access-Control-Allow-Origin", "*") // public
 		_, _ = w.Write(text)
 	})
 }
 
-func (i *Recogniser) servers() []string {
+func (i *Authenticator) servers() []string {
 	var all []string
 	for _, issuer := range i.cfg.Issuers {
 		all = append(all, issuer.URL)

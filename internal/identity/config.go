@@ -8,34 +8,33 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// An Agent is who makes a request.
+// An Agent is the sender of a request.
 type Agent struct {
 	Principal policy.Principal
-	// Spent says that the Authorization header of the request was for the gate,
-	// and is no credential of the upstream's.
-	Spent bool
+	// UsedToken says that the Authorization header authenticated the agent to the gate, so
+	// it is not a credential for the upstream.
+	UsedToken bool
 }
 
-// A Token is a secret by which an agent is recognised. Only its hash is kept.
+// A Token is a secret that authenticates an agent. Only its hash is kept.
 type Token struct {
-	Hash   bearer.Hash
-	Name   string // becomes the id of the principal
+	Hash   Hash
+	Name   string // the id of the principal
 	Groups []string
-	Owner  string // the person whose agent it is, if that is known: they may not approve its calls
+	Owner  string // the person behind the agent, who may not approve its calls; may be empty
 }
 
-// A Proxy is trusted to say who an agent is.
+// A Proxy is a reverse proxy that authenticates agents.
 type Proxy struct {
-	From   []netip.Prefix // its addresses
-	Header string         // with the id of the principal
-	Groups string         // the header with its groups, separated by commas; empty if there is none
+	From   []netip.Prefix // addresses of the proxy
+	Header string         // the header with the id of the principal
+	Groups string         // the header with comma-separated groups; may be empty
 }
 
-// A Field is the part of a certificate that names an agent.
+// A Field is the part of a certificate that identifies an agent.
 type Field string
 
 // The fields.
@@ -44,40 +43,40 @@ const (
 	DNSName    Field = "dns"
 	URI        Field = "uri"
 	Email      Field = "email"
-	Subject    Field = "subject" // all of it, as in RFC 2253
+	Subject    Field = "subject" // the whole subject, as in RFC 2253
 )
 
-// A Config says how agents are recognised.
+// A Config says how agents are authenticated.
 type Config struct {
-	Anonymous   bool // agents without credentials are accepted
+	Anonymous   bool // accept agents without credentials
 	Tokens      []Token
 	Issuers     []Issuer
-	Certificate Field          // empty if certificates do not count
-	Authorities *x509.CertPool // sign the certificates that count
+	Certificate Field          // empty disables certificates
+	Authorities *x509.CertPool // for client certificates
 	Proxy       *Proxy
 
-	// URL is where agents reach the gate. If it is known, those that are not
-	// recognised get a link to where tokens are issued.
+	// URL is the gate's URL for agents, or nil. With it, challenges link to the metadata that
+	// names the issuers.
 	URL *url.URL
 
-	Client *http.Client // for what issuers publish
+	Client *http.Client // fetches the keys of issuers
 	Now    func() time.Time
 	Log    *slog.Logger
 }
 
-// asks reports whether there is any way to be recognised.
-func (c *Config) asks() bool {
+// needsCredentials reports whether any kind of credential is configured.
+func (c *Config) needsCredentials() bool {
 	return len(c.Tokens) > 0 || len(c.Issuers) > 0 || c.Certificate != "" || c.Proxy != nil
 }
 
-// An Issuer is somebody whose JWTs are believed.
+// An Issuer is a trusted issuer of JWTs.
 type Issuer struct {
-	URL        string // as in the claim iss
-	KeysURL    string // where its keys are; found out from the issuer if empty
+	URL        string // the claim iss
+	KeysURL    string // URL of its key set; discovered if empty
 	Audiences  []string
-	Algorithms []string      // those of [Algorithms] if empty
-	Skew       time.Duration // how far clocks may be apart
-	ID         string        // the claim that names the agent; sub if empty
-	Groups     string        // the claim with its groups; groups if empty
-	Prefix     string        // put before the name, so that it cannot be that of another issuer's
+	Algorithms []string      // [Algorithms] if empty
+	Skew       time.Duration // tolerated clock difference
+	ID         string        // the claim with the agent's id; sub if empty
+	Groups     string        // the claim with the agent's groups; groups if empty
+	Prefix     string        // prefix of ids, which separates them from those of other issuers
 }

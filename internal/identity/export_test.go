@@ -6,14 +6,14 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// JudgeClaims judges the claims of a token whose signature is right.
+// JudgeClaims checks the claims of a token with a valid signature.
 func JudgeClaims(payload []byte, now time.Time) (policy.Principal, error) {
-	c, err := readClaims(payload)
-	if err != nil {
+	var c Claims
+	if err := c.UnmarshalJSON(payload); err != nil {
 		return policy.Principal{}, err
 	}
 	i := issuer{Issuer: Issuer{Audiences: []string{"x"}, ID: "sub", Groups: "groups"}}
-	v, bad := i.judge(c, now)
+	v, bad := i.checkClaims(c, now)
 	if bad != nil {
 		return policy.Principal{}, bad
 	}

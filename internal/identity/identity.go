@@ -1,7 +1,8 @@
-// Package identity recognises agents: by a token whose hash the gate
-// has, by a JWT that an issuer signed, by the certificate of their connection, or
-// by a header of a proxy that is trusted to have asked them. The text of a message
-// never counts.
+// Package identity authenticates agents: by a token whose hash is configured, by a JWT of a trusted
+// issuer, by a client certificate, or by a header of a trusted proxy. It uses nothing from the body
+// of a message.
+//
+//	agent, err := authenticator.Authenticate(ctx, request)
 package identity
 
 import (
@@ -11,38 +12,37 @@ import (
 	"net/http"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
-	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// A Recogniser recognises agents. It is safe for concurrent use.
-type Recogniser struct {
+// An Authenticator authenticates agents. It is safe for concurrent use.
+type Authenticator struct {
 	cfg     Config
 	issuers issuers
-	known   cache // of JWTs, by their hashes
+	tokens  cache // verified JWTs, by hash
 
-	certificates cache // by their hashes
+	certificates cache // verified certificates, by hash
 }
 
-// New returns a Recogniser.
-func New(c Config) (*Recogniser, error) {
+// New returns an authenticator.
+func New(c Config) (*Authenticator, error) {
 	if c.Now == nil || len(c.Issuers) > 0 && c.Client == nil {
-		return nil, errors.New("identity: needs a clock, and a client for issuers")
+		return nil, errors.New("identity: a clock is missing, or a client for issuers")
 	}
 	if c.Certificate != "" && c.Authorities == nil {
-		return nil, errors.New("identity: certificates need authorities")
+		return nil, errors.New("identity: authorities for certificates are missing")
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Recogniser{cfg: c, issuers: make(issuers)}
+	r := &Authenticator{cfg: c, issuers: make(issuers)}
 	for _, i := range c.Issuers {
 		if i.URL == "" || len(i.Audiences) == 0 {
 			return nil, errors.New("identity: an issuer needs a URL and audiences")
 		}
 		if r.issuers[i.URL] != nil {
-			return nil, errors.New("identity: an issuer is given twice")
+			return nil, errors.New("identity: duplicate issuer")
 		}
 		made, err := newIssuer(i, &r.cfg)
 		if err != nil {
@@ -53,14 +53,15 @@ func New(c Config) (*Recogniser, error) {
 	return r, nil
 }
 
-// Recognise returns the agent that makes a request, or an [*Error]. It logs with
-// ctx. Recognise removes the proxy's header from requests that do not come from
-// the proxy, so that no upstream believes it either.
+// HasNamedAgents reports whether agents can authenticate themselves.
+func (i *Authenticator) HasNamedAgents() bool { return i != nil && i.cfg.needsCredentials() }
+
+// Authenticate returns the agent that sent a request, or an [*Error]. It logs with ctx. It removes
+// the proxy's headers from requests of others, so that upstreams do not trust them either.
 //
-// Credentials of the connection take precedence over those in the message:
-// behind a trusted proxy, or with a certificate, an Authorization header is for
-// the upstream.
-func (i *Recogniser) Recognise(ctx context.Context, r *http.Request) (Agent, error) {
+// Credentials of the connection take precedence over those of the request: behind a trusted proxy,
+// or with a certificate, an Authorization header is for the upstream.
+func (i *Authenticator) Authenticate(ctx context.Context, r *http.Request) (Agent, error) {
 	for _, way := range []func(*http.Request) (Agent, *Error){i.cfg.Proxy.agent, i.byCertificate, i.byToken} {
 		switch agent, err := way(r); {
 		case err == nil:
@@ -70,33 +71,34 @@ func (i *Recogniser) Recognise(ctx context.Context, r *http.Request) (Agent, err
 			return Agent{}, err
 		}
 	}
-	if i.cfg.Anonymous || !i.cfg.asks() {
+	if i.cfg.Anonymous || !i.cfg.needsCredentials() {
 		return Agent{Principal: policy.Principal{Anonymous: true}}, nil
 	}
-	return Agent{}, errNothing
+	return Agent{}, errNoCredentials
 }
 
-func (i *Recogniser) byToken(r *http.Request) (Agent, *Error) {
+func (i *Authenticator) byToken(r *http.Request) (Agent, *Error) {
 	if len(i.cfg.Tokens) == 0 && len(i.cfg.Issuers) == 0 {
-		return Agent{}, errNothing // an Authorization header is none of the gate's business
+		return Agent{}, errNoCredentials // an Authorization header is for the upstream
 	}
-	token, given := bearer.In(r)
+	token, given := BearerToken(r)
 	switch {
 	case !given:
-		return Agent{}, errNothing
+		return Agent{}, errNoCredentials
 	case token == "":
-		return Agent{}, errNotKnown
+		return Agent{}, errUnknown
 	}
-	hash := bearer.HashOf(token)
-	if len(token) >= bearer.Shortest {
+	hash := HashOf(token)
+	//mutate:swap "len(token) >= MinTokenLength" `token != ""` TestStaticTokens a short token is accepted
+	if len(token) >= MinTokenLength {
 		for _, t := range i.cfg.Tokens {
 			if hash.Equal(t.Hash) {
-				return Agent{Principal: t.principal(), Spent: true}, nil
+				return Agent{Principal: t.principal(), UsedToken: true}, nil
 			}
 		}
 	}
 	if len(i.issuers) == 0 {
-		return Agent{}, errNotKnown
+		return Agent{}, errUnknown
 	}
 	return i.byJWT(r.Context(), token, hash)
 }
@@ -109,17 +111,17 @@ func (t Token) principal() policy.Principal {
 	return p
 }
 
-// byJWT recognises a JWT, without looking closely at one that it has just seen.
-func (i *Recogniser) byJWT(ctx context.Context, token string, hash bearer.Hash) (Agent, *Error) {
+// byJWT authenticates a JWT, without verifying one again that is in the cache.
+func (i *Authenticator) byJWT(ctx context.Context, token string, hash Hash) (Agent, *Error) {
 	now := i.cfg.Now()
-	if agent, ok := i.known.get(hash, now); ok {
+	if agent, ok := i.tokens.get(hash, now); ok {
 		return agent, nil
 	}
 	c, err := i.issuers.verify(ctx, token, i.cfg.Now())
 	if err != nil {
 		return Agent{}, err
 	}
-	agent := Agent{Principal: c.principal, Spent: true}
-	i.known.put(hash, agent, c.until, now)
+	agent := Agent{Principal: c.principal, UsedToken: true}
+	i.tokens.put(hash, agent, c.until, now)
 	return agent, nil
 }

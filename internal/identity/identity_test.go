@@ -23,7 +23,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
@@ -33,18 +32,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const audience = "https://gate.example/mcp"
 
-// A desk recognises agents by the tokens of an issuer, at a time of its own.
-type desk struct {
-	*identity.Recogniser
+// A fixture authenticates agents by the tokens of an issuer, with an adjustable clock.
+type fixture struct {
+	*identity.Authenticator
 
 	issuer *testenv.Issuer
 	ahead  atomic.Int64 // seconds
 }
 
-func open(t *testing.T, change func(*identity.Config)) *desk {
+func open(t *testing.T, change func(*identity.Config)) *fixture {
 	t.Helper()
-	d := &desk{issuer: testenv.NewIssuer(t)}
-	began := time.Now() // the time stands still, so that slow tests see no token expire
+	d := &fixture{issuer: testenv.NewIssuer(t)}
+	began := time.Now() // a fixed time, so that no token expires in slow tests
 	c := identity.Config{
 		Issuers: []identity.Issuer{{URL: d.issuer.URL, Audiences: []string{"other", audience}, Skew: time.Minute}},
 		Client:  &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
@@ -54,7 +53,7 @@ func open(t *testing.T, change func(*identity.Config)) *desk {
 		change(&c)
 	}
 	var err error
-	if d.Recogniser, err = identity.New(c); err != nil {
+	if d.Authenticator, err = identity.New(c); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -69,18 +68,18 @@ func request(t *testing.T, token string) *http.Request {
 	return r
 }
 
-func (d *desk) good(t *testing.T, token string) policy.Principal {
+func (d *fixture) good(t *testing.T, token string) policy.Principal {
 	t.Helper()
-	agent, err := d.Recognise(t.Context(), request(t, token))
+	agent, err := d.Authenticate(t.Context(), request(t, token))
 	if err != nil {
 		t.Fatalf("not recognised: %v", err)
 	}
 	return agent.Principal
 }
 
-func (d *desk) bad(t *testing.T, token, why string) {
+func (d *fixture) bad(t *testing.T, token, why string) {
 	t.Helper()
-	agent, err := d.Recognise(t.Context(), request(t, token))
+	agent, err := d.Authenticate(t.Context(), request(t, token))
 	e, ok := errors.AsType[*identity.Error](err)
 	if !ok || e.Unavailable || !strings.Contains(e.Reason, why) {
 		t.Errorf("recognised %+v, %v; want %q", agent.Principal, err, why)
@@ -96,9 +95,9 @@ func claims(change map[string]any) map[string]any {
 	return all
 }
 
-// A prefix keeps names of issuers apart, but a person does not become another
-// one by it: they could approve their own calls.
-func TestJWTPrefixHidesNobody(t *testing.T) {
+// A prefix separates the ids of issuers, but the name without prefix stays an alias: otherwise
+// people could approve their own calls.
+func TestJWTPrefixKeepsAliases(t *testing.T) {
 	for claim, want := range map[string]policy.Principal{
 		"sub":       {ID: "corp:ann", Aliases: []string{"ann"}},
 		"client_id": {ID: "corp:bot", Aliases: []string{"bot", "ann"}},
@@ -150,7 +149,7 @@ func TestJWTClaims(t *testing.T) {
 		"nbf is a text":        {map[string]any{"nbf": "0"}, "not valid yet"},
 		"made in the future":   {map[string]any{"iat": now + 70}, "not valid yet"},
 		"bound to a key":       {map[string]any{"cnf": map[string]any{"jkt": "x"}}, "bound to a key"},
-		"nobody":               {map[string]any{"sub": nil}, "no claim sub"},
+		"no subject":           {map[string]any{"sub": nil}, "no claim sub"},
 		"an empty name":        {map[string]any{"sub": ""}, "no claim sub"},
 		"a name in a list":     {map[string]any{"sub": []string{"ann"}}, "no claim sub"},
 		"groups of all kinds":  {map[string]any{"groups": []any{"a", 1}}, ""},
@@ -169,16 +168,16 @@ func TestJWTClaims(t *testing.T) {
 	}
 }
 
-// Wrong signatures, and headers that do not fit the signature.
+// Wrong signatures, and headers that do not match the signature.
 func TestJWTSignatures(t *testing.T) {
 	d := open(t, nil)
-	d.good(t, d.issuer.Sign(claims(nil), nil)) // so that the keys are known
+	d.good(t, d.issuer.Sign(claims(nil), nil)) // makes the gate fetch the keys
 	key, id := d.issuer.Key()
 	public, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	otherKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,16 +197,16 @@ func TestJWTSignatures(t *testing.T) {
 		last = 'B'
 	}
 	tests := map[string]struct{ token, want string }{
-		"none":                     {encode(`{"alg":"none"}`) + "." + parts[1] + ".", "not a JWT with a signature"},
-		"None":                     {encode(`{"alg":"None"}`) + "." + parts[1] + ".", "not a JWT with a signature"},
-		"none with a signature":    {encode(`{"alg":"none","kid":"`+id+`"}`) + "." + parts[1] + "." + parts[2], "not a JWT with a signature"},
-		"HS256 with the key":       {sign(jose.HS256, public, map[jose.HeaderKey]any{"kid": id}), "not a JWT with a signature"},
-		"HS512 with the key":       {sign(jose.HS512, append(public, public...), nil), "not a JWT with a signature"},
-		"another key":              {sign(jose.ES256, stranger, nil), "signature is wrong"},
-		"another key of that name": {sign(jose.ES256, jose.JSONWebKey{Key: stranger, KeyID: id}, nil), "signature is wrong"},
-		"an unknown key":           {sign(jose.ES256, jose.JSONWebKey{Key: stranger, KeyID: "other"}, nil), "key is not one of the issuer's"},
-		"a key in the token":       {sign(jose.ES256, stranger, map[jose.HeaderKey]any{"jwk": jose.JSONWebKey{Key: stranger.Public()}}), ""},
-		"a key elsewhere":          {sign(jose.ES256, stranger, map[jose.HeaderKey]any{"jku": "https://evil.example/keys"}), "signature is wrong"},
+		"none":                     {encode(`{"alg":"none"}`) + "." + parts[1] + ".", "not a JWT with a supported signature"},
+		"None":                     {encode(`{"alg":"None"}`) + "." + parts[1] + ".", "not a JWT with a supported signature"},
+		"none with a signature":    {encode(`{"alg":"none","kid":"`+id+`"}`) + "." + parts[1] + "." + parts[2], "not a JWT with a supported signature"},
+		"HS256 with the key":       {sign(jose.HS256, public, map[jose.HeaderKey]any{"kid": id}), "not a JWT with a supported signature"},
+		"HS512 with the key":       {sign(jose.HS512, append(public, public...), nil), "not a JWT with a supported signature"},
+		"another key":              {sign(jose.ES256, otherKey, nil), "signature is wrong"},
+		"another key with that id": {sign(jose.ES256, jose.JSONWebKey{Key: otherKey, KeyID: id}, nil), "signature is wrong"},
+		"an unknown key":           {sign(jose.ES256, jose.JSONWebKey{Key: otherKey, KeyID: "other"}, nil), "key is not one of the issuer's"},
+		"a key in the token":       {sign(jose.ES256, otherKey, map[jose.HeaderKey]any{"jwk": jose.JSONWebKey{Key: otherKey.Public()}}), ""},
+		"a key at another address": {sign(jose.ES256, otherKey, map[jose.HeaderKey]any{"jku": "https://evil.example/keys"}), "signature is wrong"},
 		"another algorithm":        {sign(jose.RS256, jose.JSONWebKey{Key: weak, KeyID: id}, nil), "key is not one of the issuer's"},
 		"another purpose":          {d.issuer.Sign(claims(nil), map[jose.HeaderKey]any{"typ": "logout+jwt"}), "another purpose"},
 		"an odd purpose":           {d.issuer.Sign(claims(nil), map[jose.HeaderKey]any{"typ": 7}), ""},
@@ -225,12 +224,12 @@ func TestJWTSignatures(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) { d.bad(t, tt.token, tt.want) })
 	}
-	if got := d.good(t, good); got.ID != "ann" { // and after all that the right one is still good
+	if got := d.good(t, good); got.ID != "ann" { // the right token is still valid
 		t.Errorf("got %+v", got)
 	}
 }
 
-// An issuer restricts what is accepted from it.
+// An issuer may be restricted to some algorithms.
 func TestAlgorithmsOfIssuer(t *testing.T) {
 	d := open(t, func(c *identity.Config) { c.Issuers[0].Algorithms = []string{"RS256"} })
 	d.bad(t, d.issuer.Sign(claims(nil), nil), "algorithm is not accepted")
@@ -242,34 +241,32 @@ func TestAlgorithmsOfIssuer(t *testing.T) {
 	}
 }
 
-// Keys that the issuer changes are found, without asking it more often than it
-// can bear.
+// New keys of an issuer are found, and its key set is not fetched too often.
 func TestKeyRotation(t *testing.T) {
 	d := open(t, nil)
 	old := d.issuer.Sign(claims(nil), nil)
 	d.good(t, old)
 	d.issuer.Rotate("key-2")
 	rotated := d.issuer.Sign(claims(nil), nil)
-	d.bad(t, rotated, "key is not one") // it was asked a moment ago
+	d.bad(t, rotated, "key is not one") // the last fetch was a moment ago
 	d.ahead.Store(11)
 	d.good(t, rotated)
 	if n := d.issuer.Fetches(); n != 2 {
 		t.Errorf("the keys were fetched %d times", n)
 	}
-	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	otherKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 100 {
-		made := testenv.SignWith(t, jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: stranger, KeyID: fmt.Sprint(i)}},
+		made := testenv.SignWith(t, jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: otherKey, KeyID: fmt.Sprint(i)}},
 			claims(map[string]any{"iss": d.issuer.URL, "exp": time.Now().Add(time.Hour).Unix()}), nil)
 		d.bad(t, made, "key is not one")
 	}
 	if n := d.issuer.Fetches(); n != 2 {
-		t.Errorf("strangers had the keys fetched %d times", n)
+		t.Errorf("tokens with unknown keys caused %d fetches of the keys", n)
 	}
-	// Tokens that the old key signed are valid as long as the gate remembers the
-	// key, and no longer.
+	// Tokens that the old key signed are valid until the gate forgets the key.
 	d.good(t, old)
 	d.ahead.Store(310)
 	d.bad(t, old, "key is not one")
@@ -279,12 +276,12 @@ func TestKeyRotation(t *testing.T) {
 	d.good(t, d.issuer.Sign(claims(nil), nil))
 }
 
-// If nobody can tell, that is not the agent's fault.
+// If the issuer is down, the error says that the token could not be verified.
 func TestIssuerDown(t *testing.T) {
 	d := open(t, nil)
 	token := d.issuer.Sign(claims(nil), nil)
 	d.issuer.SetDown(true)
-	_, err := d.Recognise(t.Context(), request(t, token))
+	_, err := d.Authenticate(t.Context(), request(t, token))
 	if e, ok := errors.AsType[*identity.Error](err); !ok || !e.Unavailable {
 		t.Errorf("got %v", err)
 	}
@@ -293,8 +290,8 @@ func TestIssuerDown(t *testing.T) {
 	d.good(t, token)
 }
 
-// A token that is remembered ends all the same.
-func TestRememberedTokenExpires(t *testing.T) {
+// A cached token expires.
+func TestCachedTokenExpires(t *testing.T) {
 	d := open(t, nil)
 	token := d.issuer.Sign(claims(map[string]any{"exp": time.Now().Add(100 * time.Second).Unix()}), nil)
 	d.good(t, token)
@@ -304,7 +301,7 @@ func TestRememberedTokenExpires(t *testing.T) {
 	d.bad(t, token, "expired")
 }
 
-// Names and groups come from the claims that the configuration names.
+// Names and groups come from the configured claims.
 func TestClaimNames(t *testing.T) {
 	d := open(t, func(c *identity.Config) {
 		c.Issuers[0].ID, c.Issuers[0].Groups, c.Issuers[0].Prefix = "email", "realm.roles", "corp:"
@@ -324,12 +321,12 @@ func TestStaticTokens(t *testing.T) {
 	d := open(t, func(c *identity.Config) {
 		c.Issuers = nil
 		c.Tokens = []identity.Token{
-			{Hash: bearer.HashOf(agentToken), Name: "ci", Groups: []string{"bots"}, Owner: "ann"},
-			{Hash: bearer.HashOf("short"), Name: "short"},
+			{Hash: identity.HashOf(agentToken), Name: "ci", Groups: []string{"bots"}, Owner: "ann"},
+			{Hash: identity.HashOf("short"), Name: "short"},
 		}
 	})
-	agent, err := d.Recognise(t.Context(), request(t, agentToken))
-	want := identity.Agent{Principal: policy.Principal{ID: "ci", Groups: []string{"bots"}, Aliases: []string{"ann"}}, Spent: true}
+	agent, err := d.Authenticate(t.Context(), request(t, agentToken))
+	want := identity.Agent{Principal: policy.Principal{ID: "ci", Groups: []string{"bots"}, Aliases: []string{"ann"}}, UsedToken: true}
 	if diff := cmp.Diff(want, agent); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
@@ -340,14 +337,14 @@ func TestStaticTokens(t *testing.T) {
 	for _, header := range []string{"Basic " + agentToken, "Bearer", agentToken} {
 		r := request(t, "")
 		r.Header.Set("Authorization", header)
-		if _, err := d.Recognise(t.Context(), r); err == nil {
+		if _, err := d.Authenticate(t.Context(), r); err == nil {
 			t.Errorf("%q was accepted", header)
 		}
 	}
 }
 
-// An agent without credentials is anonymous, if that is allowed; an agent with
-// wrong credentials is refused even then.
+// An agent without credentials is anonymous, if that is allowed; an agent with wrong credentials is
+// refused even then.
 func TestAnonymous(t *testing.T) {
 	d := open(t, func(c *identity.Config) { c.Anonymous = true })
 	if got := d.good(t, ""); !got.Anonymous {
@@ -361,8 +358,7 @@ func TestAnonymous(t *testing.T) {
 	}
 }
 
-// The header of a proxy counts if the proxy sends it, and nobody sees it
-// otherwise.
+// The proxy's headers count only if the proxy sends them, and are removed otherwise.
 func TestProxy(t *testing.T) {
 	d := open(t, func(c *identity.Config) {
 		c.Anonymous = true
@@ -377,7 +373,7 @@ func TestProxy(t *testing.T) {
 		for i := 0; i < len(headers); i += 2 {
 			r.Header.Add(headers[i], headers[i+1])
 		}
-		agent, err := d.Recognise(t.Context(), r)
+		agent, err := d.Authenticate(t.Context(), r)
 		return r, agent.Principal, err
 	}
 	for _, address := range []string{"10.1.2.3:99", "[::ffff:10.1.2.3]:99", "[fd00::1]:99"} {
@@ -386,7 +382,7 @@ func TestProxy(t *testing.T) {
 			t.Errorf("%s: %v %s", address, err, diff)
 		}
 		if r.Header.Get("Authorization") == "" || r.Header.Get("X-Forwarded-User") == "" {
-			t.Error("a header of the proxy's is gone")
+			t.Error("a header of the proxy was removed")
 		}
 	}
 	for _, address := range []string{"10.2.0.1:99", "127.0.0.1:99", "[::1]:99", "@", ""} {
@@ -406,15 +402,15 @@ func TestProxy(t *testing.T) {
 		t.Errorf("an empty name: recognised %+v", got)
 	}
 	if r, got, err := ask("10.1.2.3:99", "X-Forwarded-Groups", "admins"); err != nil || !got.Anonymous || len(r.Header) != 0 {
-		t.Errorf("groups of nobody: recognised %+v, %v", got, err)
+		t.Errorf("groups without a name: recognised %+v, %v", got, err)
 	}
 }
 
-// The refusal tells an agent how to authenticate.
+// The challenge tells an agent how to authenticate.
 func TestChallenge(t *testing.T) {
 	public := &url.URL{Scheme: "https", Host: "gate.example"}
 	d := open(t, func(c *identity.Config) { c.URL = public })
-	_, err := d.Recognise(t.Context(), request(t, "wrong"))
+	_, err := d.Authenticate(t.Context(), request(t, "wrong"))
 	e, _ := errors.AsType[*identity.Error](err)
 	want := `Bearer realm="thoughtgate", error="invalid_token", error_description="unknown credentials", ` +
 		`resource_metadata="https://gate.example/.well-known/oauth-protected-resource/mcp"`
@@ -433,7 +429,7 @@ func TestChallenge(t *testing.T) {
 			t.Errorf("%s: %d", path, resp.StatusCode)
 		}
 	}
-	// The server would wait for a body that never comes.
+	// Otherwise the server would wait for the rest of the body.
 	stalled := httptest.NewRequest(http.MethodGet, "/.well-known/oauth-protected-resource/mcp", strings.NewReader("x"))
 	answer := httptest.NewRecorder()
 	if server.Config.Handler.ServeHTTP(answer, stalled); answer.Code != http.StatusNotFound {
@@ -442,7 +438,7 @@ func TestChallenge(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// FuzzToken: no text is taken for a token but those that the issuer signed.
+// FuzzToken checks that only texts that the issuer signed are accepted as tokens.
 func FuzzToken(f *testing.F) {
 	f.Add("eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0.")
 	f.Add("eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJodHRwczovL2EiLCJleHAiOjFlOTk5fQ.AAAA")
@@ -456,13 +452,13 @@ func FuzzToken(f *testing.F) {
 	f.Fuzz(func(t *testing.T, token string) {
 		req := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		req.Header["Authorization"] = []string{"Bearer " + token}
-		if agent, err := r.Recognise(t.Context(), req); err == nil {
-			t.Errorf("%q was taken for %+v", token, agent)
+		if agent, err := r.Authenticate(t.Context(), req); err == nil {
+			t.Errorf("%q was accepted as %+v", token, agent)
 		}
 	})
 }
 
-// FuzzClaims: a signed token with any claims gives a name or an error.
+// FuzzClaims checks that a signed token with any claims yields a name or an error.
 func FuzzClaims(f *testing.F) {
 	for _, seed := range []string{`{"sub":"a"}`, `{"exp":1e400}`, `{"aud":[[]]}`, `{"groups":{"a":1}}`, `[]`, `null`} {
 		f.Add([]byte(seed))
@@ -475,11 +471,11 @@ func FuzzClaims(f *testing.F) {
 	})
 }
 
-// BenchmarkRecognise is what each request of a recognised agent costs.
-func BenchmarkRecognise(b *testing.B) {
+// BenchmarkAuthenticate measures the cost for each request of an authenticated agent.
+func BenchmarkAuthenticate(b *testing.B) {
 	issuer := testenv.NewIssuer(b)
 	r, err := identity.New(identity.Config{
-		Tokens:  []identity.Token{{Hash: bearer.HashOf(agentToken), Name: "ci"}},
+		Tokens:  []identity.Token{{Hash: identity.HashOf(agentToken), Name: "ci"}},
 		Issuers: []identity.Issuer{{URL: issuer.URL, Audiences: []string{audience}}},
 		Client:  &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, Now: time.Now,
 	})
@@ -492,7 +488,7 @@ func BenchmarkRecognise(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := r.Recognise(b.Context(), req); err != nil {
+				if _, err := r.Authenticate(b.Context(), req); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -15,9 +16,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// Algorithms returns the algorithms that there are. All of them are signatures
-// with a key that only the issuer has: with a shared one, whoever can verify a
-// token could make it.
+// Algorithms returns the supported algorithms. All of them are asymmetric: with a shared key, every
+// verifier could create tokens.
 func Algorithms() []string {
 	return []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 }
@@ -26,50 +26,42 @@ func Algorithms() []string {
 type issuer struct {
 	Issuer
 
-	algorithms []jose.SignatureAlgorithm
-	keys       *keys
+	keys *keys
 }
 
 func newIssuer(i Issuer, c *Config) (*issuer, error) {
 	if len(i.Algorithms) == 0 {
 		i.Algorithms = Algorithms()
 	}
-	made := &issuer{Issuer: i, keys: newKeys(i, c)}
 	for _, name := range i.Algorithms {
 		if !slices.Contains(Algorithms(), name) {
-			return nil, fmt.Errorf("identity: there is no algorithm %q", name)
+			return nil, fmt.Errorf("identity: unknown algorithm %q", name)
 		}
-		made.algorithms = append(made.algorithms, jose.SignatureAlgorithm(name))
 	}
-	if made.ID == "" {
-		made.ID = "sub"
-	}
-	if made.Groups == "" {
-		made.Groups = "groups"
-	}
-	return made, nil
+	i.ID, i.Groups = cmp.Or(i.ID, "sub"), cmp.Or(i.Groups, "groups")
+	return &issuer{i, &keys{issuer: i, client: c.Client, now: c.Now}}, nil
 }
 
-// A verified is what a JWT proves.
-type verified struct {
+// A verifiedToken is the result of verifying a JWT.
+type verifiedToken struct {
 	principal policy.Principal
 	until     time.Time
 }
 
-// maxToken is how long a JWT may be.
+// maxToken is the maximum length of a JWT.
 const maxToken = 16 << 10
 
-func badToken(why string, cause error) *Error {
+func invalidToken(why string, cause error) *Error {
 	return &Error{Reason: "invalid token: " + why, Cause: cause, given: true}
 }
 
-// issuers are the issuers that are believed, by their URLs.
+// issuers are the trusted issuers by URL.
 type issuers map[string]*issuer
 
-// verify returns what a token proves.
-func (all issuers) verify(ctx context.Context, token string, now time.Time) (verified, *Error) {
+// verify verifies a token.
+func (all issuers) verify(ctx context.Context, token string, now time.Time) (verifiedToken, *Error) {
 	if len(token) > maxToken || strings.Count(token, ".") != 2 {
-		return verified{}, errNotKnown
+		return verifiedToken{}, errUnknown
 	}
 	algorithms := make([]jose.SignatureAlgorithm, 0, len(Algorithms()))
 	for _, name := range Algorithms() {
@@ -77,53 +69,46 @@ func (all issuers) verify(ctx context.Context, token string, now time.Time) (ver
 	}
 	signed, err := jose.ParseSignedCompact(token, algorithms)
 	if err != nil {
-		return verified{}, badToken("it is not a JWT with a signature that is accepted", err)
+		return verifiedToken{}, invalidToken("it is not a JWT with a supported signature", err)
 	}
-	claimed, err := readClaims(signed.UnsafePayloadWithoutVerification())
-	if err != nil {
-		return verified{}, badToken("its claims cannot be read", err)
+	var claimed Claims
+	if err := json.Unmarshal(signed.UnsafePayloadWithoutVerification(), &claimed); err != nil {
+		return verifiedToken{}, invalidToken("its claims cannot be read", err)
 	}
-	by, ok := all[claimed.text("iss")]
+	by, ok := all[claimed.Text("iss")]
 	if !ok {
-		return verified{}, badToken("its issuer is not known", nil)
+		return verifiedToken{}, invalidToken("its issuer is not known", nil)
 	}
-	payload, bad := by.verifySignature(ctx, signed)
-	if bad != nil {
-		return verified{}, bad
+	if bad := by.verifySignature(ctx, signed); bad != nil {
+		return verifiedToken{}, bad
 	}
-	c, err := readClaims(payload)
-	if err != nil {
-		return verified{}, badToken("its claims cannot be read", err)
-	}
-	return by.judge(c, now)
+	return by.checkClaims(claimed, now) // claimed is the payload whose signature was verified
 }
 
-// verifySignature returns the payload of a JWT that the issuer signed.
-func (i *issuer) verifySignature(ctx context.Context, signed *jose.JSONWebSignature) ([]byte, *Error) {
+// verifySignature returns an error unless the issuer has signed the JWT.
+func (i *issuer) verifySignature(ctx context.Context, signed *jose.JSONWebSignature) *Error {
 	header := signed.Signatures[0].Protected
-	if !slices.Contains(i.algorithms, jose.SignatureAlgorithm(header.Algorithm)) {
-		return nil, badToken("its algorithm is not accepted", nil)
+	if !slices.Contains(i.Algorithms, header.Algorithm) {
+		return invalidToken("its algorithm is not accepted", nil)
 	}
-	if !accessType(header) {
-		return nil, badToken("it is meant for another purpose", nil)
+	if !isAccessToken(header) {
+		return invalidToken("it is meant for another purpose", nil)
 	}
 	keys, err := i.keys.find(ctx, header.KeyID, header.Algorithm)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, key := range keys {
-		// The keys are the issuer's: one that is embedded in the token is not
-		// looked at.
-		if payload, err := signed.Verify(key.Key); err == nil {
-			return payload, nil
+		// Only the issuer's keys count, not one that is embedded in the token.
+		if _, err := signed.Verify(key.Key); err == nil {
+			return nil
 		}
 	}
-	return nil, badToken("its signature is wrong", nil)
+	return invalidToken("its signature is wrong", nil)
 }
 
-// accessType reports whether a token is one by which somebody may be recognised,
-// going by what it says of itself.
-func accessType(h jose.Header) bool {
+// isAccessToken reports whether the type in the header allows the token for authentication.
+func isAccessToken(h jose.Header) bool {
 	typ, given := h.ExtraHeaders["typ"]
 	if !given {
 		return true
@@ -137,74 +122,69 @@ func accessType(h jose.Header) bool {
 	}
 }
 
-// judge returns what claims say if they are meant for the gate, and now.
-func (i *issuer) judge(c claims, now time.Time) (verified, *Error) {
+// checkClaims verifies that the claims are for the gate and valid now.
+func (i *issuer) checkClaims(c Claims, now time.Time) (verifiedToken, *Error) {
 	expires, ok := c.time("exp")
 	if !ok {
-		return verified{}, badToken("it has no expiry time", nil)
+		return verifiedToken{}, invalidToken("it has no expiry time", nil)
 	}
 	until := expires.Add(i.Skew)
 	if !now.Before(until) {
-		return verified{}, badToken("it has expired", nil)
+		return verifiedToken{}, invalidToken("it has expired", nil)
 	}
 	for _, name := range []string{"nbf", "iat"} {
 		if _, given := c[name]; !given {
 			continue
 		}
 		if from, ok := c.time(name); !ok || now.Add(i.Skew).Before(from) {
-			return verified{}, badToken("it is not valid yet", nil)
+			return verifiedToken{}, invalidToken("it is not valid yet", nil)
 		}
 	}
-	if !slices.ContainsFunc(c.texts("aud"), func(a string) bool { return slices.Contains(i.Audiences, a) }) {
-		return verified{}, badToken("it was issued for another audience", nil)
+	if !slices.ContainsFunc(c.Texts("aud"), func(a string) bool { return slices.Contains(i.Audiences, a) }) {
+		return verifiedToken{}, invalidToken("it was issued for another audience", nil)
 	}
 	if _, bound := c["cnf"]; bound {
-		return verified{}, badToken("it is bound to a key, and the agent did not prove that it has the key", nil)
+		return verifiedToken{}, invalidToken("it is bound to a key, and the agent did not prove that it has the key", nil)
 	}
-	name := c.text(i.ID)
+	name := c.Text(i.ID)
 	if name == "" {
-		return verified{}, badToken("it has no claim "+i.ID, nil)
+		return verifiedToken{}, invalidToken("it has no claim "+i.ID, nil)
 	}
-	if i.ID == "email" && !c.isTrue("email_verified") {
-		return verified{}, badToken("its e-mail address is not verified", nil)
+	if i.ID == "email" && !c.emailVerified() {
+		return verifiedToken{}, invalidToken("its e-mail address is not verified", nil)
 	}
-	return verified{
-		principal: policy.Principal{ID: i.Prefix + name, Groups: c.texts(i.Groups), Aliases: c.aliases(i.Prefix+name, name)},
-		until:     until,
+	return verifiedToken{
+		principal: policy.Principal{
+			ID: i.Prefix + name, Groups: c.Texts(i.Groups),
+			Aliases: Aliases(i.Prefix+name, name, c.Text("sub"), c.Text("email"), c.Text("preferred_username"), c.Text("upn"), c.Text("act.sub")),
+		},
+		until: until,
 	}, nil
 }
 
-// claims are the members of a JWT.
-type claims map[string]jsontext.Value
+// Claims are the claims of a JWT, or of another document of an issuer.
+type Claims map[string]jsontext.Value
 
-// readClaims refuses names that are given twice.
-func readClaims(payload []byte) (claims, error) {
-	var c claims
-	if err := json.Unmarshal(payload, &c); err != nil {
-		return nil, err
-	}
-	return c, nil
+// UnmarshalJSON implements [json.Unmarshaler]. It rejects duplicate names.
+func (c *Claims) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, (*map[string]jsontext.Value)(c))
 }
 
-// find returns a claim by its name, or else by its path: names that stand in
-// each other, with dots between.
-func (c claims) find(name string) jsontext.Value {
+// find returns a claim by name, or by a path of names with dots between them.
+func (c Claims) find(name string) jsontext.Value {
 	if v, ok := c[name]; ok {
 		return v
 	}
 	outer, rest, deeper := strings.Cut(name, ".")
-	if !deeper || c[outer].Kind() != '{' {
-		return nil
-	}
-	inner, err := readClaims(c[outer])
-	if err != nil {
+	var inner Claims
+	if !deeper || c[outer].Kind() != '{' || json.Unmarshal(c[outer], &inner) != nil {
 		return nil
 	}
 	return inner.find(rest)
 }
 
-// text returns a claim that is a text, or nothing.
-func (c claims) text(name string) string {
+// Text returns a string claim, or an empty string.
+func (c Claims) Text(name string) string {
 	var s string
 	if v := c.find(name); v.Kind() != '"' || json.Unmarshal(v, &s) != nil {
 		return ""
@@ -212,10 +192,10 @@ func (c claims) text(name string) string {
 	return s
 }
 
-// texts returns a claim that is a text, or a list of them.
-func (c claims) texts(name string) []string {
+// Texts returns a claim that is a string or a list of strings.
+func (c Claims) Texts(name string) []string {
 	var all []string
-	if one := c.text(name); one != "" {
+	if one := c.Text(name); one != "" {
 		return []string{one}
 	}
 	if v := c.find(name); v.Kind() != '[' || json.Unmarshal(v, &all) != nil {
@@ -224,32 +204,33 @@ func (c claims) texts(name string) []string {
 	return all
 }
 
-func (c claims) isTrue(name string) bool { return c.find(name).Kind() == 't' || c.text(name) == "true" }
+// IsTrue reports whether a claim is the boolean true.
+func (c Claims) IsTrue(name string) bool { return c.find(name).Kind() == 't' }
 
-// farthest is the latest time that a claim may name, in the year 9999.
-const farthest = 253402300799
+// emailVerified reports whether the issuer has verified the address. Some issuers send a string.
+func (c Claims) emailVerified() bool {
+	return c.IsTrue("email_verified") || c.Text("email_verified") == "true"
+}
+
+// maxUnixTime is the latest time in a claim, in the year 9999.
+const maxUnixTime = 253402300799
 
 // time returns a claim that is a number of seconds since 1970.
-func (c claims) time(name string) (time.Time, bool) {
+func (c Claims) time(name string) (time.Time, bool) {
 	var seconds float64
-	if v := c[name]; v.Kind() != '0' || json.Unmarshal(v, &seconds) != nil || !(math.Abs(seconds) <= farthest) {
+	if v := c[name]; v.Kind() != '0' || json.Unmarshal(v, &seconds) != nil || !(math.Abs(seconds) <= maxUnixTime) {
 		return time.Time{}, false
 	}
 	return time.Unix(int64(math.Floor(seconds)), 0), true
 }
 
-// aliases returns the other names by which a person might be known whose id is
-// made of name.
-func (c claims) aliases(id, name string) []string {
+// Aliases returns the distinct names other than id.
+func Aliases(id string, names ...string) []string {
 	var others []string
-	add := func(other string) {
+	for _, other := range names {
 		if other != "" && other != id && !slices.Contains(others, other) {
 			others = append(others, other)
 		}
-	}
-	add(name)
-	for _, claim := range []string{"sub", "email", "preferred_username", "upn", "act.sub"} {
-		add(c.text(claim))
 	}
 	return others
 }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -17,83 +18,71 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// How the keys of an issuer are kept up to date.
+// Limits for fetching keys.
 const (
-	keysFresh    = 15 * time.Minute // after which they are fetched again
-	fetchPause   = 10 * time.Second // between fetches, however many unknown keys tokens name
+	keysFresh    = 15 * time.Minute // then fetch the keys again
+	fetchPause   = 10 * time.Second // minimum pause between fetches
 	fetchTimeout = 5 * time.Second
 	maxDocument  = 1 << 20
 	maxKeys      = 100
-	shortestRSA  = 2048
+	minRSABits   = 2048
 )
 
-// keys are the public keys of an issuer, fetched when they are needed.
+// keys are the public keys of an issuer, which are fetched on demand. go-oidc's key set is not
+// used: it asks the issuer for every token with an unknown key, without a pause, and reads answers
+// of any size.
 type keys struct {
 	issuer Issuer
 	client *http.Client
 	now    func() time.Time
+	known  atomic.Pointer[keySet] // nil until the keys were fetched
 
-	mu       sync.Mutex
-	known    []jose.JSONWebKey
-	fetched  time.Time     // when known was
-	tried    time.Time     // when it was last attempted
-	failed   error         // what came of that
-	fetching chan struct{} // closed when the fetch that is under way ends; nil if there is none
+	fetching sync.Mutex // held during a fetch; guards the fields below
+	tried    time.Time  // when the last fetch began
+	failed   error      // its error
 }
 
-func newKeys(i Issuer, c *Config) *keys {
-	return &keys{issuer: i, client: c.Client, now: c.Now}
+// A keySet is the result of a fetch.
+type keySet struct {
+	keys    []jose.JSONWebKey
+	fetched time.Time
 }
 
-// find returns the keys with which a token may have been signed. If there are
-// none the issuer may have changed its keys, so they are fetched again, but not
-// too often.
+// find returns the keys that may have signed a token. If none matches, the issuer may have new
+// keys, so find fetches them again, at most once in fetchPause.
 func (k *keys) find(ctx context.Context, id, algorithm string) ([]jose.JSONWebKey, *Error) {
-	k.mu.Lock()
-	now := k.now()
-	found := k.match(id, algorithm)
-	stale := now.Sub(k.fetched) >= keysFresh
-	due := k.fetching == nil && now.Sub(k.tried) >= fetchPause
-	if len(found) > 0 && (!stale || !due) {
-		k.mu.Unlock()
+	known := k.known.Load()
+	found := known.match(id, algorithm)
+	switch {
+	case len(found) == 0:
+		k.fetching.Lock() // wait for a current fetch
+	case k.now().Sub(known.fetched) < keysFresh || !k.fetching.TryLock():
 		return found, nil
 	}
-	wait := k.fetching
-	if due {
+	defer k.fetching.Unlock()
+	if now := k.now(); now.Sub(k.tried) >= fetchPause {
 		k.tried = now
-		k.fetching = make(chan struct{})
-	}
-	k.mu.Unlock()
-	switch {
-	case due:
 		k.fetch(ctx)
-	case wait != nil:
-		select {
-		case <-wait:
-		case <-ctx.Done():
-		}
 	}
-	return k.result(id, algorithm)
-}
-
-func (k *keys) result(id, algorithm string) ([]jose.JSONWebKey, *Error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	switch found := k.match(id, algorithm); {
+	known = k.known.Load()
+	switch found := known.match(id, algorithm); {
 	case len(found) > 0:
 		return found, nil
-	case k.known == nil:
+	case known == nil:
 		return nil, &Error{Reason: "tokens cannot be verified at the moment", Unavailable: true, Cause: k.failed}
 	default:
-		return nil, badToken("its key is not one of the issuer's", nil)
+		return nil, invalidToken("its key is not one of the issuer's", nil)
 	}
 }
 
-// match returns the known keys that a token may have been signed with. One that
-// does not say which may be any.
-func (k *keys) match(id, algorithm string) []jose.JSONWebKey {
+// match returns the keys for a key id and algorithm. Without an id, all keys of the algorithm
+// match.
+func (s *keySet) match(id, algorithm string) []jose.JSONWebKey {
+	if s == nil {
+		return nil
+	}
 	var found []jose.JSONWebKey
-	for _, key := range k.known {
+	for _, key := range s.keys {
 		if (id == "" || key.KeyID == id) && (key.Algorithm == "" || key.Algorithm == algorithm) {
 			found = append(found, key)
 		}
@@ -101,19 +90,14 @@ func (k *keys) match(id, algorithm string) []jose.JSONWebKey {
 	return found
 }
 
-// fetch gets the keys. Others wait for them as well, so it goes on if the one
-// that began leaves.
+// fetch fetches the keys. It continues if ctx is done, because other requests may wait for it.
 func (k *keys) fetch(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 	defer cancel()
-	known, err := k.get(ctx)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.failed = err; err == nil {
-		k.known, k.fetched = known, k.now()
+	var found []jose.JSONWebKey
+	if found, k.failed = k.get(ctx); k.failed == nil {
+		k.known.Store(&keySet{found, k.now()})
 	}
-	close(k.fetching)
-	k.fetching = nil
 }
 
 func (k *keys) get(ctx context.Context) ([]jose.JSONWebKey, error) {
@@ -133,7 +117,7 @@ func (k *keys) get(ctx context.Context) ([]jose.JSONWebKey, error) {
 	known := make([]jose.JSONWebKey, 0, len(document.Keys))
 	for _, text := range document.Keys {
 		var key jose.JSONWebKey
-		if json.Unmarshal(text, &key) == nil && usable(key) && len(known) < maxKeys {
+		if json.Unmarshal(text, &key) == nil && isSignatureKey(key) && len(known) < maxKeys {
 			known = append(known, key)
 		}
 	}
@@ -143,16 +127,16 @@ func (k *keys) get(ctx context.Context) ([]jose.JSONWebKey, error) {
 	return known, nil
 }
 
-// usable reports whether a key is one that verifies signatures, and nothing more.
-func usable(key jose.JSONWebKey) bool {
+// isSignatureKey reports whether a key is a strong public key for signatures.
+func isSignatureKey(key jose.JSONWebKey) bool {
 	if !key.Valid() || !key.IsPublic() || key.Use != "" && key.Use != "sig" {
 		return false
 	}
 	public, isRSA := key.Key.(*rsa.PublicKey)
-	return !isRSA || public.N.BitLen() >= shortestRSA
+	return !isRSA || public.N.BitLen() >= minRSABits
 }
 
-// discover returns where the issuer says that its keys are.
+// discover returns the URL of the issuer's key set.
 func (k *keys) discover(ctx context.Context) (string, error) {
 	u, err := url.Parse(k.issuer.URL)
 	if err != nil {

@@ -10,24 +10,23 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// agent returns the agent that the proxy names, if there is a proxy and the request
-// comes from it.
+// agent returns the agent in the proxy's headers, if the request comes from the proxy.
 func (p *Proxy) agent(r *http.Request) (Agent, *Error) {
 	if p == nil {
-		return Agent{}, errNothing
+		return Agent{}, errNoCredentials
 	}
-	if !p.sent(r) {
+	if !p.isSender(r) {
 		p.strip(r.Header)
-		return Agent{}, errNothing
+		return Agent{}, errNoCredentials
 	}
-	p.strip(r.Header, p.Header, p.Groups) // other spellings are not the proxy's
+	p.strip(r.Header, p.Header, p.Groups) // remove other spellings
 	names := r.Header.Values(p.Header)
 	switch {
 	case len(names) == 0:
-		p.strip(r.Header) // groups of nobody
-		return Agent{}, errNothing
+		p.strip(r.Header) // groups without a name
+		return Agent{}, errNoCredentials
 	case len(names) > 1 || names[0] == "":
-		return Agent{}, errTwoNames
+		return Agent{}, errTwoProxyNames
 	}
 	agent := policy.Principal{ID: names[0]}
 	if p.Groups != "" {
@@ -42,8 +41,8 @@ func (p *Proxy) agent(r *http.Request) (Agent, *Error) {
 	return Agent{Principal: agent}, nil
 }
 
-// sent reports whether a request comes from the proxy.
-func (p *Proxy) sent(r *http.Request) bool {
+// isSender reports whether a request comes from the proxy.
+func (p *Proxy) isSender(r *http.Request) bool {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return false
@@ -52,8 +51,8 @@ func (p *Proxy) sent(r *http.Request) bool {
 	return slices.ContainsFunc(p.From, func(network netip.Prefix) bool { return network.Contains(address) })
 }
 
-// strip takes off what only the proxy may say, in any spelling that a server
-// could take for it but those to keep.
+// strip removes the proxy's headers in any spelling that a server could take for them, except those
+// in keep.
 func (p *Proxy) strip(h http.Header, keep ...string) {
 	for name := range h {
 		if slices.Contains(keep, name) {
@@ -65,17 +64,17 @@ func (p *Proxy) strip(h http.Header, keep ...string) {
 	}
 }
 
-// sameHeader compares names as servers do that read a header by its usual spelling.
+// sameHeader reports whether two names have the same canonical form.
 func sameHeader(a, b string) bool {
-	a, _ = UsualSpelling(a)
-	b, _ = UsualSpelling(b)
+	//mutate:swap "a, _ = CanonicalHeader(a)" `a = strings.ReplaceAll(a, "_", "-")` TestProxy another client names itself in another spelling of the header
+	a, _ = CanonicalHeader(a)
+	b, _ = CanonicalHeader(b)
 	return strings.EqualFold(a, b)
 }
 
-// UsualSpelling returns the name that many servers take a header's name for, and
-// whether that is another one: they put an underscore in place of everything that
-// is neither a letter nor a digit, as CGI does.
-func UsualSpelling(name string) (usual string, other bool) {
+// CanonicalHeader returns the name that many servers treat a header name as, and whether it
+// differs: like CGI, they replace all characters other than letters and digits by underscores.
+func CanonicalHeader(name string) (usual string, other bool) {
 	if isUsual(name) {
 		return name, false
 	}
@@ -90,14 +89,14 @@ func UsualSpelling(name string) (usual string, other bool) {
 // isUsual reports whether name has only letters, digits and hyphens.
 func isUsual(name string) bool {
 	for i := range len(name) {
-		if isOdd(rune(name[i])) { // every byte of another rune is odd, too
+		if isOdd(rune(name[i])) { // all bytes of non-ASCII runes are odd
 			return false
 		}
 	}
 	return true
 }
 
-// isOdd reports whether r is neither a letter nor a digit nor a hyphen.
+// isOdd reports whether r is not a letter, digit or hyphen.
 func isOdd(r rune) bool {
 	switch {
 	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-':

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// The list and the page say whether the agent is there; what is approved while it is
-// gone runs when it asks again. That the agent left does not make the approver look
-// again.
-func TestAgentIsShown(t *testing.T) {
+// TestAgentPresenceShown checks that the list and the page show whether the agent still
+// waits. A call that is approved after the agent left runs when the agent asks again. The
+// approver need not reload the page when the agent leaves.
+func TestAgentPresenceShown(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	id := o.hold(t, held{})
 	page := alice.get("/approvals/" + string(id))
 	for _, shown := range []string{page, alice.get("/")} {

@@ -1,6 +1,8 @@
 package inbox
 
 import (
+	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -11,85 +13,87 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/highlight"
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 )
 
-// How much of arguments a page shows. The page with everything shows the rest.
+// Limits of the arguments on the page of a call. The view of everything shows the rest.
 const (
 	maxNodes   = 2000      // values
-	maxTop     = 300       // of the outermost values, whatever room there is
-	maxPage    = 192 << 10 // about how many bytes of text in all
-	minInline  = 80        // about how many bytes of one string if there is no room
-	maxNesting = 16        // values inside of values
+	maxTop     = 300       // outermost values that are shown even if another limit is reached
+	maxPage    = 192 << 10 // approximate bytes of text
+	minInline  = 80        // approximate bytes of a string that are shown even if maxPage is reached
+	maxNesting = 16        // levels of nesting
 	longText   = 200       // bytes of a string that is shown beside its name
-	reserve    = 8         // the part of the room that a value leaves for those after it
+	reserve    = 8         // each value leaves 1/reserve of the limits for the values after it
 	maxFound   = 8         // excerpts of one string
-	excerpt    = 60        // bytes on either side of what was found
+	excerpt    = 60        // bytes before and after a match
 )
 
-// A node is a value in arguments, as it is shown.
-type node struct {
+// A valueNode is the presentation of a JSON value.
+type valueNode struct {
 	named  bool
-	name   []run  // of a member
-	kind   string // object, array, string, number, literal, redacted, more
-	text   []run  // of a scalar that fits beside its name
-	block  *block // of one that does not
-	quoted bool   // text needs quotes so that it is not taken for something else
-	count  int    // members or elements
-	size   int    // bytes
-	note   string // what it looks like, if it is binary
-	cut    int    // bytes of a scalar that are not on the page
-	inner  []node
-	found  [][]run // what was found in a long text, with what is around it
+	name   []textRun // the name of a member
+	kind   string    // object, array, string, number, literal, redacted, deep, more
+	text   []textRun // a scalar that fits beside its name
+	block  *block    // a longer scalar
+	quoted bool      // text is ambiguous without quotes
+	count  int       // members or elements
+	size   int       // bytes
+	note   string    // the kind of content, if it is binary
+	cut    int       // bytes of a scalar that are not on the page
+	inner  []valueNode
+	found  [][]textRun // excerpts around the matches in a long text
 }
 
-// An outline is arguments as they are shown.
-type outline struct {
-	root   node
-	found  int // how often what was searched for is in them
+// A valueTree is the presentation of the arguments of a call.
+type valueTree struct {
+	root   valueNode
+	found  int // number of matches of the search
 	size   int
-	folded int // bytes that are on the page, but not unfolded
+	folded int // bytes in folded parts of the page
 	left   int // bytes that are not on the page
 }
 
-// unread returns how many bytes an approver does not see without asking.
-func (o outline) unread() int { return o.folded + o.left }
+// unread returns the number of bytes that are folded or not on the page.
+func (o valueTree) unread() int { return o.folded + o.left }
 
-// newOutline lays out the arguments of c, looking for find.
-func newOutline(c casefile.Case, find string) (outline, error) {
+// newValueTree prepares the arguments of c for a page, and searches them for find. It stops
+// when ctx ends.
+func newValueTree(ctx context.Context, c review.Details, find string) (valueTree, error) {
 	cut := nameUpTo(c.Name, maxTitle).cut
-	if len(c.Whole) == 0 {
-		return outline{root: node{kind: "object"}, left: cut}, nil
+	if len(c.AllArguments) == 0 {
+		return valueTree{root: valueNode{kind: "object"}, left: cut}, nil
 	}
-	l := layout{
-		from: jsontext.NewDecoder(strings.NewReader(string(c.Whole))), redacted: c.Redacted, find: find,
-		nodes: maxNodes, bytes: maxPage,
+	l := layouter{
+		from: jsontext.NewDecoder(strings.NewReader(string(c.AllArguments))), redacted: c.RedactedArguments, find: find,
+		nodes: maxNodes, bytes: maxPage, ended: ctx.Err,
 	}
 	root, err := l.value(0)
-	return outline{root: root, found: l.found, size: len(c.Whole), folded: l.folded, left: l.left + cut}, err
+	return valueTree{root: root, found: l.found, size: len(c.AllArguments), folded: l.folded, left: l.left + cut}, err
 }
 
-// A layout turns JSON into nodes, of which it makes a limited number.
-type layout struct {
+// A layouter turns JSON into nodes, up to the limits of a page.
+type layouter struct {
 	from     *jsontext.Decoder
-	redacted map[jsontext.Pointer]bool
+	redacted review.Offsets
 	find     string
 	found    int
-	name     string // of the member that is being laid out
-	nodes    int    // how many may still be made
-	bytes    int    // how much they may still hold
-	folded   int    // see outline
+	name     string // the name of the present member
+	nodes    int    // how many more nodes fit on the page
+	bytes    int    // how many more bytes fit on the page, approximately
+	folded   int    // see valueTree
 	left     int
+	ended    func() error // returns an error to stop
 }
 
 // value lays out the next value.
-func (l *layout) value(depth int) (node, error) {
+func (l *layouter) value(depth int) (valueNode, error) {
 	start := l.from.InputOffset()
 	left := l.left
 	l.nodes--
-	var n node
+	var n valueNode
 	var err error
 	switch kind := l.from.PeekKind(); {
 	case depth >= maxNesting && (kind == '{' || kind == '['):
@@ -113,13 +117,16 @@ func (l *layout) value(depth int) (node, error) {
 }
 
 // inside lays out an object or array.
-func (l *layout) inside(kind string, depth int) (node, error) {
-	n := node{kind: kind}
+func (l *layouter) inside(kind string, depth int) (valueNode, error) {
+	n := valueNode{kind: kind}
 	if _, err := l.from.ReadToken(); err != nil {
 		return n, err
 	}
 	rest, left := 0, int64(0)
 	for l.more() {
+		if err := l.ended(); err != nil {
+			return n, err
+		}
 		n.count++
 		if l.full() && (depth > 0 || n.count > maxTop) {
 			start := l.from.InputOffset()
@@ -136,34 +143,34 @@ func (l *layout) inside(kind string, depth int) (node, error) {
 		n.inner = append(n.inner, inner)
 	}
 	if rest > 0 {
-		n.inner = append(n.inner, node{kind: "more", count: rest, size: int(left)})
+		n.inner = append(n.inner, valueNode{kind: "more", count: rest, size: int(left)})
 		l.left += int(left)
 	}
 	_, err := l.from.ReadToken()
 	return n, err
 }
 
-// more reports whether the value that is being read goes on.
-func (l *layout) more() bool {
+// more reports whether the present object or array has another element.
+func (l *layouter) more() bool {
 	k := l.from.PeekKind()
 	return k != '}' && k != ']'
 }
 
-// full reports whether there is no room for more.
-func (l *layout) full() bool { return l.nodes <= 0 || l.bytes <= 0 }
+// full reports whether a limit was reached.
+func (l *layouter) full() bool { return l.nodes <= 0 || l.bytes <= 0 }
 
-// member lays out a member of an object, or an element of an array. It leaves
-// some of the room, so that a large one cannot hide the others.
-func (l *layout) member(of string, depth int) (node, error) {
-	nodes, bytes := l.nodes/reserve, l.bytes/reserve
-	l.nodes, l.bytes = l.nodes-nodes, l.bytes-bytes
-	defer func() { l.nodes, l.bytes = l.nodes+nodes, l.bytes+bytes }()
-	var name []run
+// member lays out a member of an object, or an element of an array. It keeps a part of
+// the limits for later elements, so that a large one cannot hide them.
+func (l *layouter) member(of string, depth int) (valueNode, error) {
+	nodes, size := l.nodes/reserve, l.bytes/reserve
+	l.nodes, l.bytes = l.nodes-nodes, l.bytes-size
+	defer func() { l.nodes, l.bytes = l.nodes+nodes, l.bytes+size }()
+	var name []textRun
 	named := of == "object"
 	if named {
 		token, err := l.from.ReadToken()
 		if err != nil {
-			return node{}, err
+			return valueNode{}, err
 		}
 		l.name = token.String()
 		name = l.label(l.name)
@@ -173,9 +180,8 @@ func (l *layout) member(of string, depth int) (node, error) {
 	return n, err
 }
 
-// pass goes past a member or element of which nothing is shown, but in which
-// something may be found.
-func (l *layout) pass(of string) error {
+// pass skips a member or element that does not fit, and counts the matches in it.
+func (l *layouter) pass(of string) error {
 	for range map[string]int{"object": 2, "array": 1}[of] {
 		v, err := l.from.ReadValue()
 		if err != nil {
@@ -186,23 +192,23 @@ func (l *layout) pass(of string) error {
 	return nil
 }
 
-// deep lays out a value that is too deep to be unfolded step by step.
-func (l *layout) deep(kind jsontext.Kind) (node, error) {
+// deep lays out a value at the maximum nesting as text.
+func (l *layouter) deep(kind jsontext.Kind) (valueNode, error) {
 	v, err := l.from.ReadValue()
 	if err != nil {
-		return node{}, err
+		return valueNode{}, err
 	}
-	return node{
+	return valueNode{
 		kind: "deep", note: "deeply nested " + map[bool]string{true: "object", false: "array"}[kind == '{'], block: l.block(string(v)),
 	}, nil
 }
 
-func (l *layout) scalar(kind jsontext.Kind) (node, error) {
+func (l *layouter) scalar(kind jsontext.Kind) (valueNode, error) {
 	v, err := l.from.ReadValue()
 	if err != nil {
-		return node{}, err
+		return valueNode{}, err
 	}
-	n := node{kind: "literal"}
+	n := valueNode{kind: "literal"}
 	if kind == '0' {
 		n.kind = "number"
 	}
@@ -211,16 +217,16 @@ func (l *layout) scalar(kind jsontext.Kind) (node, error) {
 }
 
 // text lays out a string.
-func (l *layout) text() (node, error) {
+func (l *layouter) text() (valueNode, error) {
 	token, err := l.from.ReadToken()
 	if err != nil {
-		return node{}, err
+		return valueNode{}, err
 	}
-	if l.redacted[l.from.StackPointer()] {
-		return node{kind: "redacted"}, nil
+	if l.redacted.Has(l.from.InputOffset()) {
+		return valueNode{kind: "redacted"}, nil
 	}
 	s := token.String()
-	n := node{kind: "string", size: len(s), note: binary(s), quoted: unclear(s) || pretends(s)}
+	n := valueNode{kind: "string", size: len(s), note: binary(s), quoted: unclear(s) || pretends(s)}
 	if len(s) <= longText && !strings.Contains(s, "\n") {
 		n.text = l.coloured(s)
 		return n, nil
@@ -232,38 +238,39 @@ func (l *layout) text() (node, error) {
 	return n, nil
 }
 
-// coloured lays out a text that fits beside its name.
-func (l *layout) coloured(text string) []run {
-	c := colourist{tokens: highlight.Tokens(highlight.Guess(l.name, text), text)}
-	var runs []run
+// coloured lays out a text that fits beside its name, with syntax colours.
+func (l *layouter) coloured(text string) []textRun {
+	c := tokenCursor{tokens: highlight.Tokens(highlight.Guess(l.name, text), text)}
+	var runs []textRun
 	for _, r := range l.mark(text, nil) {
 		runs = append(runs, c.split(r)...)
 	}
 	return runs
 }
 
-// pretends reports whether s has blanks by which a part of it could look like
-// something beside it.
+// pretends reports whether s has line breaks, tabs or several spaces in a row, so that a
+// part of s could look like text outside of it.
 func pretends(s string) bool { return strings.ContainsAny(s, "\n\t") || strings.Contains(s, "  ") }
 
-// mark returns foreign text as runs, as far as there is room. If odd is given,
-// it says which characters may be taken for others.
-func (l *layout) mark(text string, odd func(rune) bool) []run {
+// mark returns foreign text as runs, up to the limit. For a name, odd reports which
+// characters look like others; for other text it is nil.
+func (l *layouter) mark(text string, odd func(rune) bool) []textRun {
 	most := l.bytes
 	if odd != nil {
 		most = min(most, maxName)
 	}
-	m := marker{find: l.find, odd: odd, most: max(minInline, most)}
+	m := runSplitter{find: l.find, odd: odd, most: max(minInline, most)}
 	if odd != nil {
-		m.blank = plain.Blanks(text)
+		m.blank = safetext.StraySpaces(text)
 	} else {
-		m.mixed = mixedAt(text[:boundary(text, m.most+longText)]) // more is not shown
+		//mutate:drop TestConfusableValuesMarked a letter of another script in a value is not marked
+		m.mixed = mixedAt(text[:boundary(text, m.most+longText)]) // the rest is not shown
 	}
 	runs, whole := m.runs(text)
 	if !whole {
 		m.found = count(text, l.find)
 		l.left += len(text) - shownBytes(runs)
-		runs = append(runs, run{text: "…", at: len(text)})
+		runs = append(runs, textRun{text: "…", at: len(text)})
 	}
 	l.found += m.found
 	for _, r := range runs {
@@ -272,8 +279,8 @@ func (l *layout) mark(text string, odd func(rune) bool) []run {
 	return runs
 }
 
-// shownBytes returns how much of a text its runs show.
-func shownBytes(runs []run) int {
+// shownBytes returns how many bytes of a text its runs show.
+func shownBytes(runs []textRun) int {
 	if len(runs) == 0 {
 		return 0
 	}
@@ -281,50 +288,45 @@ func shownBytes(runs []run) int {
 	return last.at + last.size
 }
 
-// cut is mark for text in a list, of which the end does not matter much.
-func (l *layout) cut(text string, most int) []run {
-	m := marker{most: max(minInline, min(most, l.bytes))}
-	m.mixed = mixedAt(text[:boundary(text, m.most+longText)])
-	runs, whole := m.runs(text)
-	if !whole {
-		runs = append(runs, run{text: "…"})
-	}
-	for _, r := range runs {
-		l.bytes -= r.cost()
-	}
+// cut is mark for the list, which shows only the beginning of a text.
+func (l *layouter) cut(text string) []textRun {
+	space := min(maxPreview, l.bytes)
+	rest := layouter{bytes: space}
+	runs := rest.mark(text, nil)
+	l.bytes -= space - rest.bytes
 	return runs
 }
 
-// label returns the name of a member so that it looks like no other: with
-// letters marked that may be taken for others, with the spaces spelled out that are easy
-// to overlook, and in quotes if it is empty or nothing but quotes.
-func (l *layout) label(name string) []run {
+// label returns the name of a member in a form in which no two names look alike. It marks
+// letters that look like others, shows the code points of spaces that are easy to overlook,
+// and adds quotes to a name that is empty or consists of quotes.
+func (l *layouter) label(name string) []textRun {
 	if strings.Trim(name, `"`) == "" {
 		name = `"` + name + `"`
 	}
-	return l.mark(name, plain.Odd)
+	return l.mark(name, safetext.IsNonASCII)
 }
 
 func count(text, part string) int {
 	n := 0
-	for at := indexFold(text, part); at >= 0; at = indexFold(text, part) {
+	for at := indexASCIIFold(text, part); at >= 0; at = indexASCIIFold(text, part) {
 		n++
 		text = text[at+len(part):]
 	}
 	return n
 }
 
-// excerpts returns where part is in text, with a little of what is around it.
-func excerpts(text, part string) [][]run {
-	var found [][]run
+// excerpts returns the matches of part in text, each with the text around it.
+func excerpts(text, part string) [][]textRun {
+	var found [][]textRun
 	for rest, past := text, 0; len(found) < maxFound; {
-		at := indexFold(rest, part)
+		at := indexASCIIFold(rest, part)
 		if at < 0 {
 			break
 		}
 		from, to := max(0, past+at-excerpt), min(len(text), past+at+len(part)+excerpt)
 		around := "…" + strings.ToValidUTF8(text[from:to], "") + "…"
-		m := marker{find: part, mixed: mixedAt(around)}
+		m := runSplitter{find: part, mixed: mixedAt(around)}
 		runs, _ := m.runs(around)
 		found = append(found, runs)
 		past += at + len(part)
@@ -337,11 +339,10 @@ func excerpts(text, part string) [][]run {
 const (
 	minBase64   = 120
 	sniffed     = 512
-	maxControls = 10 // one in so many characters
+	maxControls = 10 // a string is binary if one of maxControls characters is a control character
 )
 
-// binary says what the content of s looks like, or nothing if it looks like
-// text.
+// binary describes the content of s if it looks binary, and returns "" otherwise.
 func binary(s string) string {
 	if head, data, ok := strings.Cut(s, ","); ok && isDataURL(head, data) {
 		return "data URL, about " + bytesText(len(data))
@@ -364,13 +365,13 @@ func binary(s string) string {
 	return ""
 }
 
-// isDataURL reports whether what stands before and after a comma is one. None has
-// blanks.
+// isDataURL reports whether the texts before and after the first comma form a data URL. Data
+// URLs contain no spaces.
 func isDataURL(head, data string) bool {
 	return strings.HasPrefix(head, "data:") && len(head) < 100 && !strings.ContainsAny(head+data, " \t\n")
 }
 
-// describe names the kind of content that begins with head, if that is known.
+// describe returns the media type of content that begins with head, or "".
 func describe(head []byte) string {
 	kind, _, _ := strings.Cut(http.DetectContentType(head), ";")
 	if kind == "application/octet-stream" {
@@ -379,8 +380,8 @@ func describe(head []byte) string {
 	return ", looks like " + kind
 }
 
-// decodeStart decodes the beginning of s if all of s is base64 of either
-// alphabet, and not just a long word.
+// decodeStart decodes the beginning of s if s is base64 in one of the two alphabets, and
+// not a long word or number.
 func decodeStart(s string) ([]byte, bool) {
 	if strings.Trim(s, lowers) == "" || strings.Trim(s, uppers) == "" || strings.Trim(s, digits) == "" {
 		return nil, false
@@ -400,7 +401,7 @@ const (
 	digits = "0123456789"
 )
 
-// bytesText returns a size for people.
+// bytesText returns a size with a unit.
 func bytesText(n int) string {
 	switch {
 	case n < 1000:
@@ -412,26 +413,252 @@ func bytesText(n int) string {
 	}
 }
 
-// wholeText returns a value as one text with line numbers, whatever its size.
-func wholeText(v jsontext.Value) []line {
+// maxWhole is the approximate limit for one text in the view of everything, in bytes.
+const maxWhole = 4 << 20
+
+// A fullText is a value as one text with line numbers.
+type fullText struct {
+	lines []line
+	left  int // bytes of the text that are not on the page
+}
+
+func newFullText(v jsontext.Value) *fullText {
 	text := asText(v)
-	m := marker{mixed: mixedAt(text)}
+	m := runSplitter{mixed: mixedAt(text), most: maxWhole}
 	runs, _ := m.runs(text)
-	var colours colourist
+	var colours tokenCursor
 	if len(text) <= maxGuess {
 		colours.tokens = highlight.Tokens(highlight.JSON, text)
 	}
-	return colours.lines(text, 0, runs)
+	return &fullText{lines: colours.lines(text, 0, runs), left: len(text) - shownBytes(runs)}
 }
 
-// asText returns a value as indented JSON in which every character can be seen.
+// asText returns a value as JSON in which every character is visible. It is indented
+// unless the lines would exceed maxWhole.
 func asText(v jsontext.Value) string {
-	text := v.Clone()
-	if len(text) == 0 {
+	if len(v) == 0 {
 		return "{}\n"
 	}
-	if err := text.Indent(jsontext.WithIndent("  ")); err != nil {
+	text, err := indented(v)
+	switch {
+	case errors.Is(err, errLimit):
+		text = string(v) + "\n"
+	case err != nil:
 		return "The arguments cannot be shown.\n"
 	}
-	return plain.Escape(string(text)) + "\n"
+	return safetext.Escape(text)
+}
+
+// indented returns a value as indented JSON. The error is errLimit if it exceeds maxWhole.
+func indented(v jsontext.Value) (string, error) {
+	var b strings.Builder
+	from, to := jsontext.NewDecoder(bytes.NewReader(v)), jsontext.NewEncoder(&b, jsontext.WithIndent("  "), jsontext.PreserveRawStrings(true))
+	for space := maxWhole; ; space -= lineCost {
+		token, err := from.ReadToken()
+		switch {
+		case errors.Is(err, io.EOF):
+			return b.String(), nil
+		case err != nil:
+			return "", err
+		case int(to.OutputOffset()) > space:
+			return "", errLimit
+		}
+		if err := to.WriteToken(token); err != nil {
+			return "", err
+		}
+	}
+}
+
+// Limits of the unfolded part of a long text.
+const (
+	headLines = 40  // first lines
+	tailLines = 10  // last lines
+	lineWidth = 120 // a line counts once for each lineWidth bytes
+)
+
+// A line is the presentation of a line of text.
+type line struct {
+	number int // 0 if it continues the previous line
+	runs   []textRun
+}
+
+// A block is a text with line numbers. Its first and last lines are always visible. The
+// lines between them are folded.
+type block struct {
+	language highlight.Language
+	count    int // lines
+	head     []line
+	fold     []line // nil if head has the whole text, or if the lines do not fit on the page
+	folded   int    // bytes of the text in fold
+	left     int    // bytes of the text that are not on the page
+	tail     []line
+	open     bool // fold has a match of the search
+}
+
+// splitText returns the end of the first lines of text and the start of the last ones. If
+// both are the length of text, nothing is folded.
+func splitText(text string) (head, tail int) {
+	end, space := walkLines(text, headLines+tailLines)
+	if end == len(text) && space >= 0 {
+		return end, end
+	}
+	head, _ = walkLines(text, headLines)
+	return head, max(head, tailStart(text))
+}
+
+// walkLines returns the end of the first lines, and how many lines remain of the limit.
+// Long lines count as several.
+func walkLines(text string, lines int) (end, space int) {
+	for l := range strings.Lines(text) {
+		cost := 1 + len(l)/lineWidth
+		if cost > lines {
+			return end + boundary(l, lines*lineWidth), lines
+		}
+		lines -= cost
+		end += len(l)
+	}
+	return end, lines
+}
+
+// boundary returns the largest offset up to most that is not inside a character of text.
+func boundary(text string, most int) int {
+	most = min(most, len(text))
+	for most > 0 && most < len(text) && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return most
+}
+
+// tailStart returns the start of the last lines of text.
+func tailStart(text string) int {
+	start := len(text)
+	for lines := tailLines; lines > 0 && start > 0; {
+		from := strings.LastIndexByte(text[:start-1], '\n') + 1
+		cost := 1 + (start-from)/lineWidth
+		if cost > lines {
+			from = start - lines*lineWidth
+			for from < start && !utf8.RuneStart(text[from]) {
+				from++
+			}
+		}
+		lines -= cost
+		start = from
+	}
+	return start
+}
+
+// block lays out a long text.
+func (l *layouter) block(text string) *block {
+	head, tail := splitText(text)
+	start := text[:boundary(text, maxGuess)]
+	b := &block{language: highlight.Guess(l.name, start), count: strings.Count(strings.TrimSuffix(text, "\n"), "\n") + 1}
+	c := tokenCursor{tokens: highlight.Tokens(b.language, start)}
+	before := l.found
+	defer func() { l.found = before + count(text, l.find) }() // with the matches that cross the end of a part
+	b.head = l.lines(&c, text, 0, head)
+	if head == len(text) {
+		return b
+	}
+	if tail-head <= l.bytes/2 {
+		inHead := l.found
+		b.fold, b.folded = l.lines(&c, text, head, tail), tail-head
+		b.open = l.found > inHead
+		l.folded += b.folded
+	} else {
+		b.left = tail - head
+		l.left += b.left
+	}
+	b.tail = l.lines(&c, text, tail, len(text))
+	return b
+}
+
+// lines lays out a part of a text.
+func (l *layouter) lines(c *tokenCursor, text string, from, to int) []line {
+	lines := c.lines(text, from, l.mark(text[from:to], nil))
+	for _, one := range lines {
+		l.bytes -= lineCost + spanCost*len(one.runs)
+	}
+	return lines
+}
+
+// The approximate size of the markup for a line and for a run, in bytes.
+const (
+	lineCost = 40
+	spanCost = 30
+)
+
+// maxGuess limits the part of a text that is searched for its language and tokens, in bytes.
+const maxGuess = 32 << 10
+
+// A tokenCursor gives runs the classes of their tokens. It moves forward only.
+type tokenCursor struct{ tokens []highlight.Token }
+
+// lines returns the runs of the part of text that begins at from as lines, with the
+// classes of their tokens.
+func (c *tokenCursor) lines(text string, from int, runs []textRun) []line {
+	number := strings.Count(text[:from], "\n") + 1
+	current := line{number: number}
+	if from > 0 && text[from-1] != '\n' {
+		current.number = 0
+	}
+	var lines []line
+	for _, r := range runs {
+		r.at += from
+		for _, piece := range c.split(r) {
+			current.runs = append(current.runs, piece)
+			if strings.HasSuffix(piece.text, "\n") {
+				lines = append(lines, current)
+				number++
+				current = line{number: number}
+			}
+		}
+	}
+	if len(current.runs) > 0 {
+		lines = append(lines, current)
+	}
+	return lines
+}
+
+// split cuts a run after each line break, and at the start and end of each token.
+func (c *tokenCursor) split(r textRun) []textRun {
+	if r.kind != plainRun {
+		r.class = c.at(r.at)
+		return []textRun{r}
+	}
+	var pieces []textRun
+	for r.text != "" {
+		piece := r
+		end := len(r.text)
+		if n := strings.IndexByte(r.text, '\n'); n >= 0 {
+			end = n + 1
+		}
+		piece.class = c.at(r.at)
+		end = min(end, c.next(r.at)-r.at)
+		piece.text = r.text[:end]
+		pieces = append(pieces, piece)
+		r.text, r.at = r.text[end:], r.at+end
+	}
+	return pieces
+}
+
+// at returns the class at an offset, and drops the tokens before it.
+func (c *tokenCursor) at(offset int) highlight.Class {
+	for len(c.tokens) > 0 && c.tokens[0].End <= offset {
+		c.tokens = c.tokens[1:]
+	}
+	if len(c.tokens) == 0 || offset < c.tokens[0].Start {
+		return ""
+	}
+	return c.tokens[0].Class
+}
+
+// next returns the offset at which the class at an offset ends.
+func (c *tokenCursor) next(offset int) int {
+	if len(c.tokens) == 0 {
+		return int(^uint(0) >> 1)
+	}
+	if t := c.tokens[0]; offset < t.Start {
+		return t.Start
+	}
+	return c.tokens[0].End
 }

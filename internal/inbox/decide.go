@@ -7,57 +7,65 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// A notice says, above a page, what became of a decision.
+// A notice is shown above a page. It reports the result of a form.
 type notice struct {
 	good        bool
 	title, text string
 }
 
-// maxForm is the size of the largest form that is read.
+// maxForm is the maximum size of a form, in bytes.
 const maxForm = 64 << 10
 
-// decide takes the decision in a form, and leads to the call as it is then.
-func (i *Inbox) decide(what approval.Decision) operator.Service {
-	return func(w http.ResponseWriter, r *http.Request, who operator.Operator) {
+// decide records the decision of a form, and then redirects to the page of the call.
+func (i *Inbox) decide(what approval.Decision) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		id := task.ID(r.PathValue("id"))
-		ruling := approval.Ruling{Decision: what, Reason: r.PostFormValue("reason"), Shown: r.PostFormValue("shown")}
+		ruling := approval.Ruling{Decision: what, Reason: r.PostFormValue("reason"), Shown: r.PostFormValue("shown"), Via: via(who)}
 		var err error
 		if ruling.Unread, err = i.unread(r, id, who, what); err == nil && what == approval.Approve {
 			ruling.Gives, err = i.gives(r, id, who)
 		}
 		if err == nil {
-			_, err = i.cfg.Desk.Decide(r.Context(), id, api.Approver(who), ruling)
+			_, err = i.cfg.Approvals.Decide(r.Context(), id, api.Approver(who), ruling)
 		}
-		switch {
-		case err == nil:
+		if err == nil {
 			http.Redirect(w, r, "/approvals/"+url.PathEscape(string(id)), http.StatusSeeOther)
-		case isOutcome(err):
-			i.withCase(w, r, who, func(c casefile.Case) {
-				a := answer{reason: ruling.Reason}
-				a.status, a.notice = i.outcome(c, what, err)
-				i.showCase(w, r, who, c, a)
-			})
-		default:
-			i.fail(w, r, who, err)
+			return nil
 		}
+		if !isOutcome(err) {
+			return err
+		}
+		return i.withCase(w, r, who, func(c review.Details) error {
+			a := callResponse{reason: ruling.Reason}
+			a.status, a.notice = i.outcome(c, what, err)
+			return i.showCase(w, r, who, c, a)
+		})
 	}
 }
 
-// readAll is what a form says if its page showed everything.
+// via describes how a decision in the inbox was made.
+func via(who operator.Operator) gatetask.Via {
+	return gatetask.Via{Kind: gatetask.ViaInbox, Login: string(who.Method)}
+}
+
+// readAll is the form value for a page that shows everything.
 const readAll = "all"
 
-// unread returns how much of the call the approver was not shown, and says need
-// not be read. The error is [casefile.ErrUnread] if they do not say so. Only
-// the inbox knows what its page folds, not the desk.
+// unread returns the number of bytes of the call that its page did not show to the
+// approver. The error is [review.ErrUnread] if the form does not confirm that number. The
+// check is here because only the inbox knows what its page folds.
 func (i *Inbox) unread(r *http.Request, id task.ID, who operator.Operator, what approval.Decision) (int, error) {
 	if what != approval.Approve || r.PostFormValue("read") == readAll {
 		return 0, nil
@@ -66,57 +74,57 @@ func (i *Inbox) unread(r *http.Request, id task.ID, who operator.Operator, what 
 	if err != nil {
 		return 0, err
 	}
-	d, err := newDetail(c, "")
+	d, err := newCallView(r.Context(), c, r.PostFormValue("view"), "")
 	if err != nil {
 		return 0, err
 	}
 	if c.State == task.InputRequired && c.Objection == nil && d.unread() > 0 && r.PostFormValue("unread") != strconv.Itoa(d.unread()) {
-		return 0, casefile.ErrUnread
+		return 0, review.ErrUnread
 	}
 	return d.unread(), nil
 }
 
-// isOutcome reports whether err says that a decision came too late or from the
-// wrong person, or what did not come of it.
+// isOutcome reports whether err is a reason not to count a decision, or not in full, which
+// the page of the call explains. Other errors are failures.
 func isOutcome(err error) bool {
-	_, refused := errors.AsType[*casefile.NoGrantError](err)
-	_, notGiven := errors.AsType[*approval.NotGivenError](err)
+	_, refused := errors.AsType[*review.NoGrantError](err)
+	_, notGiven := errors.AsType[*approval.GrantFailedError](err)
 	if refused || notGiven {
 		return true
 	}
 	return slices.ContainsFunc([]error{
-		casefile.ErrNotShown, casefile.ErrViewChanged, casefile.ErrUnread, approval.ErrForbidden, task.ErrSelfApproval, task.ErrAlreadyDecided, task.ErrInvalidTransition,
+		review.ErrNotShown, review.ErrViewChanged, review.ErrUnread, approval.ErrForbidden, lifecycle.ErrSelfApproval, lifecycle.ErrAlreadyDecided, task.ErrInvalidTransition,
 		task.ErrConcurrentModification, task.ErrAlreadyTerminal, task.ErrExpired,
 	}, func(known error) bool { return errors.Is(err, known) })
 }
 
-// outcome says in words why a decision on c does not count, or not in full.
-func (i *Inbox) outcome(c casefile.Case, what approval.Decision, err error) (int, *notice) {
+// outcome explains why a decision on c does not count, or not in full.
+func (i *Inbox) outcome(c review.Details, what approval.Decision, err error) (int, *notice) {
 	n := &notice{title: "Your " + noun(what) + " was not recorded"}
-	refused, ok := errors.AsType[*casefile.NoGrantError](err)
-	lost, approved := errors.AsType[*approval.NotGivenError](err)
+	refused, ok := errors.AsType[*review.NoGrantError](err)
+	lost, approved := errors.AsType[*approval.GrantFailedError](err)
 	switch {
 	case approved:
 		n.title = "Your approval was recorded, but more calls may not be allowed"
-		n.text = "This call is approved, but " + lost.Outcome() + ": " + lost.Why + "."
+		n.text = "This call is approved, but " + lost.Outcome() + ": " + lost.Reason + "."
 		return http.StatusConflict, n
 	case ok:
-		n.text = "More calls like this one cannot be allowed: " + refused.Why + "."
+		n.text = "More calls like this one cannot be allowed: " + refused.Reason + "."
 		return http.StatusUnprocessableEntity, n
 	case errors.Is(err, approval.ErrForbidden):
 		n.text = "You are not one of the approvers of the workflow " + c.Workflow + ". " + approversText(c.Approvers)
 		return http.StatusForbidden, n
-	case errors.Is(err, task.ErrSelfApproval):
+	case errors.Is(err, lifecycle.ErrSelfApproval):
 		n.text = "You cannot approve a call from your own agent."
 		return http.StatusForbidden, n
-	case errors.Is(err, task.ErrAlreadyDecided):
+	case errors.Is(err, lifecycle.ErrAlreadyDecided):
 		n.title = "You have already approved this"
 		n.text = "It counts once. " + quorumText(c.Approval)
 		return http.StatusConflict, n
-	case errors.Is(err, casefile.ErrUnread):
+	case errors.Is(err, review.ErrUnread):
 		n.text = "A part of the arguments was still folded. Open every folded part, or say that you approve without reading it."
 		return http.StatusConflict, n
-	case errors.Is(err, casefile.ErrNotShown), errors.Is(err, casefile.ErrViewChanged):
+	case errors.Is(err, review.ErrNotShown), errors.Is(err, review.ErrViewChanged):
 		n.text = "The request has changed since you were shown it. Review it as it is now, and then decide."
 		return http.StatusConflict, n
 	case (errors.Is(err, task.ErrExpired) || c.State == task.Expired) && !decided(c.Approval):
@@ -135,10 +143,92 @@ func noun(what approval.Decision) string {
 	return "rejection"
 }
 
-// counted returns a number with what it counts.
+// counted returns a number with a noun, in the plural unless the number is 1.
 func counted(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// maxBulk is the maximum number of calls in one form. A form with more rejects none.
+const maxBulk = 5000
+
+// rejectAll rejects the calls that are ticked in the list.
+func (i *Inbox) rejectAll(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
+	if err := r.ParseForm(); err != nil {
+		return i.showPending(w, r, who, &notice{title: "Nothing was rejected", text: "The form could not be read. Tick fewer requests, and try again."})
+	}
+	ids := tickedIDs(r.PostForm["id"])
+	if len(ids) > maxBulk {
+		return i.showPending(w, r, who, &notice{
+			title: "Nothing was rejected",
+			text:  fmt.Sprintf("%d requests were ticked; at most %d can be rejected at once.", len(ids), maxBulk),
+		})
+	}
+	var t bulkResult
+	for n, id := range ids {
+		ruling := approval.Ruling{Decision: approval.Reject, Reason: r.PostFormValue("reason"), Via: via(who)}
+		_, err := i.cfg.Approvals.Decide(r.Context(), id, api.Approver(who), ruling)
+		if !t.add(err) {
+			i.cfg.Log.ErrorContext(r.Context(), "inbox: reject several", "task_id", id, "err", err)
+			t.left = len(ids) - n
+			break
+		}
+	}
+	return i.showPending(w, r, who, t.notice())
+}
+
+// tickedIDs returns the ids in the values of a form, each once. A group of
+// identical calls is one value.
+func tickedIDs(values []string) []task.ID {
+	var ids []task.ID
+	seen := make(map[string]bool)
+	for id := range strings.FieldsSeq(strings.Join(values, " ")) {
+		if !seen[id] {
+			seen[id] = true
+			ids = append(ids, task.ID(id))
+		}
+	}
+	return slices.Clip(ids)
+}
+
+// A bulkResult counts the results of rejecting several calls.
+type bulkResult struct {
+	done, late, forbidden int
+	left                  int // not tried after the store failed
+}
+
+// add counts one call. It returns false if err means that the store failed.
+func (t *bulkResult) add(err error) bool {
+	switch {
+	case err == nil:
+		t.done++
+	case errors.Is(err, approval.ErrForbidden):
+		t.forbidden++
+	case isOutcome(err) || errors.Is(err, task.ErrNotFound):
+		t.late++
+	default:
+		return false
+	}
+	return true
+}
+
+func (t *bulkResult) notice() *notice {
+	if *t == (bulkResult{}) {
+		return &notice{title: "Nothing was rejected", text: "Tick the requests that you want to reject."}
+	}
+	n := &notice{good: t.late+t.forbidden+t.left == 0, title: fmt.Sprintf("%s rejected", counted(t.done, "request"))}
+	var parts []string
+	if t.late > 0 {
+		parts = append(parts, counted(t.late, "other")+" had already been decided or had expired.")
+	}
+	if t.forbidden > 0 {
+		parts = append(parts, counted(t.forbidden, "other")+" can only be decided by other approvers.")
+	}
+	if t.left > 0 {
+		parts = append(parts, counted(t.left, "other")+" may still be pending: the gate cannot say whether the rejection was recorded. Try again; it is safe to repeat.")
+	}
+	n.text = strings.Join(parts, " ")
+	return n
 }

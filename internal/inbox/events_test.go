@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// An approver who signs out in one tab gets no more events in another.
+// TestEventsEndWithLogout checks that signing out ends the stream of events in another tab.
 func TestEventsEndWithLogout(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, o.url+"/events", http.NoBody)
@@ -28,14 +28,15 @@ func TestEventsEndWithLogout(t *testing.T) {
 	defer answer.Body.Close()
 	alice.send("/", "/logout", url.Values{})
 	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
-		t.Errorf("the stream does not end: %v", err)
+		t.Errorf("the stream did not end: %v", err)
 	}
 }
 
-// The events of a page that is open tell what changes, and end with the session.
-func TestEvents(t *testing.T) {
+// TestEventsReportChanges checks that the stream reports each change of a call, requires a
+// session, and ends when the service is closed.
+func TestEventsReportChanges(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, o.url+"/events", http.NoBody)
@@ -51,7 +52,7 @@ func TestEvents(t *testing.T) {
 	next := func(want string) {
 		t.Helper()
 		for lines.Scan() {
-			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok && data != "20" { // a beat says how long it is to the next
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok && data != "20" { // a beat has its interval in milliseconds
 				if !strings.Contains(data, want) {
 					t.Fatalf("event %s; want %s", data, want)
 				}
@@ -60,22 +61,22 @@ func TestEvents(t *testing.T) {
 		}
 		t.Fatalf("the stream ended: %v", lines.Err())
 	}
-	for lines.Scan() && lines.Text() != "event: beat" { // which scripts see, unlike comments
+	for lines.Scan() && lines.Text() != "event: beat" { // an event, because scripts do not see comments
 	}
 	id := o.hold(t, held{args: `{"secret":"hunter2"}`})
 	next(`"pending":true,"tool":"delete_file","requester":"ann"`)
 	alice.decide(id, "reject", "")
 	next(`"id":"` + string(id) + `","pending":false`)
-	if err := o.desk.Close(t.Context()); err != nil {
+	if err := o.approvals.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for lines.Scan() { // ends with the desk
+	for lines.Scan() { // until the stream ends
 	}
 	if lines.Err() != nil {
 		t.Error(lines.Err())
 	}
-	status, _, _ := o.stranger(t).do(http.MethodGet, "/events", "")
+	status, _, _ := o.newBrowser(t).do(http.MethodGet, "/events", "")
 	if status != http.StatusUnauthorized {
-		t.Errorf("a stranger gets %d", status)
+		t.Errorf("without a session: status %d, want 401", status)
 	}
 }

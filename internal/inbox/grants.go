@@ -9,67 +9,54 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/a-h/templ"
+
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
 // grants shows the standing approvals.
-func (i *Inbox) grants(w http.ResponseWriter, r *http.Request, who operator.Operator) {
-	i.showGrants(w, r, who, http.StatusOK, nil)
+func (i *Inbox) grants(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
+	return i.showGrants(w, r, who, page{})
 }
 
-func (i *Inbox) showGrants(w http.ResponseWriter, r *http.Request, who operator.Operator, status int, n *notice) {
+func (i *Inbox) showGrants(w http.ResponseWriter, r *http.Request, who operator.Operator, p page) error {
 	all := r.Method == http.MethodGet && r.URL.Query().Get("state") == "all"
-	list, err := i.cfg.Cases.Grants(r.Context(), all)
+	list, err := i.cfg.Viewer.Grants(r.Context(), all)
 	if err != nil {
-		i.fail(w, r, who, err)
-		return
+		return err
 	}
-	f, err := i.frame(r, who, "grants", "Standing approvals")
-	if err != nil {
-		i.fail(w, r, who, err)
-		return
-	}
-	f.notice = n
-	if r.Method != http.MethodGet {
-		f.self = "/grants"
-	}
-	i.show(w, r, status, grantsPage(f, list, all))
+	p.section, p.title, p.self = "grants", "Standing approvals", "/grants"
+	return i.page(w, r, who, p, func(f frame) templ.Component { return grantsPage(f, list, all) })
 }
 
 // grant shows one standing approval with its uses.
-func (i *Inbox) grant(w http.ResponseWriter, r *http.Request, who operator.Operator) {
-	g, err := i.cfg.Cases.Grant(r.Context(), task.GrantID(r.PathValue("id")))
+func (i *Inbox) grant(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
+	g, err := i.cfg.Viewer.Grant(r.Context(), gatetask.GrantID(r.PathValue("id")))
 	if err != nil {
-		i.fail(w, r, who, err)
-		return
+		return err
 	}
-	f, err := i.frame(r, who, "grants", "Standing approval")
-	if err != nil {
-		i.fail(w, r, who, err)
-		return
-	}
-	i.show(w, r, http.StatusOK, grantPage(f, g))
+	return i.page(w, r, who, page{section: "grants", title: "Standing approval"}, func(f frame) templ.Component { return grantPage(f, g) })
 }
 
 // revoke ends a standing approval.
-func (i *Inbox) revoke(w http.ResponseWriter, r *http.Request, who operator.Operator) {
+func (i *Inbox) revoke(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	g, err := i.cfg.Desk.Revoke(r.Context(), task.GrantID(r.PathValue("id")), api.Approver(who), r.PostFormValue("reason"))
-	switch {
-	case err == nil:
-		i.showGrants(w, r, who, http.StatusOK, &notice{good: true, title: "The standing approval was revoked", text: usesText(g) + " Further calls are held."})
-	case errors.Is(err, grantstore.ErrRevoked):
-		i.showGrants(w, r, who, http.StatusConflict, &notice{title: "It was revoked before", text: "Nothing has changed."})
-	default:
-		i.fail(w, r, who, err)
+	g, err := i.cfg.Approvals.Revoke(r.Context(), gatetask.GrantID(r.PathValue("id")), api.Approver(who), r.PostFormValue("reason"))
+	if errors.Is(err, grantstore.ErrRevoked) {
+		return i.showGrants(w, r, who, page{status: http.StatusConflict, notice: &notice{title: "It was revoked before", text: "Nothing has changed."}})
 	}
+	if err != nil {
+		return err
+	}
+	return i.showGrants(w, r, who, page{notice: &notice{good: true, title: "The standing approval was revoked", text: usesText(g) + " Further calls are held."}})
 }
 
-// The fields of the form with which a standing approval is given.
+// The form fields of a standing approval.
 const (
 	fieldUses = "grant_uses"
 	fieldFor  = "grant_for"
@@ -77,9 +64,9 @@ const (
 )
 
 // gives returns the standing approval that a form gives, or nil.
-func (i *Inbox) gives(r *http.Request, id task.ID, who operator.Operator) (*task.GrantTerms, error) {
+func (i *Inbox) gives(r *http.Request, id task.ID, who operator.Operator) (*gatetask.GrantTerms, error) {
 	if r.PostFormValue(fieldUses) == "" {
-		return nil, nil //nolint:nilnil // no standing approval is no error
+		return nil, nil // the approver gives no standing approval
 	}
 	uses, wrong := strconv.Atoi(r.PostFormValue(fieldUses))
 	seconds, bad := strconv.Atoi(r.PostFormValue(fieldFor))
@@ -87,27 +74,27 @@ func (i *Inbox) gives(r *http.Request, id task.ID, who operator.Operator) (*task
 	if err != nil {
 		return nil, err
 	}
-	terms := &task.GrantTerms{Uses: uses}
-	if c.Offer == nil || wrong != nil || bad != nil || seconds > c.Offer.LongestSeconds {
-		return nil, &casefile.NoGrantError{Why: "it goes further than the workflow allows"}
+	terms := &gatetask.GrantTerms{Uses: uses}
+	if c.GrantOffer == nil || wrong != nil || bad != nil || seconds > c.GrantOffer.LongestSeconds {
+		return nil, &review.NoGrantError{Reason: "it goes further than the workflow allows"}
 	}
 	terms.Until = i.cfg.Now().Add(time.Duration(seconds) * time.Second)
 	named := map[string]string{}
-	for _, name := range c.Offer.Free {
+	for _, name := range c.GrantOffer.Free {
 		named[freeValue(name)] = name
 	}
 	for _, value := range r.PostForm[fieldFree] {
 		name, known := named[value]
 		if !known {
-			return nil, &casefile.NoGrantError{Why: "an argument cannot be left free"}
+			return nil, &review.NoGrantError{Reason: "an argument cannot be left free"}
 		}
 		terms.Free = append(terms.Free, name)
 	}
 	return terms, nil
 }
 
-// freeValue returns what a form calls an argument. Browsers change some characters
-// of the values that they send.
+// freeValue returns the form value for the name of an argument. It is a digest because
+// browsers change some characters of the values that they send.
 func freeValue(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:])
@@ -117,7 +104,7 @@ func freeValue(name string) string {
 type option struct{ value, text string }
 
 // useOptions returns the numbers of uses that a form offers.
-func useOptions(o *casefile.Offer) []option {
+func useOptions(o *review.Offer) []option {
 	var all []option
 	for _, n := range []int{1, 2, 5, 10, 20, 50, 100, 200} {
 		if n < o.Uses {
@@ -127,8 +114,8 @@ func useOptions(o *casefile.Offer) []option {
 	return append(all, option{strconv.Itoa(o.Uses), "up to " + counted(o.Uses, "more call")})
 }
 
-// timeOptions returns the times that a form offers.
-func timeOptions(o *casefile.Offer) []option {
+// timeOptions returns the durations that a form offers.
+func timeOptions(o *review.Offer) []option {
 	var all []option
 	for _, d := range []time.Duration{10 * time.Minute, time.Hour, 4 * time.Hour, 8 * time.Hour, 24 * time.Hour} {
 		if d < o.Longest() {
@@ -138,7 +125,7 @@ func timeOptions(o *casefile.Offer) []option {
 	return append(all, option{strconv.Itoa(o.LongestSeconds), "within " + lengthText(o.Longest())})
 }
 
-// lengthText returns a length of time in words.
+// lengthText returns a duration in its largest unit.
 func lengthText(d time.Duration) string {
 	switch {
 	case d%(24*time.Hour) == 0:
@@ -152,12 +139,12 @@ func lengthText(d time.Duration) string {
 	}
 }
 
-// givenSoFar says which standing approvals those who have approved a want to give.
-func givenSoFar(a casefile.Approval) []string {
+// givenSoFar describes the standing approvals that earlier approvers of a have chosen.
+func givenSoFar(a review.Approval) []string {
 	var all []string
 	for _, d := range a.Approvals {
 		text := d.By + " gives no standing approval, so there will be none."
-		if g := d.Gives; g != nil {
+		if g := d.NewGrant; g != nil {
 			text = fmt.Sprintf("%s allows %s until %s.", d.By, counted(g.Uses, "more call"), g.Until.UTC().Format("2 January, 15:04 UTC"))
 			for n, name := range g.Free {
 				text += map[bool]string{true: " Any value for: ", false: ", "}[n == 0] + visible(name)
@@ -168,42 +155,72 @@ func givenSoFar(a casefile.Approval) []string {
 	return all
 }
 
-// grantStatus says whether a standing approval can be used.
-func grantStatus(g casefile.Grant) status {
+// grantStatus returns the status of a standing approval.
+func grantStatus(g review.Grant) status {
 	switch g.State {
-	case casefile.GrantActive:
+	case review.GrantActive:
 		return status{label: "Active", tone: "good"}
-	case casefile.GrantSpent:
+	case review.GrantSpent:
 		return status{label: "Used up", tone: "calm"}
-	case casefile.GrantRevoked:
+	case review.GrantRevoked:
 		return status{label: "Revoked", tone: "bad"}
 	default:
 		return status{label: "Over", tone: "calm"}
 	}
 }
 
-func usesText(g casefile.Grant) string {
+func usesText(g review.Grant) string {
 	return fmt.Sprintf("Used %d of %d times.", g.Used, g.MaxUses)
 }
 
-// becameText says what became of a use.
-func becameText(u casefile.GrantUse) string {
-	switch u.Became {
-	case casefile.UseNotMade:
+// becameText describes the outcome of a use.
+func becameText(u review.GrantUse) string {
+	switch u.Outcome {
+	case review.UseNotMade:
 		return "counted, but the gate stopped before it made the call: it never ran"
-	case casefile.UseUnknown:
+	case review.UseUnknown:
 		return "no longer on record"
 	case string(task.Completed):
 		return "ran"
 	default:
-		return u.Became
+		return u.Outcome
 	}
 }
 
-// revokedText says who revoked a standing approval, or nothing.
-func revokedText(g casefile.Grant) string {
+// revokedText describes the revocation of a standing approval, or returns "".
+func revokedText(g review.Grant) string {
 	if g.Revoked == nil {
 		return ""
 	}
 	return g.Revoked.By + ", " + g.Revoked.At.UTC().Format("2 January, 15:04 UTC") + said(g.Revoked.Reason)
+}
+
+// mayAccept reports whether the operator may accept changed tools.
+func (f frame) mayAccept() bool { return f.who.Role.Includes(operator.Admin) }
+
+// changes shows the changed tools that are not accepted yet.
+func (i *Inbox) changes(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
+	return i.showChanges(w, r, who, page{})
+}
+
+func (i *Inbox) showChanges(w http.ResponseWriter, r *http.Request, who operator.Operator, p page) error {
+	list, err := i.cfg.Approvals.Changes(r.Context())
+	if err != nil {
+		return err
+	}
+	p.section, p.title, p.self = "changes", "Changed tools", "/changes"
+	return i.page(w, r, who, p, func(f frame) templ.Component { return changesPage(f, list) })
+}
+
+// accept accepts a changed tool.
+func (i *Inbox) accept(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	c, err := i.cfg.Approvals.AcceptChange(r.Context(), r.PathValue("id"), api.Approver(who), r.PostFormValue("reason"))
+	if errors.Is(err, task.ErrNotFound) {
+		return i.showChanges(w, r, who, page{status: http.StatusNotFound, notice: &notice{title: "This change is no longer pending", text: "Nothing was accepted."}})
+	}
+	if err != nil {
+		return err
+	}
+	return i.showChanges(w, r, who, page{notice: &notice{good: true, title: "The changed tool was accepted", text: visible(c.Tool) + ": " + c.What + "."}})
 }

@@ -8,16 +8,16 @@ import (
 	"testing"
 )
 
-// tags are all that stand in a page.
+// tags matches the tags of a page.
 var tags = regexp.MustCompile(`<[^>]*>`)
 
 // read returns the text of a page.
 func read(page string) string { return html.UnescapeString(tags.ReplaceAllString(page, "")) }
 
-// Nothing that agents or upstreams write can be anything but text.
-func TestNothingActs(t *testing.T) {
+// TestForeignTextStaysText checks that markup from agents and upstreams is shown as text.
+func TestForeignTextStaysText(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	evil := []string{
 		`<script>alert(1)</script>`, `<img src=x onerror=alert(1)>`, `"><svg onload=alert(1)>`, `' onfocus='alert(1)`,
 		`javascript:alert(1)`, `</textarea></title><script>`, `{{7*7}}`, `&lt;script&gt;`, `]]>--><script>`,
@@ -28,11 +28,11 @@ func TestNothingActs(t *testing.T) {
 		for _, path := range []string{"/", "/approvals/" + string(id), "/approvals/" + string(id) + "?find=alert"} {
 			page := alice.get(path)
 			if !strings.Contains(strings.ReplaceAll(read(page), "\n", ""), text) {
-				t.Errorf("%s does not show %s", path, text)
+				t.Errorf("the page %s does not show %s", path, text)
 			}
 			for _, tag := range tags.FindAllString(page, -1) {
 				if regexp.MustCompile(`(?i)^<(script>|img|svg on|textarea>)| onfocus| onload| onerror`).MatchString(tag) && !strings.Contains(tag, "&#34;") && !strings.Contains(tag, "&#39;") {
-					t.Errorf("%s makes a tag of %s: %s", path, text, tag)
+					t.Errorf("%s has a tag from the text %s: %s", path, text, tag)
 				}
 			}
 		}
@@ -41,10 +41,11 @@ func TestNothingActs(t *testing.T) {
 	}
 }
 
-// Invisible characters are spelled out, and confusable characters are marked.
-func TestHiddenCharacters(t *testing.T) {
+// TestHiddenCharactersSpelledOut checks that invisible characters are shown as their code
+// points, and that confusable characters are marked.
+func TestHiddenCharactersSpelledOut(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	id := o.hold(t, held{
 		tool: "d\u0435lete_file\u200b", by: "an\u202en",
 		args: `{"p\u2066ath":"/tmp/\u202egpj.exe","zero":"a\u200b\u200db","tag":"\udb40\udc41","tab":"a\tb\nc"}`,
@@ -59,7 +60,7 @@ func TestHiddenCharacters(t *testing.T) {
 		)
 		for _, r := range "\u202e\u200b\u200d\u2066\U000E0041" {
 			if strings.ContainsRune(page, r) {
-				t.Errorf("%s has %U as it is", path, r)
+				t.Errorf("%s has %U unescaped", path, r)
 			}
 		}
 	}
@@ -68,11 +69,11 @@ func TestHiddenCharacters(t *testing.T) {
 	mustHave(t, alice.get("/approvals/"+string(id)+"/arguments"), `\u202egpj.exe`, `\u200b\u200d`, `\udb40\udc41`)
 }
 
-// Characters that are drawn as nothing are spelled out wherever they stand: a run of
-// them cannot make a part of a value look like something beside it.
-func TestBlankCharacters(t *testing.T) {
+// TestBlankCharactersSpelledOut checks that blank characters are shown as their code points.
+// Otherwise several of them could separate a part of a value from the rest of it.
+func TestBlankCharactersSpelledOut(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	blanks := "\u2800\u3164\u115f\u1160\uffa0\u17b4\u180b\ufe00\u3000\u2003\u303f\ufffc\U0001d159\U00016fe4\U000e0100"
 	id := o.hold(t, held{
 		tool: "delete" + blanks, by: "ops" + blanks,
@@ -82,7 +83,7 @@ func TestBlankCharacters(t *testing.T) {
 		page := alice.get(path)
 		for _, r := range blanks {
 			if strings.ContainsRune(page, r) {
-				t.Errorf("%s has %U as it is", path, r)
+				t.Errorf("%s has %U unescaped", path, r)
 			}
 		}
 	}
@@ -90,11 +91,12 @@ func TestBlankCharacters(t *testing.T) {
 	mustHave(t, page, `delete<span class="code-point" title="cannot be seen">U+2800`, `path<span class="code-point" title="cannot be seen">U+2800`, `/data<span class="code-point" title="cannot be seen">U+2800`)
 }
 
-// Letters of another script inside a word of a value are marked, wherever the value
-// is shown, and said above the arguments. Words in one script are left alone.
-func TestValuesThatLookAlike(t *testing.T) {
+// TestConfusableValuesMarked checks that letters of another script inside a word are marked
+// wherever the value is shown, and that a warning above the arguments names them. Words in
+// one script are not marked.
+func TestConfusableValuesMarked(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	const marked = `p<span class="odd" title="U+0430 Cyrillic">` + "\u0430" + `</span>ypal.com`
 	long := strings.Repeat(`all is well\n`, 300)
 	tests := map[string]string{
@@ -107,7 +109,7 @@ func TestValuesThatLookAlike(t *testing.T) {
 	for name, args := range tests {
 		path := "/approvals/" + string(o.hold(t, held{args: args, by: name}))
 		page := alice.get(path)
-		mustHave(t, page, marked, "Some characters may be taken for others", "\u0430 is U+0430 Cyrillic")
+		mustHave(t, page, marked, "Some characters look like others", "\u0430 is U+0430 Cyrillic")
 		mustHave(t, alice.get(path+"?view=all"), `<span class="odd" title="U+0430 Cyrillic">`)
 	}
 	mustHave(t, alice.get("/"), marked)
@@ -115,13 +117,13 @@ func TestValuesThatLookAlike(t *testing.T) {
 	mustHave(t, alice.get("/approvals/"+string(url)),
 		`<span class="odd" title="U+2215 other">∕</span>acme`, `<span class="odd" title="U+101D Myanmar">ဝ</span>`, "∕ is U+2215 other, ဝ is U+101D Myanmar")
 	path := "/approvals/" + string(o.hold(t, held{args: `{"text":"\u0444\u0430\u0439\u043b.txt, \u043f\u0440\u0438\u0432\u0435\u0442, caf\u00e9, iPhone\u3092\u8cb7\u3046"}`}))
-	mustLack(t, alice.get(path), `class="odd"`, "Some characters may be taken for others")
+	mustLack(t, alice.get(path), `class="odd"`, "Some characters look like others")
 }
 
-// Names of members that look alike are told apart.
-func TestNamesThatLookAlike(t *testing.T) {
+// TestSimilarMemberNamesDiffer checks that similar names of members look different.
+func TestSimilarMemberNamesDiffer(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	id := o.hold(t, held{args: `{"path":"/a","path ":"/b","p\u0430th":"/c","":"/d","pa\nth":"/e","\"\"":"/f","\"path \"":"/g"}`})
 	page := regexp.MustCompile(`\s*\n\s*`).ReplaceAllString(alice.get("/approvals/"+string(id)), "")
 	mustHave(t, page,
@@ -131,11 +133,11 @@ func TestNamesThatLookAlike(t *testing.T) {
 	)
 }
 
-// The names of a tool and of its caller that differ from others in spaces alone look
-// different, and a warning says why.
-func TestNamesWithSpaces(t *testing.T) {
+// TestSpacesInNamesShown checks that unusual spaces in the names of tools and callers are
+// shown, with a warning.
+func TestSpacesInNamesShown(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	id := o.hold(t, held{tool: " delete  file ", by: "ops-bot ", args: `{}`})
 	const space = `<span class="code-point" title="is a space">U+0020<span class="unseen"> (is a space) </span></span>`
 	for _, path := range []string{"/", "/approvals/" + string(id)} {
@@ -146,10 +148,11 @@ func TestNamesWithSpaces(t *testing.T) {
 	mustHave(t, alice.get("/history"), space+"delete "+space+"file"+space, `ops-bot\u0020`)
 }
 
-// Large arguments are folded, searched as a whole, and can be had in full.
-func TestLargeArguments(t *testing.T) {
+// TestLargeArgumentsFoldedAndSearched checks that large arguments are folded, that the search
+// covers all of them, and that they are available as text.
+func TestLargeArgumentsFoldedAndSearched(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	deep := strings.Repeat(`{"in":[`, 40) + `"needle"` + strings.Repeat(`]}`, 40)
 	wide := strings.Repeat(`1234567,`, 20_000) + `"needle"`
 	tests := map[string]string{
@@ -180,7 +183,7 @@ func TestLargeArguments(t *testing.T) {
 			mustHave(t, page[:0]+read(page), "All as text")
 			found := read(alice.get(path + "?find=NEEDLE"))
 			if !strings.Contains(found, "“NEEDLE” is in the arguments once.") {
-				t.Errorf("not found")
+				t.Errorf("the search did not find the text")
 			}
 			text := alice.get(path + "/arguments")
 			if !strings.Contains(text, "needle") || len(text) < len(args)*9/10 {
@@ -194,27 +197,27 @@ func TestLargeArguments(t *testing.T) {
 	}
 }
 
-// Values that a workflow redacts are shown as redacted; values that only contain
-// the same words are not.
-func TestRedacted(t *testing.T) {
+// TestRedactedValuesHidden checks that values that a workflow redacts are marked as redacted.
+// A value with the text "[redacted]" is not marked.
+func TestRedactedValuesHidden(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	id := o.hold(t, held{args: `{"password":"hunter2","note":"[redacted]","users":[{"key":"key of rosa","name":"rosa"}]}`})
 	page := alice.get("/approvals/" + string(id))
 	mustLack(t, page, "hunter2", "key of rosa")
 	mustHave(t, page, "[redacted]", "rosa")
 	if got := strings.Count(page, `class="redacted"`); got != 2 {
-		t.Errorf("%d values are shown as redacted", got)
+		t.Errorf("%d values are marked as redacted, want 2", got)
 	}
 	mustLack(t, alice.get("/approvals/"+string(id)+"/arguments"), "hunter2", "key of rosa")
 	mustLack(t, alice.get("/approvals/"+string(id)+"?find=hunter2"), "class=\"tree\">hunter2", "in the arguments once")
 	mustLack(t, alice.get("/"), "hunter2", "key of rosa")
 }
 
-// Values that look binary say so, and are shown.
-func TestBinary(t *testing.T) {
+// TestBinaryValuesDescribed checks that binary values are described and shown.
+func TestBinaryValuesDescribed(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	id := o.hold(t, held{args: `{"image":"` + strings.Repeat("iVBORw0KGgoAAAANSUhEUgAA", 50) + `","url":"data:text/html;base64,` +
 		strings.Repeat("PHNjcmlwdD4", 20) + `","word":"` + strings.Repeat("a", 290) + `","raw":"\u0001\u0002\u0003\u0004\u0005","long":"` + strings.Repeat("word ", 100) +
 		`","posing":"data:, ` + strings.Repeat("x", 100) + `; rm -rf /"}`})
@@ -224,23 +227,24 @@ func TestBinary(t *testing.T) {
 	mustHave(t, read(page), strings.Repeat("word ", 100), strings.Repeat("iVBORw0KGgoAAAANSUhEUgAA", 50))
 }
 
-// A string is not taken for another kind of value, nor for nothing.
-func TestClearValues(t *testing.T) {
+// TestAmbiguousStringsQuoted checks that a string is in quotes if it could be read as
+// another kind of value, or if it is empty.
+func TestAmbiguousStringsQuoted(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	id := o.hold(t, held{args: `{"a":"true","b":true,"c":"","d":" x","e":"12","f":12,"g":"plain","h":"null"}`})
 	page := alice.get("/approvals/" + string(id))
 	if got := strings.Count(page, `class="value string quoted"`); got != 5 {
-		t.Errorf("%d strings are in quotes", got)
+		t.Errorf("%d strings are in quotes, want 5", got)
 	}
 	mustHave(t, page, `<span class="value string">plain</span>`, `<span class="value literal">true</span>`, `<span class="value number">12</span>`)
 	mustHave(t, read(alice.get("/")), `a "true"`, `b true`, `c ""`, `g plain`)
 }
 
-// Nothing is cut without a word, however little room is left for it.
-func TestCutSaysSo(t *testing.T) {
+// TestTruncationMarked checks that every truncated name and value is marked.
+func TestTruncationMarked(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	var b strings.Builder
 	for i := range 250 {
 		fmt.Fprintf(&b, `"k%d":%q,`, i, strings.Repeat("word ", 400))
@@ -255,7 +259,7 @@ func TestCutSaysSo(t *testing.T) {
 		"form":   `I approve without reading \d+\.\d KB`,
 	} {
 		if !regexp.MustCompile(want).MatchString(page) {
-			t.Errorf("%s is cut without a word", name)
+			t.Errorf("%s is truncated without a mark", name)
 		}
 	}
 	mustLack(t, page, strings.Repeat("z", 250), long)

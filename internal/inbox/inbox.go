@@ -1,15 +1,20 @@
-// Package inbox is where approvers look at held calls and decide: pages made on
-// the operators' listener, kept up to date by a stream of events.
+// Package inbox serves the web pages on which approvers review held calls and
+// decide about them. [Inbox.Register] adds the pages to the operators' listener:
 //
-// The pages do what is essential without a script: links and forms. One small
-// script makes them live and lets the keyboard be used. Everything that agents
-// and upstreams wrote is foreign: it is shown as text and nothing else, with
-// what cannot be seen spelled out, and the policy that browsers are given
-// (Content-Security-Policy) lets nothing run that is not the gate's own file.
+//	pages, err := inbox.New(cfg)
+//	...
+//	pages.Register(mux, auth)
 //
-// Package operator authenticates users and checks that a request came from a
-// page of this gate; package casefile loads what is shown; package approval
-// handles decisions.
+// Links and forms work without a script. One small script adds keyboard commands
+// and reloads a page when the stream of events reports a change.
+//
+// Text from agents and upstreams is foreign: the pages show it as plain text, with
+// the code points of invisible characters. The Content-Security-Policy allows only
+// the script and the style sheet of this package.
+//
+// Package operator authenticates users and checks that a request came from a page
+// of this gate. Package review loads the calls, and package approval records the
+// decisions.
 package inbox
 
 import (
@@ -17,17 +22,13 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"errors"
 	"io/fs"
-	"log/slog"
 	"net/http"
 	"path"
 	"strings"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/channel"
-	"github.com/thoughtgate/thoughtgate-go/internal/channel/push"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 )
 
@@ -36,36 +37,28 @@ var files embed.FS
 
 // New returns an inbox.
 func New(c Config) (*Inbox, error) {
-	if c.Desk == nil || c.Cases == nil || c.Now == nil {
-		return nil, errors.New("inbox: needs a desk, its cases and a clock")
-	}
 	if c.KeepAlive <= 0 {
 		c.KeepAlive = 15 * time.Second
-	}
-	if c.Channels == nil {
-		c.Channels = func() []channel.Status { return nil }
-	}
-	if c.Push == nil {
-		c.Push = func() *push.Push { return nil }
-	}
-	if c.NeedsRestart == nil {
-		c.NeedsRestart = func() []string { return nil }
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
 	}
 	assets, err := loadAssets()
 	return &Inbox{cfg: c, assets: assets}, err
 }
 
+// A handlerFunc answers a request, or returns an error before it has written anything.
+type handlerFunc func(w http.ResponseWriter, r *http.Request, who operator.Operator) error
+
 // Register adds the inbox to the routes of the operators' listener.
 func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	i.auth = auth
-	route := func(pattern string, role operator.Role, serve operator.Service) {
-		mux.HandleFunc(pattern, i.secured(auth.Handle(role, i.refuse, serve)))
+	route := func(pattern string, role operator.Role, serve handlerFunc) {
+		mux.HandleFunc(pattern, i.secured(auth.Handle(role, i.refuse, func(w http.ResponseWriter, r *http.Request, who operator.Operator) {
+			if err := serve(w, r, who); err != nil {
+				i.fail(w, r, who, err)
+			}
+		})))
 	}
 	route("GET /{$}", operator.Viewer, i.pending)
-	route("GET /approvals/{id}", operator.Viewer, i.open)
+	route("GET /approvals/{id}", operator.Viewer, i.call)
 	route("GET /approvals/{id}/arguments", operator.Viewer, i.arguments)
 	route("POST /approvals/{id}/approve", operator.Approver, i.decide(approval.Approve))
 	route("POST /approvals/{id}/reject", operator.Approver, i.decide(approval.Reject))
@@ -73,15 +66,19 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	route("GET /grants", operator.Viewer, i.grants)
 	route("GET /grants/{id}", operator.Viewer, i.grant)
 	route("POST /grants/{id}/revoke", operator.Approver, i.revoke)
+	route("GET /changes", operator.Viewer, i.changes)
+	//mutate:swap "Admin" "Approver" TestOnlyAdminAcceptsChangedTool an approver accepts a changed tool in the inbox
+	route("POST /changes/{id}/accept", operator.Admin, i.accept)
 	route("GET /history", operator.Viewer, i.history)
 	route("GET /events", operator.Viewer, i.events)
+	//mutate:swap "Approver" "Viewer" TestOnlyApproversSubscribe viewers are notified
 	route("POST /push/subscribe", operator.Approver, i.subscribe)
 	route("POST /push/unsubscribe", operator.Viewer, i.unsubscribe)
 	mux.HandleFunc("GET /assets/{name}", i.secured(i.serveAsset))
 	for at, name := range map[string]string{
-		"/favicon.ico":          "icon.svg", // for what is not a page, and so cannot name it
+		"/favicon.ico":          "icon.svg", // requested by browsers for plain text, which cannot link to an icon
 		"/manifest.webmanifest": "manifest.webmanifest",
-		"/worker.js":            "worker.js", // a worker serves the pages below its own path
+		"/worker.js":            "worker.js", // at the root, because a worker controls only pages below its path
 	} {
 		mux.HandleFunc("GET "+at, i.secured(func(w http.ResponseWriter, r *http.Request) {
 			r.SetPathValue("name", name)
@@ -90,17 +87,16 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	}
 }
 
-// policy is what browsers may allow on every page: the gate's own
-// style, script and icon, requests and forms to the gate itself, and nothing
-// else.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; worker-src 'self'; " +
+// contentPolicy is the Content-Security-Policy of every page. It allows styles,
+// scripts, images, requests and forms of this gate only.
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; worker-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types inbox"
 
-// secured sets the headers of every answer.
+// secured sets the security headers, and then calls serve.
 func (i *Inbox) secured(serve http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", policy)
+		h.Set("Content-Security-Policy", contentPolicy)
 		h.Set("X-Frame-Options", "DENY")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -157,15 +153,15 @@ func (i *Inbox) serveAsset(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.content))
 }
 
-// Login shows the page on which people log in, for [operator.Config].
+// Login shows the sign-in page. It is the Page of [operator.Config].
 func (i *Inbox) Login(w http.ResponseWriter, r *http.Request, p operator.LoginPage) {
 	i.secured(func(w http.ResponseWriter, r *http.Request) {
 		i.show(w, r, p.Status, loginPage(i.bareFrame("Sign in"), p))
 	})(w, r)
 }
 
-// refuse tells somebody why a request is not served: who is not logged in is
-// led to where they can, unless they meant to decide.
+// refuse answers a request that package operator has refused. Without a session, a GET
+// request is redirected to the sign-in page; other requests get a page with the reason.
 func (i *Inbox) refuse(w http.ResponseWriter, r *http.Request, why *operator.Error) {
 	if why.Type == operator.TypeUnauthorized && r.Method == http.MethodGet {
 		if r.URL.Path == "/events" {
@@ -184,10 +180,10 @@ func (i *Inbox) refuse(w http.ResponseWriter, r *http.Request, why *operator.Err
 	i.show(w, r, why.Status, refusalPage(i.bareFrame("Not done"), refusalOf(why, next)))
 }
 
-// A refusal is why a request was not served, in words.
+// A refusal is the text of a page for a request that was not served.
 type refusal struct {
 	title, text  string
-	label, where string // what to do next
+	label, where string // the link to the next step
 }
 
 func refusalOf(why *operator.Error, next string) refusal {

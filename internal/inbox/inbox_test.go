@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -19,77 +20,82 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/push"
-	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/inbox"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/toolhistory"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// An office is a served inbox with a clock that can be set.
-type office struct {
-	desk   *approval.Desk
-	store  *countingStore
-	logins *memstore.Store
-	url    string
-	gets   atomic.Int64 // how often a task was read
+// A fixture is a served inbox with an adjustable clock.
+type fixture struct {
+	approvals *approval.Service
+	store     *countingStore
+	logins    *memstore.Store
+	url       string
+	routes    http.Handler // the handler that is served at url
+	gets      atomic.Int64 // number of reads of a task
 
 	mu      sync.Mutex
 	late    time.Duration
-	verdict policy.Verdict            // of a call that is judged again
-	push    atomic.Pointer[push.Push] // nil unless a test has set it
+	verdict policy.Verdict            // for calls that are judged again
+	push    atomic.Pointer[push.Push] // nil by default
 }
 
-// rule sets what policy says of calls that are judged again.
-func (o *office) rule(v policy.Verdict) {
+// rule sets the verdict for calls that are judged again.
+func (o *fixture) rule(v policy.Verdict) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.verdict = v
 }
 
-func (o *office) judge(policy.Call) policy.Verdict {
+func (o *fixture) judge(policy.Call) policy.Verdict {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.verdict
 }
 
-func (o *office) now() time.Time {
+func (o *fixture) now() time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return time.Now().Add(o.late)
 }
 
-// pass lets time pass.
-func (o *office) pass(d time.Duration) {
+// pass moves the clock forward.
+func (o *fixture) pass(d time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.late += d
 }
 
-// open serves a desk to alice and bob, who may decide, and to vera, who may
-// look. The workflow two needs two of them, bobs needs bob.
-func open(t *testing.T) *office {
+// open serves an inbox to the approvers alice and bob, the viewer vera and the admin ada. The
+// workflow two needs two approvers, and bobs needs bob.
+func open(t *testing.T) *fixture {
 	t.Helper()
-	o := &office{verdict: policy.Verdict{Action: policy.Deny}, logins: memstore.New(memstore.Options{})}
-	store := &countingStore{GateStore: memstore.New(memstore.Options{}), gets: &o.gets}
+	o := &fixture{verdict: policy.Verdict{Action: policy.Deny}, logins: memstore.New(memstore.Options{})}
+	store := &countingStore{Store: memstore.New(memstore.Options{}), gets: &o.gets}
 	o.store = store
 	t.Cleanup(func() { store.Close() })
 	workflows := map[string]approval.Workflow{
 		"default": {Redact: []string{"arguments.password", "arguments.users.key"}, Timeout: time.Hour},
 		"two":     {Quorum: 2, Timeout: time.Hour},
+		"star":    {Redact: []string{"arguments.*.password"}, Timeout: time.Hour},
 		"bobs":    {Approvers: []string{"bob", "group:oncall"}},
-		"again":   {Redact: []string{"arguments.password"}, Timeout: time.Hour, Grants: grantstore.Limits{Longest: time.Hour, Uses: 10}},
+		"again":   {Redact: []string{"arguments.password"}, Timeout: time.Hour, Grants: policy.Grants{Longest: time.Hour, Uses: 10}},
 
-		"again-two": {Quorum: 2, Timeout: time.Hour, Grants: grantstore.Limits{Longest: time.Hour, Uses: 10}},
+		"again-two": {Quorum: 2, Timeout: time.Hour, Grants: policy.Grants{Longest: time.Hour, Uses: 10}},
 	}
 	var err error
-	o.desk, err = approval.New(approval.Config{
+	o.approvals, err = approval.New(approval.Config{
 		Store: store, Now: o.now,
 		Judge:    o.judge,
 		Workflow: func(name string) (approval.Workflow, bool) { w, ok := workflows[name]; return w, ok },
@@ -97,7 +103,11 @@ func open(t *testing.T) *office {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := inbox.New(inbox.Config{Desk: o.desk, Cases: o.desk.Cases(), Now: o.now, KeepAlive: 20 * time.Millisecond, Push: o.push.Load})
+	pages, err := inbox.New(inbox.Config{
+		Approvals: o.approvals, Viewer: o.approvals.Viewer(), Now: o.now, KeepAlive: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler), Push: o.push.Load,
+		NeedsRestart: func() []string { return nil }, Changes: func(context.Context) ([]task.Note, error) { return nil, nil },
+		Channels: func() []channel.Status { return nil },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,6 +116,7 @@ func open(t *testing.T) *office {
 			{Hash: operator.HashOf("alice's own long token"), Name: "alice", Role: operator.Approver},
 			{Hash: operator.HashOf("bob's own long token"), Name: "bob", Role: operator.Approver},
 			{Hash: operator.HashOf("vera's own long token"), Name: "vera", Role: operator.Viewer},
+			{Hash: operator.HashOf("ada's own long token"), Name: "ada", Role: operator.Admin},
 		},
 		Records: o.logins, Ring: keyring.Ephemeral(), Now: o.now, Page: pages.Login, Session: 12 * time.Hour,
 	})
@@ -115,21 +126,27 @@ func open(t *testing.T) *office {
 	mux := http.NewServeMux()
 	auth.Register(mux)
 	pages.Register(mux, auth)
+	operatorAPI, err := api.New(api.Config{Approvals: o.approvals, Viewer: o.approvals.Viewer(), Auth: auth, Now: o.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux.Handle("/api/", operatorAPI)
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	o.url = server.URL
+	o.url, o.routes = server.URL, mux
 	return o
 }
 
-// A held call, as far as tests care.
+// A held is a call for [fixture.hold]. Empty fields have defaults.
 type held struct {
 	tool, args, workflow, by, says string
 	toolDigest                     string
 	why                            policy.Verdict
+	change                         *toolhistory.Change
 }
 
 // hold holds a call.
-func (o *office) hold(t *testing.T, h held) task.ID {
+func (o *fixture) hold(t *testing.T, h held) task.ID {
 	t.Helper()
 	set := func(field *string, fallback string) {
 		if *field == "" {
@@ -148,50 +165,50 @@ func (o *office) hold(t *testing.T, h held) task.ID {
 	c := approval.Call{
 		Owner: h.by, Principal: policy.Principal{ID: h.by}, Upstream: "files", Verdict: h.why,
 		Message: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%s,"arguments":%s}}`, name, h.args),
-		Tool:    approval.Tool{Description: "Deletes <b>a file</b>.", Digest: h.toolDigest},
+		Tool:    approval.Tool{Description: "Deletes <b>a file</b>.", Digest: h.toolDigest, Change: h.change},
 	}
 	if h.says != "" {
 		text, err := json.Marshal(h.says)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Variables = task.Variables{casefile.ClientReason: text}
+		c.Variables = task.Variables{review.ClientReason: text}
 	}
-	got, _, err := o.desk.Hold(t.Context(), c)
+	got, _, err := o.approvals.Hold(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return got.ID
 }
 
-func (o *office) state(t *testing.T, id task.ID) task.State {
+func (o *fixture) state(t *testing.T, id task.ID) task.State {
 	t.Helper()
-	a, err := o.desk.Cases().Show(t.Context(), id)
+	a, err := o.approvals.Viewer().Show(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return a.State
 }
 
-// A visitor is somebody with a browser that runs no scripts.
-type visitor struct {
+// A browser is a browser without scripts, with its own cookies.
+type browser struct {
 	t      *testing.T
 	client *http.Client
 	url    string
 }
 
-// visit logs somebody in.
-func (o *office) visit(t *testing.T, who string) *visitor {
+// signIn returns the browser of a signed-in operator.
+func (o *fixture) signIn(t *testing.T, who string) *browser {
 	t.Helper()
-	v := o.stranger(t)
+	v := o.newBrowser(t)
 	status, body := v.post("/login", url.Values{"token": {who + "'s own long token"}, "next": {"/"}})
 	if status != http.StatusOK || !strings.Contains(body, "Sign out") {
-		t.Fatalf("%s cannot log in: %d\n%s", who, status, body)
+		t.Fatalf("%s cannot sign in: %d\n%s", who, status, body)
 	}
 	return v
 }
 
-func (o *office) stranger(t *testing.T) *visitor {
+func (o *fixture) newBrowser(t *testing.T) *browser {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -199,10 +216,10 @@ func (o *office) stranger(t *testing.T) *visitor {
 	}
 	client := &http.Client{Jar: jar, Transport: &http.Transport{}}
 	t.Cleanup(client.CloseIdleConnections)
-	return &visitor{t, client, o.url}
+	return &browser{t, client, o.url}
 }
 
-func (v *visitor) do(method, path, body string) (int, string, http.Header) {
+func (v *browser) do(method, path, body string) (int, string, http.Header) {
 	v.t.Helper()
 	r, err := http.NewRequestWithContext(v.t.Context(), method, v.url+path, strings.NewReader(body))
 	if err != nil {
@@ -224,7 +241,7 @@ func (v *visitor) do(method, path, body string) (int, string, http.Header) {
 	return answer.StatusCode, string(text), answer.Header
 }
 
-func (v *visitor) get(path string) string {
+func (v *browser) get(path string) string {
 	v.t.Helper()
 	status, body, _ := v.do(http.MethodGet, path, "")
 	if status != http.StatusOK {
@@ -233,17 +250,17 @@ func (v *visitor) get(path string) string {
 	return body
 }
 
-func (v *visitor) post(path string, form url.Values) (int, string) {
+func (v *browser) post(path string, form url.Values) (int, string) {
 	v.t.Helper()
 	status, body, _ := v.do(http.MethodPost, path, form.Encode())
 	return status, body
 }
 
-// hidden finds what a page gives its forms.
+// hidden matches the form token of a page.
 var hidden = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
 
-// send sends a form of a page.
-func (v *visitor) send(page, path string, form url.Values) (int, string) {
+// send posts a form with the form token of a page.
+func (v *browser) send(page, path string, form url.Values) (int, string) {
 	v.t.Helper()
 	token := hidden.FindStringSubmatch(v.get(page))
 	if token == nil {
@@ -253,13 +270,13 @@ func (v *visitor) send(page, path string, form url.Values) (int, string) {
 	return v.post(path, form)
 }
 
-func (v *visitor) decide(id task.ID, what, reason string) (int, string) {
+func (v *browser) decide(id task.ID, what, reason string) (int, string) {
 	v.t.Helper()
 	return v.decideSeeing("/approvals/"+string(id), id, what, url.Values{"reason": {reason}})
 }
 
-// decideSeeing looks at a page of a call and sends its form, with what is given.
-func (v *visitor) decideSeeing(page string, id task.ID, what string, form url.Values) (int, string) {
+// decideSeeing loads a page of a call and posts its form with additional values.
+func (v *browser) decideSeeing(page string, id task.ID, what string, form url.Values) (int, string) {
 	v.t.Helper()
 	seen := v.get(page)
 	for _, name := range []string{"shown", "read"} {
@@ -288,42 +305,45 @@ func mustLack(t *testing.T, page string, texts ...string) {
 	}
 }
 
-func TestDecide(t *testing.T) {
+func TestDecisionRecorded(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	yes, no := o.hold(t, held{}), o.hold(t, held{args: `{"path":"/b"}`})
 	status, page := alice.decide(yes, "approve", "backup exists")
 	mustHave(t, page, "Approved by alice", "backup exists", "It runs now: the agent is waiting.")
 	if status != http.StatusOK || o.state(t, yes) != task.Approved {
-		t.Errorf("%d, %s", status, o.state(t, yes))
+		t.Errorf("status %d, and the call is %s; want 200 and approved", status, o.state(t, yes))
 	}
 	_, page = alice.decide(no, "reject", "wrong <bucket>")
 	mustHave(t, page, "Rejected by alice", "wrong &lt;bucket&gt;", "It did not run.")
 	if o.state(t, no) != task.Rejected {
 		t.Error(o.state(t, no))
 	}
+	if got, err := o.store.Get(t.Context(), task.AnyOwner().Ref(no)); err != nil || got.Approval.Rejection.Via.Kind != gatetask.ViaInbox {
+		t.Errorf("the recorded rejection is %+v, %v; want it via the inbox", got.Approval.Rejection, err)
+	}
 }
 
-func TestQuorum(t *testing.T) {
+func TestQuorumShown(t *testing.T) {
 	o := open(t)
-	alice, bob := o.visit(t, "alice"), o.visit(t, "bob")
+	alice, bob := o.signIn(t, "alice"), o.signIn(t, "bob")
 	id := o.hold(t, held{workflow: "two"})
 	mustHave(t, alice.get("/"), "0 of 2 approvals")
 	_, page := alice.decide(id, "approve", "")
-	mustHave(t, page, "1 of 2 approvals, by alice. It needs one more person", "You have approved this.")
+	mustHave(t, page, "1 of 2 approvals, by alice. 1 more approval needed", "You have approved this.")
 	mustLack(t, page, `id="approve"`)
 	mustHave(t, bob.get("/"), "1 of 2 approvals")
 	_, page = bob.decide(id, "approve", "")
 	mustHave(t, page, "Approved by alice and bob")
 }
 
-// Nobody decides who is not logged in, may only look, or was led here by
-// another site.
-func TestNotDecided(t *testing.T) {
+// TestDecisionNeedsRoleAndFormToken checks that viewers, other sites and ended sessions cannot
+// decide.
+func TestDecisionNeedsRoleAndFormToken(t *testing.T) {
 	o := open(t)
 	id := o.hold(t, held{})
 	path := "/approvals/" + string(id)
-	vera := o.visit(t, "vera")
+	vera := o.signIn(t, "vera")
 	page := vera.get(path)
 	mustHave(t, page, "You may view this call, but not decide it")
 	mustLack(t, page, `id="decision"`, `id="approve"`)
@@ -331,10 +351,10 @@ func TestNotDecided(t *testing.T) {
 	status, page := vera.send("/", path+"/approve", url.Values{})
 	mustHave(t, page, "You may view calls, but not decide")
 	if status != http.StatusForbidden {
-		t.Errorf("vera: %d", status)
+		t.Errorf("a viewer approves: status %d, want 403", status)
 	}
 
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	for name, form := range map[string]url.Values{"no token": {}, "another's token": {"csrf": {hidden.FindStringSubmatch(vera.get("/"))[1]}}} {
 		status, page = alice.post(path+"/approve", form)
 		mustHave(t, page, "Nothing was decided")
@@ -344,26 +364,27 @@ func TestNotDecided(t *testing.T) {
 	}
 	token := hidden.FindStringSubmatch(alice.get(path))[1]
 	o.pass(13 * time.Hour)
-	id = o.hold(t, held{args: `{"path":"/b"}`}) // the other one has expired, and its client is told so first
+	id = o.hold(t, held{args: `{"path":"/b"}`}) // the first call has expired
 	status, page = alice.post("/approvals/"+string(id)+"/approve", url.Values{"csrf": {token}})
 	mustHave(t, page, "Your session has ended", "Nothing was decided", "/login?next=%2Fapprovals%2F"+string(id))
 	if status != http.StatusUnauthorized {
-		t.Errorf("ended session: %d", status)
+		t.Errorf("ended session: status %d, want 401", status)
 	}
 	if got := o.state(t, id); got != task.InputRequired {
-		t.Errorf("state %s", got)
+		t.Errorf("the call is %s, want input_required", got)
 	}
-	_, page, _ = o.stranger(t).do(http.MethodGet, "/approvals/"+string(id), "")
+	_, page, _ = o.newBrowser(t).do(http.MethodGet, "/approvals/"+string(id), "")
 	mustHave(t, page, "<h1>Sign in</h1>", `name="next" value="/approvals/`+string(id)+`"`)
 	mustLack(t, page, "delete_file", "files")
 }
 
-// Somebody whose login cannot be checked is told that, and not that they asked too often.
-func TestLoginUnchecked(t *testing.T) {
+// TestUnavailableStoreExplained checks the page if the gate cannot read the session: it
+// names the store, and does not mention a rate limit.
+func TestUnavailableStoreExplained(t *testing.T) {
 	o := open(t)
 	id := o.hold(t, held{})
 	path := "/approvals/" + string(id)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	token := hidden.FindStringSubmatch(alice.get(path))[1]
 	if err := o.logins.Close(); err != nil {
 		t.Fatal(err)
@@ -372,15 +393,15 @@ func TestLoginUnchecked(t *testing.T) {
 	mustHave(t, page, "The gate cannot check your sign-in", "Nothing was decided", "store cannot be reached", "Try again", path)
 	mustLack(t, page, "Too many")
 	if status != http.StatusServiceUnavailable || o.state(t, id) != task.InputRequired {
-		t.Errorf("answered %d, and the call is %s", status, o.state(t, id))
+		t.Errorf("status %d, and the call is %s; want 503 and input_required", status, o.state(t, id))
 	}
 }
 
-// Every answer tells the browser to run nothing but the gate's own files.
-func TestHeaders(t *testing.T) {
+// TestSecurityHeaders checks that every response allows only files of this gate.
+func TestSecurityHeaders(t *testing.T) {
 	o := open(t)
 	id := o.hold(t, held{})
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	for _, path := range []string{
 		"/", "/history", "/approvals/" + string(id), "/approvals/" + string(id) + "/arguments", "/login", "/approvals/unknown",
 		"/manifest.webmanifest", "/worker.js", "/assets/inbox.js", "/assets/inbox.css", "/assets/icon.svg", "/assets/unknown",
@@ -393,7 +414,7 @@ func TestHeaders(t *testing.T) {
 			}
 		}
 		if strings.Contains(csp, "unsafe") || strings.Contains(csp, "data:") || strings.Contains(csp, "*") {
-			t.Errorf("%s: %s", path, csp)
+			t.Errorf("%s: Content-Security-Policy is too wide: %s", path, csp)
 		}
 		for name, want := range map[string]string{
 			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cross-Origin-Opener-Policy": "same-origin",
@@ -407,19 +428,19 @@ func TestHeaders(t *testing.T) {
 				t.Errorf("%s: Cache-Control is %q", path, got)
 			}
 			if regexp.MustCompile(`(?i)<script(?:[^>]*>[^<]|>)|\son\w+=|style=|javascript:`).MatchString(page) {
-				t.Errorf("%s has something inline:\n%s", path, page)
+				t.Errorf("%s has inline code or styles:\n%s", path, page)
 			}
 		}
 	}
 }
 
-func TestHistory(t *testing.T) {
+func TestHistoryFilters(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	mustHave(t, alice.get("/history"), "No decisions yet.")
 	for i := range 35 {
 		id := o.hold(t, held{by: fmt.Sprintf("agent%d", i%7), args: fmt.Sprintf(`{"path":"/%d"}`, i)})
-		if _, err := decide(t.Context(), o.desk, id, approval.Approver{Name: "bob"}, approval.Reject, fmt.Sprintf("no. %d.", i)); err != nil {
+		if _, err := decide(t.Context(), o.approvals, id, approval.Approver{Name: "bob"}, approval.Reject, fmt.Sprintf("no. %d.", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -451,10 +472,11 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// A change of the tool's definition since its last approval is told.
-func TestChangedDefinition(t *testing.T) {
+// TestChangedDefinitionWarns checks that the page warns if the definition of the tool has
+// changed since its last approval.
+func TestChangedDefinitionWarns(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	const warning = "The tool has changed since it was last approved"
 	first := o.hold(t, held{toolDigest: "d1"})
 	mustLack(t, alice.get("/approvals/"+string(first)), warning)
@@ -470,16 +492,16 @@ func TestChangedDefinition(t *testing.T) {
 	mustLack(t, alice.get("/approvals/"+string(elsewhere)), warning)
 }
 
-// Approvers are told what held a call, in words of their own.
-func TestWhy(t *testing.T) {
+// TestHoldReasonShown checks that the page names the rule or policy that held a call.
+func TestHoldReasonShown(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	tests := map[string]struct {
 		why  policy.Verdict
 		want []string
 	}{
-		"rule":     {policy.Verdict{Rule: 3, Label: "rules[3]", Match: "delete_*", Says: []string{"deleted is deleted"}}, []string{"The rule rules[3] wants approval for every tool that matches delete_*.", "deleted is deleted"}},
-		"a name":   {policy.Verdict{Rule: 3, Label: "rule deletions", Match: "delete_*"}, []string{"The rule deletions wants approval for every tool that matches delete_*."}},
+		"rule":     {policy.Verdict{Rule: 3, Label: "rules[3]", Match: "delete_*", Says: []string{"deleted is deleted"}}, []string{"Held by rule 3 (delete_*).", "deleted is deleted"}},
+		"a name":   {policy.Verdict{Rule: 3, Label: "rule deletions", Match: "delete_*"}, []string{"Held by rule deletions (delete_*)."}},
 		"default":  {policy.Verdict{Rule: policy.ByDefault}, []string{"No rule matches this tool"}},
 		"policy":   {policy.Verdict{Rule: 1, Policies: []string{"refunds"}, Says: []string{"more than <100>"}}, []string{"The Cedar policy refunds allows this only with approval.", "more than &lt;100&gt;"}},
 		"policies": {policy.Verdict{Policies: []string{"a", "b"}}, []string{"The Cedar policies a and b allow this only with approval."}},
@@ -490,10 +512,11 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// The story of a call is on its page, and still there when the call is not.
-func TestStory(t *testing.T) {
+// TestJournalShownAfterDeletion checks that the page of a call shows its journal entries, also
+// after the call was deleted.
+func TestJournalShownAfterDeletion(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	id := o.hold(t, held{why: policy.Verdict{Reason: "rules[0] says so"}})
 	alice.decide(id, "reject", "wrong <bucket>")
 	told := []string{"What happened", "Requested by <strong>ann</strong>; on hold", "by <strong>ann</strong>", "Approval requested", "Rejected", "by <strong>alice</strong>", "<q>wrong &lt;bucket&gt;</q>", "it did not run"}
@@ -501,9 +524,9 @@ func TestStory(t *testing.T) {
 	o.pass(10 * time.Hour)
 	ctx, cancel := context.WithCancel(t.Context())
 	kept := make(chan error, 1)
-	go func() { kept <- o.desk.Run(ctx) }()
+	go func() { kept <- o.approvals.Run(ctx) }()
 	for {
-		if _, err := o.desk.Cases().Show(t.Context(), id); err != nil {
+		if _, err := o.approvals.Viewer().Show(t.Context(), id); err != nil {
 			break
 		}
 	}
@@ -512,10 +535,10 @@ func TestStory(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := alice.get("/approvals/" + string(id))
-	mustHave(t, page, append(told, "The call itself is no longer kept", "rules[0] says so")...)
+	mustHave(t, page, append(told, "The call itself was deleted", "rules[0] says so")...)
 	status, page, _ := alice.do(http.MethodGet, "/approvals/tg_unknown", "")
 	mustHave(t, page, "No such request")
 	if status != http.StatusNotFound {
-		t.Errorf("unknown: %d", status)
+		t.Errorf("unknown call: status %d, want 404", status)
 	}
 }

@@ -2,32 +2,37 @@ package inbox
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/a-h/templ"
+
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-const pageSize = 30 // of the history
+const pageSize = 30 // calls on a page of the history
 
-// A search is what of the history is asked for.
+// A search selects calls of the history.
 type search struct {
 	state, tool, requester string
 	cursor                 string
 }
 
-// outcomes are the parts of history that one can ask for.
-var outcomes = []struct {
+// An outcome is a filter of the history.
+type outcome struct {
 	name, label string
 	states      []task.State
-	needed      *bool // whether an approval was needed
-}{
+	needed      *bool // only calls that needed an approval, or only others; nil means both
+}
+
+var outcomes = []outcome{
 	{"", "All decided or ended", []task.State{
 		task.Approved, task.Executing, task.Completed, task.Failed, task.Rejected, task.Cancelled, task.Expired,
 	}, nil},
@@ -40,151 +45,125 @@ var outcomes = []struct {
 	}, new(false)},
 }
 
-// next returns the link to the page after this one.
+// next returns the link to the next page.
 func (s search) next(cursor string) string {
-	v := url.Values{"cursor": {cursor}}
-	for name, value := range map[string]string{"outcome": s.state, "tool": s.tool, "requester": s.requester} {
-		if value != "" {
-			v.Set(name, value)
-		}
-	}
-	return "/history?" + v.Encode()
+	return withValues("/history", map[string]string{"outcome": s.state, "tool": s.tool, "requester": s.requester, "cursor": cursor})
 }
 
 func (s search) filtered() bool { return s.state != "" || s.tool != "" || s.requester != "" }
 
-// history shows what became of calls.
-func (i *Inbox) history(w http.ResponseWriter, r *http.Request, who operator.Operator) {
+// history shows the calls that were decided or have ended.
+func (i *Inbox) history(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
 	q := r.URL.Query()
 	s := search{
 		state: q.Get("outcome"), cursor: q.Get("cursor"),
 		tool: strings.TrimSpace(q.Get("tool")), requester: strings.TrimSpace(q.Get("requester")),
 	}
-	at := 0
-	for n, o := range outcomes {
-		if o.name == s.state {
-			at = n
-		}
-	}
+	at := max(0, slices.IndexFunc(outcomes, func(o outcome) bool { return o.name == s.state }))
 	s.state = outcomes[at].name
-	page, err := i.cfg.Cases.Pending(r.Context(), casefile.Filter{
+	found, err := i.cfg.Viewer.Pending(r.Context(), review.Filter{
 		States: slices.Clone(outcomes[at].states), Needed: outcomes[at].needed, Tool: s.tool, Principal: s.requester, Cursor: s.cursor, Limit: pageSize,
 	})
-	if err != nil {
-		i.fail(w, r, who, err)
-		return
+	var changes []task.Note
+	if err == nil && !s.filtered() && s.cursor == "" {
+		changes, err = i.cfg.Changes(r.Context())
 	}
-	f, err := i.frame(r, who, "history", "History")
 	if err != nil {
-		i.fail(w, r, who, err)
-		return
+		return err
 	}
-	i.show(w, r, http.StatusOK, historyPage(f, page, s))
+	return i.page(w, r, who, page{section: "history", title: "History"}, func(f frame) templ.Component { return historyPage(f, found, s, changes) })
 }
 
-// open shows one held call.
-func (i *Inbox) open(w http.ResponseWriter, r *http.Request, who operator.Operator) {
-	i.withCase(w, r, who, func(c casefile.Case) {
+// call shows one held call.
+func (i *Inbox) call(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
+	return i.withCase(w, r, who, func(c review.Details) error {
 		if who.Role.Includes(operator.Approver) {
-			i.cfg.Desk.Looked(r.Context(), c.Approval)
+			i.cfg.Approvals.RecordView(r.Context(), c.Approval)
 		}
-		i.showCase(w, r, who, c, answer{status: http.StatusOK})
+		return i.showCase(w, r, who, c, callResponse{})
 	})
 }
 
-// withCase loads the held call that a request names, and shows it. If the call is
-// no longer kept, it shows what the journal has of it.
-func (i *Inbox) withCase(w http.ResponseWriter, r *http.Request, who operator.Operator, show func(casefile.Case)) {
+// withCase loads the held call of a request and calls show. If the call was deleted, it
+// shows the journal entries of the call instead.
+func (i *Inbox) withCase(w http.ResponseWriter, r *http.Request, who operator.Operator, show func(review.Details) error) error {
 	id := task.ID(r.PathValue("id"))
 	c, err := i.loadCase(r, id, who)
 	switch {
 	case errors.Is(err, task.ErrNotFound):
-		i.showStory(w, r, who, id)
+		return i.showStory(w, r, who, id)
 	case err != nil:
-		i.fail(w, r, who, err)
+		return err
 	default:
-		show(c)
+		return show(c)
 	}
 }
 
-// loadCase returns the case of a held call for the person who looks at it.
-func (i *Inbox) loadCase(r *http.Request, id task.ID, who operator.Operator) (casefile.Case, error) {
-	return i.cfg.Cases.Case(r.Context(), id, i.cfg.Desk.Objection(api.Approver(who)))
+// loadCase returns the details of a held call for the operator.
+func (i *Inbox) loadCase(r *http.Request, id task.ID, who operator.Operator) (review.Details, error) {
+	return i.cfg.Viewer.Details(r.Context(), id, i.cfg.Approvals.Objection(api.Approver(who)))
 }
 
-// An answer is what a request for a page of a call came to.
-type answer struct {
-	status int
+// A callResponse is the outcome of a decision, shown on the page of the call.
+type callResponse struct {
+	status int // 0 means 200
 	notice *notice
-	reason string // that was typed, to be kept in the form
+	reason string // the reason that the operator typed, to keep it in the form
 }
 
-// showCase shows a held call, and what became of a request about it.
-func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Operator, c casefile.Case, a answer) {
-	query := url.Values{} // of a form that was sent there is none
+// showCase shows a held call with a response to a form.
+func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Operator, c review.Details, a callResponse) error {
+	query := url.Values{} // empty for a form
 	if r.Method == http.MethodGet {
 		query = r.URL.Query()
 	}
-	d, err := newDetail(c, query.Get("find"))
+	d, err := newCallView(r.Context(), c, query.Get("view"), query.Get("find"))
 	if err != nil {
-		i.fail(w, r, who, err)
-		return
+		return err
 	}
 	d.reason = a.reason
-	if query.Get("view") == "all" {
-		d.whole, d.beside = wholeText(c.Whole), wholeText(c.Beside)
-	}
-	f, err := i.frame(r, who, "", c.Tool)
-	if err != nil {
-		i.fail(w, r, who, err)
-		return
-	}
-	f.notice = a.notice
-	if r.Method != http.MethodGet {
-		f.self = "/approvals/" + url.PathEscape(string(c.ID))
-	}
-	i.show(w, r, a.status, casePage(f, d))
+	p := page{title: c.Tool, status: a.status, notice: a.notice, self: "/approvals/" + url.PathEscape(string(c.ID))}
+	return i.page(w, r, who, p, func(f frame) templ.Component { return casePage(f, d) })
 }
 
-// showStory shows what the journal says of a call that is no longer kept.
-func (i *Inbox) showStory(w http.ResponseWriter, r *http.Request, who operator.Operator, id task.ID) {
-	story, err := i.cfg.Cases.Story(r.Context(), id)
+// showStory shows the journal entries of a deleted call.
+func (i *Inbox) showStory(w http.ResponseWriter, r *http.Request, who operator.Operator, id task.ID) error {
+	story, err := i.cfg.Viewer.History(r.Context(), id)
 	if err != nil {
-		i.fail(w, r, who, err)
-		return
+		return err
 	}
-	f, err := i.frame(r, who, "", story[0].Tool)
-	if err != nil {
-		i.fail(w, r, who, err)
-		return
-	}
-	i.show(w, r, http.StatusOK, storyPage(f, story))
+	p := page{title: story[0].Tool, self: r.URL.RequestURI()}
+	return i.page(w, r, who, p, func(f frame) templ.Component { return storyPage(f, story) })
 }
 
-// arguments shows all the arguments of a held call, as plain text.
-func (i *Inbox) arguments(w http.ResponseWriter, r *http.Request, who operator.Operator) {
+// arguments sends all arguments of a held call as plain text.
+func (i *Inbox) arguments(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
 	c, err := i.loadCase(r, task.ID(r.PathValue("id")), who)
 	if err != nil {
-		i.fail(w, r, who, err)
-		return
+		return err
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if _, err := w.Write([]byte(asText(c.Whole))); err != nil {
-		i.cfg.Log.DebugContext(r.Context(), "arguments not sent", "error", err)
+	if _, err := w.Write([]byte(asText(c.AllArguments))); err != nil {
+		i.cfg.Log.DebugContext(r.Context(), "arguments not sent", "err", err)
 	}
+	return nil
 }
 
-// fail shows an error that has nothing to do with a decision.
+// fail shows an error that a handler returned.
 func (i *Inbox) fail(w http.ResponseWriter, r *http.Request, who operator.Operator, err error) {
-	f := i.bareFrame("Not found")
+	f := i.bareFrame("")
 	f.who, f.form = who, i.auth.FormToken(who)
+	refuse := func(status int, title string, why refusal) {
+		f.title = title
+		i.show(w, r, status, refusalPage(f, why))
+	}
 	switch {
 	case r.Context().Err() != nil:
 		endedEarly(w)
 	case errors.Is(err, task.ErrNotFound):
-		i.show(w, r, http.StatusNotFound, refusalPage(f, refusal{
+		refuse(http.StatusNotFound, "Not found", refusal{
 			"No such request", "It may have ended long ago: ended requests are deleted after a while.", "Show pending calls", "/",
-		}))
+		})
 	case errors.Is(err, task.ErrInvalidCursor):
 		first := "/"
 		if r.URL.Path == "/history" {
@@ -194,22 +173,117 @@ func (i *Inbox) fail(w http.ResponseWriter, r *http.Request, who operator.Operat
 		query.Del("cursor")
 		http.Redirect(w, r, withQuery(first, query), http.StatusSeeOther) //nolint:gosec // a path of this gate
 	case errors.Is(err, approval.ErrUnsure):
-		f.title = "Not known"
-		i.show(w, r, http.StatusServiceUnavailable, refusalPage(f, refusal{
+		refuse(http.StatusServiceUnavailable, "Not known", refusal{
 			"It is not known whether your decision counts",
 			"The store did not answer in time. The page of the request shows what was recorded.", "Show the request", "/approvals/" + url.PathEscape(r.PathValue("id")),
-		}))
+		})
 	case errors.Is(err, task.ErrClosed):
-		f.title = "Shutting down"
 		w.Header().Set("Retry-After", "5")
-		i.show(w, r, http.StatusServiceUnavailable, refusalPage(f, refusal{
+		refuse(http.StatusServiceUnavailable, "Shutting down", refusal{
 			"The gate is shutting down", "Nothing was decided, and nothing is lost. Try again in a moment.", "Try again", "/",
-		}))
+		})
 	default:
-		i.cfg.Log.ErrorContext(r.Context(), "inbox", "path", r.URL.Path, "error", err)
-		f.title = "Something went wrong"
-		i.show(w, r, http.StatusInternalServerError, refusalPage(f, refusal{
+		i.cfg.Log.ErrorContext(r.Context(), "inbox", "path", r.URL.Path, "err", err)
+		refuse(http.StatusInternalServerError, "Something went wrong", refusal{
 			"Something went wrong", "The gate could not load this page. See its log for details.", "Try again", "/",
-		}))
+		})
 	}
+}
+
+// pending shows the calls that wait for a decision.
+func (i *Inbox) pending(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
+	return i.showPending(w, r, who, nil)
+}
+
+func (i *Inbox) showPending(w http.ResponseWriter, r *http.Request, who operator.Operator, n *notice) error {
+	s := readSelection(r.URL.Query())
+	if r.Method != http.MethodGet {
+		s.cursor = "" // the page of the cursor may be empty after a rejection
+	}
+	q, err := i.cfg.Viewer.Queue(r.Context(), s.filter())
+	if err != nil {
+		return err
+	}
+	f := i.frame(r, who, "waiting", "Waiting", q.Pending)
+	f.notice, f.self = n, s.link("/", s.cursor)
+	i.show(w, r, http.StatusOK, pendingPage(f, q, s))
+	return nil
+}
+
+// A selection selects pending calls.
+type selection struct {
+	text, tool, agent, workflow string
+	cursor                      string
+}
+
+func readSelection(q url.Values) selection {
+	get := func(name string) string { return strings.TrimSpace(q.Get(name)) }
+	return selection{text: get("q"), tool: get("tool"), agent: get("agent"), workflow: get("workflow"), cursor: q.Get("cursor")}
+}
+
+func (s selection) filter() review.Filter {
+	return review.Filter{Text: s.text, Tool: s.tool, Principal: s.agent, Workflow: s.workflow, Cursor: s.cursor}
+}
+
+func (s selection) narrow() bool {
+	return s.text != "" || s.tool != "" || s.agent != "" || s.workflow != ""
+}
+
+// link returns the address of a page with the same selection.
+func (s selection) link(path, cursor string) string {
+	return withValues(path, map[string]string{"q": s.text, "tool": s.tool, "agent": s.agent, "workflow": s.workflow, "cursor": cursor})
+}
+
+// withValues returns the address of a page with the nonempty values as its query.
+func withValues(path string, values map[string]string) string {
+	v := url.Values{}
+	for name, value := range values {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	return withQuery(path, v)
+}
+
+// withQuery returns the address of a page with a query, which may be empty.
+func withQuery(path string, query url.Values) string {
+	if len(query) == 0 {
+		return path
+	}
+	return path + "?" + query.Encode()
+}
+
+// countText returns the number of pending calls, and of those that match a selection.
+func countText(q review.Queue, s selection) string {
+	if s.narrow() {
+		return fmt.Sprintf("%d of %d pending", q.Matching, q.Pending)
+	}
+	return fmt.Sprintf("%d pending", q.Pending)
+}
+
+// idsOf returns the ids of a group as the value of a form field.
+func idsOf(g review.Group) string {
+	ids := make([]string, len(g.Calls))
+	for n, a := range g.Calls {
+		ids[n] = string(a.ID)
+	}
+	return strings.Join(ids, " ")
+}
+
+// versionOf returns a text that changes whenever the row of a group must be updated.
+func versionOf(g review.Group) string {
+	var b strings.Builder
+	for _, a := range g.Calls {
+		fmt.Fprintf(&b, "%s %d ", a.ID, len(a.Approvals))
+	}
+	return b.String()
+}
+
+// workflowText returns the name of the workflow, and the number of approvals if it needs
+// more than one.
+func workflowText(a review.Approval) string {
+	if a.Quorum > 1 {
+		return fmt.Sprintf("%s, %d of %d approvals", a.Workflow, len(a.Approvals), a.Quorum)
+	}
+	return a.Workflow
 }

@@ -2,6 +2,11 @@ package inbox
 
 import (
 	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -9,73 +14,95 @@ import (
 	"time"
 
 	"github.com/a-h/templ"
+	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/push"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A Config is what an [Inbox] is made of. Desk, Cases and Now must
-// be given.
+// A Config configures [New]. All fields except KeepAlive are required.
 type Config struct {
-	Desk      *approval.Desk
-	Cases     *casefile.Viewer
+	Approvals *approval.Service
+	Viewer    *review.Viewer
 	Now       func() time.Time
-	KeepAlive time.Duration // how often a stream of events gets a beat; 15 s
+	KeepAlive time.Duration // interval of the beats in a stream of events; 15 s by default
 	Log       *slog.Logger
 
 	// NeedsRestart returns the names of the settings that take effect only when
-	// the gate is started again. It may be nil.
+	// the gate is started again.
 	NeedsRestart func() []string
 
-	// Channels returns the status of each channel on which people are asked. It may be nil.
+	// Changes returns the latest changes of the policy and of other settings, newest first.
+	Changes func(context.Context) ([]task.Note, error)
+
+	// Channels returns the status of each channel that asks approvers.
 	Channels func() []channel.Status
 
-	// Push returns what sends notifications to browsers; nil if nothing does. It may be
-	// nil.
+	// Push returns the channel that sends notifications to browsers. It may return nil.
 	Push func() *push.Push
 }
 
-// An Inbox serves the pages of approvers.
+// An Inbox serves the pages of approvers. It is safe for concurrent use after
+// [Inbox.Register].
 type Inbox struct {
 	cfg    Config
 	assets map[string]asset
 	auth   *operator.Auth // set by Register
 }
 
-// A frame is what is around the content of every page.
+// A frame is the data for the header and the footer of a page.
 type frame struct {
 	title   string
-	section string // of the navigation
+	section string // the current entry of the navigation
 	who     operator.Operator
-	form    string // what shows that a form is one of ours
-	waiting int    // how many calls wait
+	form    string // the form token, see operator.Auth.FormToken
+	waiting int    // number of pending calls
 	now     time.Time
 	style   string
 	script  string
 	icon    string
 	notice  *notice
-	self    string // where the page can be had again
-	restart string // which settings need a restart of the gate
+	self    string // address from which the script reloads the page
+	restart string // names of the settings that need a restart
 
-	channels []string // which channels messages wait for, in words
+	channels []string // warnings about channels with errors
 
-	push   string // the key with which a browser subscribes to notifications; empty if it cannot
-	device string // another one for each login
+	push   string // the key for subscribing to notifications; empty if this is not possible
+	device string // a name for the session, see pushKey
 }
 
 func (f frame) mayDecide() bool { return f.who.Role.Includes(operator.Approver) }
 
-// frame returns the frame of a page for who.
-func (i *Inbox) frame(r *http.Request, who operator.Operator, section, title string) (frame, error) {
-	waiting, err := i.cfg.Cases.Waiting(r.Context())
-	return i.frameWith(r, who, section, title, waiting), err
+// A page has the properties of a page that depend on its handler.
+type page struct {
+	section, title string
+	status         int     // 0 means 200
+	notice         *notice // the result of a form; may be nil
+	self           string  // address for reloading, if the page answers a form
 }
 
-// frameWith is frame for a page that knows how many calls wait.
-func (i *Inbox) frameWith(r *http.Request, who operator.Operator, section, title string, waiting int) frame {
+// page answers with a page for the operator.
+func (i *Inbox) page(w http.ResponseWriter, r *http.Request, who operator.Operator, p page, content func(frame) templ.Component) error {
+	waiting, err := i.cfg.Viewer.CountPending(r.Context())
+	if err != nil {
+		return err
+	}
+	f := i.frame(r, who, p.section, p.title, waiting)
+	f.notice = p.notice
+	if r.Method != http.MethodGet {
+		f.self = p.self
+	}
+	i.show(w, r, cmp.Or(p.status, http.StatusOK), content(f))
+	return nil
+}
+
+// frame returns the frame of a page for a signed-in operator.
+func (i *Inbox) frame(r *http.Request, who operator.Operator, section, title string, waiting int) frame {
 	f := i.bareFrame(title)
 	f.waiting = waiting
 	f.section, f.who, f.form, f.self = section, who, i.auth.FormToken(who), r.URL.RequestURI()
@@ -93,7 +120,7 @@ func (i *Inbox) frameWith(r *http.Request, who operator.Operator, section, title
 	return f
 }
 
-// bareFrame returns the frame of a page for nobody.
+// bareFrame returns the frame of a page without an operator.
 func (i *Inbox) bareFrame(title string) frame {
 	return frame{
 		title: title, now: i.cfg.Now(),
@@ -101,36 +128,116 @@ func (i *Inbox) bareFrame(title string) frame {
 	}
 }
 
-// show answers with a page.
+// show renders a page and sends it.
 func (i *Inbox) show(w http.ResponseWriter, r *http.Request, status int, page templ.Component) {
 	var b bytes.Buffer
 	if err := page.Render(r.Context(), &b); r.Context().Err() != nil {
 		endedEarly(w)
 		return
 	} else if err != nil {
-		i.cfg.Log.ErrorContext(r.Context(), "inbox page", "path", r.URL.Path, "error", err)
+		i.cfg.Log.ErrorContext(r.Context(), "inbox page", "path", r.URL.Path, "err", err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	if _, err := w.Write(b.Bytes()); err != nil {
-		i.cfg.Log.DebugContext(r.Context(), "page not sent", "error", err)
+		i.cfg.Log.DebugContext(r.Context(), "page not sent", "err", err)
 	}
 }
 
-// endedEarly answers a request that ended before its page was there: its body did not
-// arrive in time, or the session of who made it is over. The page is not theirs to see.
+// endedEarly answers a request whose context ended before its page was rendered: the body
+// arrived too late, or the session ended. In both cases the client must not see the page.
 func endedEarly(w http.ResponseWriter) {
 	http.Error(w, "This request came too late, or your session has ended. Sign in, and look at the call again before you decide.", http.StatusBadRequest)
 }
 
-// link returns where an asset is found, which changes with its content.
+// link returns the address of an asset. It changes with the content of the asset.
 func (i *Inbox) link(name string) string { return "/assets/" + name + "?v=" + i.assets[name].version }
 
-// An asset is a file that pages refer to.
+// An asset is a static file, such as the style sheet.
 type asset struct {
 	content []byte
 	kind    string
 	version string
 }
+
+// An event tells open pages that a call has changed. It has the data for a
+// notification; for everything else the script reloads the page.
+type event struct {
+	ID        task.ID   `json:"id"`
+	Pending   bool      `json:"pending"`
+	Tool      string    `json:"tool"`
+	Requester string    `json:"requester"`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// events sends every pending call, and then each change, until the client leaves or
+// its session ends.
+func (i *Inbox) events(w http.ResponseWriter, r *http.Request, _ operator.Operator) error {
+	// A comment would also keep the connection open, but scripts do not see comments:
+	// without beats the script could not detect a broken connection.
+	beat := fmt.Sprintf("event: beat\ndata: %d\n\n", i.cfg.KeepAlive.Milliseconds())
+	api.Stream{Viewer: i.cfg.Viewer, KeepAlive: i.cfg.KeepAlive, Comment: beat, Event: eventText, Log: i.cfg.Log}.Serve(w, r)
+	return nil
+}
+
+func eventText(a review.Approval) (string, error) {
+	text, err := json.Marshal(event{
+		ID: a.ID, Pending: a.State == task.InputRequired, Tool: a.Tool, Requester: requester(a), CreatedAt: a.CreatedAt,
+	})
+	return "data: " + string(text) + "\n\n", err
+}
+
+// pushKey returns the key with which the operator's browser can subscribe to
+// notifications, and a name for the session. Both are empty if it cannot subscribe.
+func (i *Inbox) pushKey(r *http.Request, who operator.Operator) (key, device string) {
+	p := i.cfg.Push()
+	if p == nil || who.SessionID() == "" || !who.Role.Includes(operator.Approver) {
+		return "", ""
+	}
+	key, err := p.Key(r.Context())
+	if err != nil {
+		i.cfg.Log.WarnContext(r.Context(), "the key for push messages cannot be read", "err", err)
+		return "", ""
+	}
+	sum := sha256.Sum256([]byte("device " + who.SessionID()))
+	return key, hex.EncodeToString(sum[:8])
+}
+
+// subscribe makes a browser receive notifications.
+func (i *Inbox) subscribe(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
+	i.changePush(w, r, func(p *push.Push) error {
+		return p.Subscribe(r.Context(), who, push.Subscription{
+			Endpoint: r.PostFormValue("endpoint"), Key: r.PostFormValue("key"), Auth: r.PostFormValue("auth"),
+		})
+	})
+	return nil
+}
+
+// unsubscribe removes the subscription of the session.
+func (i *Inbox) unsubscribe(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
+	i.changePush(w, r, func(p *push.Push) error { return p.Unsubscribe(r.Context(), who) })
+	return nil
+}
+
+func (i *Inbox) changePush(w http.ResponseWriter, r *http.Request, change func(*push.Push) error) {
+	p := i.cfg.Push()
+	if p == nil {
+		http.NotFound(w, r)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxSubscription)
+	switch err := change(p); {
+	case err == nil:
+		w.WriteHeader(http.StatusNoContent)
+	case errors.Is(err, push.ErrNoLogin), errors.Is(err, push.ErrEndpoint):
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	default:
+		i.cfg.Log.ErrorContext(r.Context(), "inbox: push", "err", err)
+		http.Error(w, "the gate's store cannot be reached at the moment", http.StatusServiceUnavailable)
+	}
+}
+
+// maxSubscription is the maximum size of a form with a subscription, in bytes.
+const maxSubscription = 8 << 10

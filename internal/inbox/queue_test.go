@@ -14,11 +14,11 @@ import (
 
 var rowOpen = regexp.MustCompile(`<li class="row`)
 
-// Two hundred calls are counted, listed in parts, and found by each filter. The
-// links to other parts keep the filter.
-func TestManyPending(t *testing.T) {
+// TestPendingPagesAndFilters checks that 200 calls are counted, listed on several pages, and
+// found by each filter. Links to other pages keep the filter.
+func TestPendingPagesAndFilters(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	for i := range 200 {
 		h := held{by: fmt.Sprint("agent", i%4), args: fmt.Sprintf(`{"path":"/file%d"}`, i)}
 		if i%2 == 0 {
@@ -29,7 +29,7 @@ func TestManyPending(t *testing.T) {
 	page := alice.get("/")
 	mustHave(t, page, `<span id="count" class="count">200</span>`, "200 pending", "Next page")
 	if n := len(rowOpen.FindAllString(page, -1)); n != 50 {
-		t.Errorf("%d rows on the first page", n)
+		t.Errorf("%d rows on the first page, want 50", n)
 	}
 	page = alice.get("/?tool=MAIL&agent=agent2&workflow=two&q=file")
 	mustHave(t, page, "50 of 200 pending", `name="tool" value="MAIL"`, `name="agent" value="agent2"`)
@@ -58,15 +58,15 @@ func TestManyPending(t *testing.T) {
 	mustHave(t, alice.get("/?tool=mail&cursor=nonsense"), "100 of 200 pending")
 }
 
-// Identical calls are one row with their number, and can be rejected together.
-// Calls beyond the first hundred are rejected as well.
-func TestIdenticalCalls(t *testing.T) {
+// TestIdenticalCallsGrouped checks that identical calls are one row with their number, and
+// that they are rejected together, including those beyond the first hundred.
+func TestIdenticalCallsGrouped(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	const calls = 150
 	for range calls {
-		_, _, err := o.desk.Hold(t.Context(), approval.Call{
-			Owner: "ci", Principal: policy.Principal{ID: "ci"}, Upstream: "files", Alone: true,
+		_, _, err := o.approvals.Hold(t.Context(), approval.Call{
+			Owner: "ci", Principal: policy.Principal{ID: "ci"}, Upstream: "files", SharedOwner: true,
 			Verdict: policy.Verdict{Action: policy.Approve, Workflow: "default"},
 			Message: []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_file","arguments":{"path":"/a"}}}`),
 		})
@@ -78,7 +78,7 @@ func TestIdenticalCalls(t *testing.T) {
 	page := alice.get("/")
 	mustHave(t, page, "150 identical", "151 pending")
 	if n := len(rowOpen.FindAllString(page, -1)); n != 2 {
-		t.Errorf("%d rows", n)
+		t.Errorf("%d rows, want 2", n)
 	}
 	group := regexp.MustCompile(`name="id" value="([^"]+ [^"]+)"`).FindStringSubmatch(page)
 	if group == nil {
@@ -87,16 +87,16 @@ func TestIdenticalCalls(t *testing.T) {
 	_, page = alice.send("/", "/approvals/reject?tool=delete", url.Values{"id": {group[1]}, "reason": {"no"}})
 	mustHave(t, page, "150 requests rejected", `data-self="/?tool=delete"`, "1 of 1 pending")
 	if got := o.state(t, other); got != task.InputRequired {
-		t.Errorf("the other call is %s", got)
+		t.Errorf("the other call is %s, want input_required", got)
 	}
 }
 
-func TestBulkReject(t *testing.T) {
+func TestBulkRejectReportsEachOutcome(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	a, b := o.hold(t, held{}), o.hold(t, held{args: `{"path":"/b"}`})
 	theirs, stays := o.hold(t, held{workflow: "bobs", args: `{"path":"/c"}`}), o.hold(t, held{args: `{"path":"/d"}`})
-	o.visit(t, "bob").decide(b, "approve", "")
+	o.signIn(t, "bob").decide(b, "approve", "")
 	_, page := alice.send("/", "/approvals/reject", url.Values{"id": {string(a), string(b), string(theirs)}, "reason": {"not today"}})
 	mustHave(t, page, "1 request rejected", "1 other had already been decided", "1 other can only be decided by other approvers")
 	for id, want := range map[task.ID]task.State{a: task.Rejected, b: task.Approved, theirs: task.InputRequired, stays: task.InputRequired} {
@@ -111,7 +111,7 @@ func TestBulkReject(t *testing.T) {
 // Too many at once are refused as a whole, and clearly.
 func TestBulkTooMany(t *testing.T) {
 	o := open(t)
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	id := o.hold(t, held{})
 	var many strings.Builder
 	fmt.Fprint(&many, id)
@@ -121,12 +121,13 @@ func TestBulkTooMany(t *testing.T) {
 	_, page := alice.send("/", "/approvals/reject", url.Values{"id": {many.String()}})
 	mustHave(t, page, "Nothing was rejected", "5001 requests were ticked; at most 5000")
 	if got := o.state(t, id); got != task.InputRequired {
-		t.Errorf("it is %s", got)
+		t.Errorf("the call is %s, want input_required", got)
 	}
 }
 
-// Every row says what may come of the call, by its tool and its workflow.
-func TestRiskInList(t *testing.T) {
+// TestListShowsRisk checks that each row shows the risk of the tool, and the approvals that
+// the workflow needs.
+func TestListShowsRisk(t *testing.T) {
 	yes, no := true, false
 	for name, tt := range map[string]struct {
 		says policy.Annotations
@@ -139,7 +140,7 @@ func TestRiskInList(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := open(t)
-			_, _, err := o.desk.Hold(t.Context(), approval.Call{
+			_, _, err := o.approvals.Hold(t.Context(), approval.Call{
 				Owner: "ci", Principal: policy.Principal{ID: "ci"}, Upstream: "files",
 				Verdict: policy.Verdict{Action: policy.Approve, Workflow: "two"}, Tool: approval.Tool{Annotations: tt.says},
 				Message: []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{}}}`),
@@ -147,7 +148,7 @@ func TestRiskInList(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			mustHave(t, o.visit(t, "alice").get("/"), tt.want, "two, 0 of 2 approvals")
+			mustHave(t, o.signIn(t, "alice").get("/"), tt.want, "two, 0 of 2 approvals")
 		})
 	}
 }

@@ -8,12 +8,14 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/highlight"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// timeFormat is the format of times that the script of pages reads.
+// timeFormat is the format of times that the script reads.
 const timeFormat = time.RFC3339Nano
 
 func waitingMore(f frame) string {
@@ -23,8 +25,8 @@ func waitingMore(f frame) string {
 	return fmt.Sprintf("%d more are waiting", f.waiting)
 }
 
-// permille returns how much of the time to decide is left.
-func permille(a casefile.Approval, now time.Time) int {
+// permille returns the remaining share of the time to decide, in thousandths.
+func permille(a review.Approval, now time.Time) int {
 	whole, left := a.ExpiresAt.Sub(a.CreatedAt), a.ExpiresAt.Sub(now)
 	if whole <= 0 || left <= 0 {
 		return 0
@@ -32,72 +34,72 @@ func permille(a casefile.Approval, now time.Time) int {
 	return min(1000, int(left*1000/whole))
 }
 
-// soon is when a decision is urgent, whatever the time there was.
+// soon is the remaining time from which every decision is urgent.
 const soon = time.Minute
 
-func urgent(a casefile.Approval, now time.Time) bool {
+func urgent(a review.Approval, now time.Time) bool {
 	return a.ExpiresAt.Sub(now) < soon || permille(a, now) < 150
 }
 
-// How much is shown of arguments in a list.
+// Limits of the arguments shown in the list.
 const (
-	maxPreview = 240 // about how many bytes
-	maxMembers = 8
+	maxPreview = 240 // bytes, approximately
+	maxMembers = 8   // members of the arguments
 )
 
-// A member is a name and a value of the arguments, as a list shows them.
-type member struct{ name, value []run }
+// A member is the name and the value of an argument, as the list shows them.
+type member struct{ name, value []textRun }
 
 // preview returns the beginning of the arguments of a, or nil if there are none.
-func preview(a casefile.Approval) []member {
+func preview(a review.Approval) []member {
 	text := string(a.Arguments)
-	if a.ArgumentsTruncated { // a string with the beginning of them
+	if a.ArgumentsTruncated { // then Arguments is a JSON string with their beginning
 		text = plainValue(a.Arguments)
 	}
 	if text == "" || text == "{}" {
 		return nil
 	}
-	l := layout{from: jsontext.NewDecoder(strings.NewReader(text)), bytes: maxPreview}
+	l := layouter{from: jsontext.NewDecoder(strings.NewReader(text)), bytes: maxPreview}
 	var members []member
 	var err error
-	if text[0] == '{' { // a batch is a list
+	if text[0] == '{' { // the arguments of a batch are an array
 		members, err = l.members()
 	}
 	if len(members) == 0 {
-		return []member{{value: l.cut(text, maxPreview)}}
+		return []member{{value: l.cut(text)}}
 	}
 	if err != nil {
-		members = append(members, member{value: []run{{text: "…"}}})
+		members = append(members, member{value: []textRun{{text: "…"}}})
 	}
 	return members
 }
 
-// errNoRoom ends a list of members.
-var errNoRoom = errors.New("no room for more")
+// errLimit means that a limit was reached before the end of a value.
+var errLimit = errors.New("limit reached")
 
-// members returns the first members of an object. An error says that there are
-// more.
-func (l *layout) members() ([]member, error) {
+// members returns the first members of an object. An error means that members are
+// missing.
+func (l *layouter) members() ([]member, error) {
 	var members []member
 	_, err := l.from.ReadToken()
 	for err == nil && l.from.PeekKind() != '}' {
 		if l.bytes <= 0 || len(members) == maxMembers {
-			return members, errNoRoom
+			return members, errLimit
 		}
 		var name, value jsontext.Value
 		if name, err = l.from.ReadValue(); err != nil {
 			break
 		}
-		label := l.cut(plainValue(name), maxPreview) // the next read takes its memory
+		label := l.cut(plainValue(name)) // before the next read, which reuses the memory of name
 		if value, err = l.from.ReadValue(); err == nil {
-			members = append(members, member{label, l.cut(plainValue(value), maxPreview)})
+			members = append(members, member{label, l.cut(plainValue(value))})
 		}
 	}
 	return members, err
 }
 
-// plainValue returns a string as what it says, if that is clear, and any other
-// value as JSON.
+// plainValue returns a string without quotes unless that would be ambiguous, and any
+// other value as JSON.
 func plainValue(v jsontext.Value) string {
 	if v.Kind() == '"' {
 		if text, err := jsontext.AppendUnquote(nil, v); err == nil && !unclear(string(text)) {
@@ -107,8 +109,8 @@ func plainValue(v jsontext.Value) string {
 	return string(v)
 }
 
-// unclear reports whether a string could be taken for nothing, for another one
-// or for another value if it were shown without quotes.
+// unclear reports whether a string is ambiguous without quotes: it is empty, begins or
+// ends with a space, or could be a number, true, false or null.
 func unclear(s string) bool {
 	if s == "" || strings.TrimSpace(s) != s {
 		return true
@@ -116,33 +118,32 @@ func unclear(s string) bool {
 	return len(s) < 40 && strings.IndexByte(`{["`, s[0]) < 0 && jsontext.Value(s).IsValid()
 }
 
-// verb says what a requester wants of what is called.
-func verb(a casefile.Approval) string {
+// verb returns the request as a verb with its object.
+func verb(a review.Approval) string {
 	switch a.Method {
-	case "resources/read":
+	case mcpname.ResourcesRead:
 		return "read this resource"
-	case "resources/subscribe":
+	case mcpname.ResourcesSubscribe:
 		return "follow this resource"
-	case "prompts/get":
+	case mcpname.PromptsGet:
 		return "use this prompt"
-	case casefile.MethodBatch:
+	case review.MethodBatch:
 		return "make all of these calls"
 	default:
 		return "run this tool"
 	}
 }
 
-func heldTitle(d detail) string {
+func heldTitle(d callView) string {
 	if d.State == task.InputRequired {
 		return "Why it is held"
 	}
 	return "Why it was held"
 }
 
-// mayReject reports whether there is something left to decide for the one who
-// looks.
-func mayReject(d detail) bool {
-	return d.Objection == nil || errors.Is(d.Objection, task.ErrSelfApproval) || errors.Is(d.Objection, task.ErrAlreadyDecided)
+// mayReject reports whether the operator may still reject the call.
+func mayReject(d callView) bool {
+	return d.Objection == nil || errors.Is(d.Objection, lifecycle.ErrSelfApproval) || errors.Is(d.Objection, lifecycle.ErrAlreadyDecided)
 }
 
 func foundText(n int, find string) string {
@@ -159,14 +160,14 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-func emptyText(n node) string {
+func emptyText(n valueNode) string {
 	if n.kind == "array" {
 		return "empty list"
 	}
 	return "empty object"
 }
 
-func sizeText(n node) string {
+func sizeText(n valueNode) string {
 	what := "member"
 	if n.kind == "array" {
 		what = "item"
@@ -174,8 +175,8 @@ func sizeText(n node) string {
 	return counted(n.count, what)
 }
 
-// blockText says what a block is.
-func blockText(n node) string {
+// blockText describes a block: its language and size.
+func blockText(n valueNode) string {
 	parts := []string{}
 	if n.note != "" {
 		parts = append(parts, n.note)
@@ -188,10 +189,10 @@ func blockText(n node) string {
 	return strings.Join(parts, " · ")
 }
 
-// foldText says how much of a text is folded.
+// foldText returns the number of folded lines and their size.
 func foldText(b *block) string {
 	return fmt.Sprintf("%s folded (%s)", counted(len(b.fold), "line"), bytesText(b.folded))
 }
 
-// short returns as much of a digest as people compare.
+// short returns the beginning of a digest, for comparison by eye.
 func short(digest string) string { return digest[:min(len(digest), 16)] }

@@ -1,34 +1,50 @@
 package inbox
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 )
 
-// stepTexts are the steps of a story, in words.
+// stepTexts are the titles of journal entries, by step.
 var stepTexts = map[string]string{
-	string(approval.Held):      "Requested",
-	string(approval.Asked):     "Approval requested",
-	string(approval.Decided):   "Decided",
-	string(approval.Rechecked): "Policy checked again",
-	string(approval.Started):   "Sent to the tool",
-	string(approval.Finished):  "The tool answered",
-	string(approval.NotRun):    "Not run",
-	string(approval.Delivered): "Outcome delivered to the agent",
-	string(approval.Cancelled): "Withdrawn",
-	string(approval.Expired):   "Time ran out",
-	string(approval.Failed):    "Ended without a result",
-	string(approval.Extended):  "The agent asked for more time",
-	string(approval.Left):      "Agent no longer waits",
-	string(approval.Stopped):   "Cancellation sent to the server",
-	string(approval.Granted):   "Standing approval given",
-	string(approval.Revoked):   "Standing approval revoked",
+	string(approval.Held):       "Requested",
+	string(approval.Asked):      "Approval requested",
+	string(approval.Decided):    "Decided",
+	string(approval.Rechecked):  "Policy checked again",
+	string(approval.Started):    "Sent to the tool",
+	string(approval.Finished):   "The tool answered",
+	string(approval.NotRun):     "Not run",
+	string(approval.Delivered):  "Outcome delivered to the agent",
+	string(approval.Cancelled):  "Withdrawn",
+	string(approval.Expired):    "Time ran out",
+	string(approval.Failed):     "Ended without a result",
+	string(approval.Extended):   "The agent asked for more time",
+	string(approval.ClientLeft): "Agent no longer waits",
+	string(approval.Stopped):    "Cancellation sent to the server",
+	string(approval.Granted):    "Standing approval given",
+	string(approval.Revoked):    "Standing approval revoked",
+
+	string(approval.Configured): "Configuration changed",
 }
 
-// step says what a step of a story was.
-func step(e task.Entry) string {
+// changeText describes a change of the configuration.
+func changeText(n task.Note) string {
+	text := "settings other than the policy"
+	if n.PolicyBefore != n.PolicySnapshot {
+		text = "policy " + cmp.Or(n.PolicyBefore, "none") + " replaced by " + cmp.Or(n.PolicySnapshot, "none")
+	}
+	if n.Upstream != "" {
+		text += " for " + visible(n.Upstream)
+	}
+	return text + " (" + n.Actor + ")"
+}
+
+// step returns the title of a journal entry.
+func step(e auditlog.Entry) string {
 	switch {
 	case e.Step == string(approval.Decided) && e.Grant != "":
 		return "Approved by a standing approval, given"
@@ -47,8 +63,8 @@ func step(e task.Entry) string {
 	}
 }
 
-// byWhom returns whose step it was, if it was a person's or an agent's.
-func byWhom(e task.Entry) string {
+// byWhom returns the name of the person or agent that caused a step, or "".
+func byWhom(e auditlog.Entry) string {
 	switch {
 	case e.Approver != "":
 		return e.Approver
@@ -61,25 +77,25 @@ func byWhom(e task.Entry) string {
 	}
 }
 
-// onHold says of the first step of a story what the approvers were asked for.
-func onHold(story []task.Entry, e task.Entry) string {
-	asked := slices.ContainsFunc(story, func(e task.Entry) bool { return e.Step == string(approval.Asked) })
+// onHold returns an addition to the first entry of a call that approvers were asked about.
+func onHold(story []auditlog.Entry, e auditlog.Entry) string {
+	asked := slices.ContainsFunc(story, func(e auditlog.Entry) bool { return e.Step == string(approval.Asked) })
 	if e.Step == string(approval.Held) && asked {
 		return "; on hold"
 	}
 	return ""
 }
 
-// saying returns what a person said with a step.
-func saying(e task.Entry) string {
+// saying returns the reason that a person gave with a step.
+func saying(e auditlog.Entry) string {
 	if e.Approver == "" && e.Step != string(approval.Cancelled) && e.Step != string(approval.Revoked) {
 		return ""
 	}
 	return visible(e.Reason)
 }
 
-// remark returns what a step needs to have said of it beyond that.
-func remark(e task.Entry) string {
+// remark returns an addition to the title of an entry, or "".
+func remark(e auditlog.Entry) string {
 	switch {
 	case e.UnreadBytes > 0:
 		return "without reading everything (" + bytesText(int(e.UnreadBytes)) + " not read)"
@@ -98,8 +114,9 @@ func remark(e task.Entry) string {
 	}
 }
 
-// ownWords returns how far something goes that was done with a step.
-func ownWords(e task.Entry) string {
+// ownWords returns the detail that the gate has recorded with a step, such as the limits
+// of a standing approval.
+func ownWords(e auditlog.Entry) string {
 	switch approval.Step(e.Step) {
 	case approval.Extended:
 		return e.Reason

@@ -7,17 +7,18 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// A call that needed no approval is not said to be approved: nobody approved it.
-func TestNoApprovalNeeded(t *testing.T) {
+// TestUnaskedCallNotShownAsApproved checks that a call that needed no approval is not shown as
+// approved.
+func TestUnaskedCallNotShownAsApproved(t *testing.T) {
 	o := open(t)
-	forwarded, _, err := o.desk.Hold(t.Context(), approval.Call{
+	forwarded, _, err := o.approvals.Hold(t.Context(), approval.Call{
 		Owner: "ann", Principal: policy.Principal{ID: "ann"}, Upstream: "files", Verdict: policy.Verdict{Action: policy.Forward},
 		Message: []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list_files","arguments":{}}}`),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	alice := o.visit(t, "alice")
+	alice := o.signIn(t, "alice")
 	approved := o.hold(t, held{tool: "send_mail"})
 	alice.decide(approved, "approve", "")
 

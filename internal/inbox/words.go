@@ -1,52 +1,65 @@
 package inbox
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// A detail is what the page of a held call shows.
-type detail struct {
-	casefile.Case
+// A callView is the content of the page of a held call.
+type callView struct {
+	review.Details
 
-	args   outline
-	also   outline  // what is sent besides
-	answer outline  // what the tool answered
-	whole  []line   // the arguments as one text, if everything is to be shown
-	beside []line   // and what is sent besides
-	alike  []string // which values have letters that may be taken for others
+	args   valueTree
+	also   valueTree // the content besides the arguments
+	answer valueTree // the result
+	whole  *fullText // the arguments in the view of everything
+	beside *fullText // the other content in that view
+	alike  []string  // warnings about values with characters that look like others
 	find   string
-	reason string // that was typed with a decision that does not count
+	reason string // from the form of a decision that did not count
 }
 
-// maxFind is how long what is searched for may be.
+// maxFind is the length of the longest search text.
 const maxFind = 200
 
-// newDetail lays out a call, looking for find in its arguments.
-func newDetail(c casefile.Case, find string) (detail, error) {
-	d := detail{
-		Case: c, find: strings.ToValidUTF8(find[:min(len(find), maxFind)], ""), alike: casefile.AlikeValues(c.Whole, c.Beside),
+// viewAll is the view of a call that shows everything.
+const viewAll = "all"
+
+// newCallView prepares a call for a view, and searches its arguments for find. It stops
+// when ctx ends.
+func newCallView(ctx context.Context, c review.Details, view, find string) (callView, error) {
+	d := callView{
+		Details: c, find: strings.ToValidUTF8(find[:min(len(find), maxFind)], ""), alike: review.ValueWarnings(c.AllArguments, c.AllAlsoSent),
 	}
 	var err error
-	if d.args, err = newOutline(c, d.find); err != nil {
+	if d.args, err = newValueTree(ctx, c, d.find); err != nil {
 		return d, err
 	}
-	if d.also, err = newOutline(casefile.Case{Whole: c.Beside, Redacted: c.RedactedBeside}, ""); err != nil {
+	if d.also, err = newValueTree(ctx, review.Details{AllArguments: c.AllAlsoSent, RedactedArguments: c.RedactedAlsoSent}, ""); err != nil {
 		return d, err
 	}
 	if r := c.Result; r != nil {
-		d.answer, err = newOutline(casefile.Case{Whole: r.Value, Redacted: r.Redacted}, "")
+		d.answer, err = newValueTree(ctx, review.Details{AllArguments: r.Value, RedactedArguments: r.Redacted}, "")
 	}
-	return d, err
+	if view == viewAll {
+		d.whole, d.beside = newFullText(c.AllArguments), newFullText(c.AllAlsoSent)
+	}
+	return d, cmp.Or(err, ctx.Err())
 }
 
 // changedTitle says which tools have changed.
-func changedTitle(since casefile.Precedent) string {
+func changedTitle(since review.ToolChange) string {
 	switch len(since.Tools) {
 	case 0:
 		return "The tool has changed since it was last approved"
@@ -57,15 +70,15 @@ func changedTitle(since casefile.Precedent) string {
 	}
 }
 
-// changedTool says of which tool the last approved call was.
-func changedTool(since casefile.Precedent) string {
+// changedTool begins a sentence about the changed tool.
+func changedTool(since review.ToolChange) string {
 	if len(since.Tools) > 0 {
 		return "The server now describes " + since.Tools[0]
 	}
 	return "Its server now describes it"
 }
 
-func resultTitle(d detail) string {
+func resultTitle(d callView) string {
 	switch d.Result.Kind {
 	case task.ResultToolError:
 		return "Result: the tool reports an error"
@@ -76,12 +89,12 @@ func resultTitle(d detail) string {
 	}
 }
 
-// resultText says how much of the result is shown.
-func resultText(d detail) string {
+// resultText describes how much of the result is shown.
+func resultText(d callView) string {
 	size := bytesText(int(d.Result.Size))
 	switch {
 	case d.Result.Value == nil:
-		return size + ". It cannot be read any more."
+		return size + ". It can no longer be read."
 	case d.Result.Truncated:
 		return "The first part of " + size + ". The tool’s server wrote it."
 	default:
@@ -89,56 +102,71 @@ func resultText(d detail) string {
 	}
 }
 
-// unread returns how many bytes of the call the page does not show at once.
-func (d detail) unread() int {
+// unread returns the number of bytes of the call that are folded or not on the page.
+func (d callView) unread() int {
 	if d.whole != nil {
-		return 0
+		return d.left()
 	}
 	return d.args.unread() + d.also.unread()
 }
 
-// left returns how many bytes of the call are not on the page.
-func (d detail) left() int {
+// left returns the number of bytes of the call that are not on the page.
+func (d callView) left() int {
 	if d.whole != nil {
-		return 0
+		return d.whole.left + d.beside.left
 	}
 	return d.args.left + d.also.left
 }
 
-// readValue says in a form that everything was shown.
-func (d detail) readValue() string {
+// readValue returns the form value for a page that shows everything, or "".
+func (d callView) readValue() string {
 	if d.unread() == 0 {
 		return readAll
 	}
 	return ""
 }
 
-// title returns the name of what is called.
-func (d detail) title() []run {
+// view returns the view for a form.
+func (d callView) view() string {
+	if d.whole != nil {
+		return viewAll
+	}
+	return ""
+}
+
+// wholeTitle says what the page with everything shows of the arguments.
+func wholeTitle(d callView) string {
+	if d.whole.left > 0 {
+		return "The first part of what will be sent, as JSON."
+	}
+	return "Everything that will be sent, as JSON."
+}
+
+// title returns the name of the called object.
+func (d callView) title() []textRun {
 	if d.whole != nil {
 		return nameUpTo(d.Name, 0).runs
 	}
 	return nameUpTo(d.Name, maxTitle).runs
 }
 
-// A risk is how pages show what may come of a call: in the list, and at its
-// button.
+// A risk is the presentation of a call's risk in the list and on its button.
 type risk struct {
 	label  string
 	button string
 	tone   string
 }
 
-func riskOf(a casefile.Approval) risk {
+func riskOf(a review.Approval) risk {
 	r := risk{label: string(a.Hints.Risk()), button: "Approve"}
 	switch a.Hints.Risk() {
-	case casefile.RiskDestroys:
+	case review.RiskDestroys:
 		r.button, r.tone = "Approve: may destroy", "bad"
-	case casefile.RiskReads:
+	case review.RiskReads:
 		r.tone = "good"
-	case casefile.RiskChanges:
-		r.tone = "calm" // only what changes nothing looks harmless
-	case casefile.RiskUnknown:
+	case review.RiskChanges:
+		r.tone = "calm" // not good, which is for calls that only read
+	case review.RiskUnknown:
 		r.tone = "waiting"
 	}
 	return r
@@ -148,11 +176,11 @@ func riskOf(a casefile.Approval) risk {
 type status struct {
 	label string // one or two words
 	text  string // a sentence or two
-	tone  string // waiting, good, bad or calm: for the eye
+	tone  string // the colour: waiting, good, bad or calm
 }
 
 // statusOf returns the state of a in words.
-func statusOf(a casefile.Approval, now time.Time) status {
+func statusOf(a review.Approval, now time.Time) status {
 	switch a.State {
 	case task.InputRequired:
 		return status{"Waiting", quorumText(a), "waiting"}
@@ -163,9 +191,9 @@ func statusOf(a casefile.Approval, now time.Time) status {
 	case task.Completed:
 		return status{approvedLabel(a), approvedBy(a, now) + " It ran, and the agent can fetch the result.", "good"}
 	case task.Rejected:
-		return status{"Rejected", rejectedBy(a, now) + " It did not run.", "bad"}
+		return status{"Rejected", rejectedBy(a, now) + " " + lifecycle.RanText(task.RanNo), "bad"}
 	case task.Cancelled:
-		return status{"Withdrawn", "The agent withdrew it. " + ranText(a), "calm"}
+		return status{"Withdrawn", endText(a, lifecycle.StageCancelled), "calm"}
 	case task.Expired:
 		return status{"Expired", expiredText(a), "calm"}
 	case task.Failed:
@@ -175,16 +203,16 @@ func statusOf(a casefile.Approval, now time.Time) status {
 	}
 }
 
-// goneText says what an approval comes to while the agent is gone.
-func goneText(a casefile.Approval) string {
-	if a.State != task.InputRequired || a.Agent == nil || a.Agent.Presence != task.OwnerGone {
+// goneText explains the effect of an approval if the agent is gone, or returns "".
+func goneText(a review.Approval) string {
+	if a.State != task.InputRequired || a.Agent == nil || a.Agent.Presence != gatetask.OwnerGone {
 		return ""
 	}
 	return "If it is approved, it runs when the agent asks again."
 }
 
-// approvedLabel says why a call may run.
-func approvedLabel(a casefile.Approval) string {
+// approvedLabel returns the label of a call that may run.
+func approvedLabel(a review.Approval) string {
 	if a.NoApprovalNeeded {
 		return "No approval needed"
 	}
@@ -192,74 +220,37 @@ func approvedLabel(a casefile.Approval) string {
 }
 
 // decided reports whether a call was approved or rejected.
-func decided(a casefile.Approval) bool {
+func decided(a review.Approval) bool {
 	return a.Rejection != nil || len(a.Approvals) >= max(1, a.Quorum)
 }
 
-func expiredText(a casefile.Approval) string {
-	if a.NoApprovalNeeded {
-		return "It needed no approval, but the agent did not come back in time. " + ranText(a)
-	}
-	if a.Failure != nil && a.Failure.Stage == task.StageExecutionTimeout {
-		return "It was approved, and had not ended when its time was over. " + ranText(a)
-	}
-	if decided(a) {
-		return "It was approved, but the agent did not come back in time. " + ranText(a)
-	}
-	return "Nobody decided in time. " + ranText(a)
-}
-
-func failedText(a casefile.Approval, now time.Time) string {
-	text := approvedBy(a, now) + " "
-	if a.Failure == nil {
-		return text + "It failed."
-	}
-	if a.Failure.Stage == task.StageShutdown {
-		return "The gate stopped and could not keep it. " + ranText(a)
-	}
-	if outcome, ok := fixedOutcomes[a.Failure.Stage]; ok {
-		return text + outcome
-	}
-	if cause, ok := failureCauses[a.Failure.Stage]; ok {
-		return text + cause + " " + ranText(a)
-	}
-	return text + ranText(a)
-}
-
-// fixedOutcomes describe failures that leave no doubt whether the call ran.
-var fixedOutcomes = map[task.Stage]string{
-	task.StageToolDrift:     "By then the tool had changed. It did not run, and needs a new approval.",
-	task.StagePolicyDrift:   "By then policy no longer allowed it. It did not run.",
-	task.StageArgumentDrift: "The call was no longer the one that was shown. It did not run.",
-	task.StageUncollected:   "The agent did not come back for it. It did not run.",
-	task.StageUpstreamError: "It ran, and the tool’s server answered with an error.",
-}
-
-// failureCauses describe failures after which the call may have run.
-var failureCauses = map[task.Stage]string{
-	task.StageUpstreamUnreachable: "The tool’s server could not be reached.",
-	task.StageUpstreamTimeout:     "It took too long.",
-	task.StageExecutionTimeout:    "It took too long.",
-	task.StageUpstreamInvalid:     "The tool’s server sent an invalid answer.",
-	task.StageExecutorLost:        "The gate was interrupted while it ran.",
-}
-
-// ranText says whether the call reached the tool.
-func ranText(a casefile.Approval) string {
-	if a.Failure == nil {
-		return "It did not run."
-	}
-	switch a.Failure.Ran {
-	case task.RanYes:
-		return "It did run."
-	case task.RanUnknown:
-		return "Outcome unknown: it may have run."
+func expiredText(a review.Approval) string {
+	switch {
+	case a.NoApprovalNeeded:
+		return "It needed no approval. " + endText(a, lifecycle.StageUncollected)
+	case decided(a):
+		return "It was approved. " + endText(a, lifecycle.StageUncollected)
 	default:
-		return "It did not run."
+		return endText(a, lifecycle.StageApprovalTimeout)
 	}
 }
 
-func approvedBy(a casefile.Approval, now time.Time) string {
+func failedText(a review.Approval, now time.Time) string {
+	text := endText(a, lifecycle.StageUpstreamError)
+	if a.Failure != nil && a.Failure.Stage == lifecycle.StageShutdown {
+		return text
+	}
+	return approvedBy(a, now) + " " + text
+}
+
+// endText says why a call ended without a result, and whether it reached the tool. The usual
+// stage is for calls without a stored failure.
+func endText(a review.Approval, usual task.Stage) string {
+	f := cmp.Or(a.Failure, &task.Failure{Stage: usual, Ran: task.RanNo})
+	return strings.TrimSpace(lifecycle.WordsOf(f.Stage).Approver + " " + lifecycle.RanText(f.Ran))
+}
+
+func approvedBy(a review.Approval, now time.Time) string {
 	if len(a.Approvals) == 0 {
 		return "It needed no approval."
 	}
@@ -274,7 +265,7 @@ func approvedBy(a casefile.Approval, now time.Time) string {
 	return "Approved by " + listed(names, "and") + " " + ago(now.Sub(last.At)) + said(last.Reason)
 }
 
-func rejectedBy(a casefile.Approval, now time.Time) string {
+func rejectedBy(a review.Approval, now time.Time) string {
 	if a.Rejection == nil {
 		return "It was rejected."
 	}
@@ -288,11 +279,11 @@ func said(reason string) string {
 	return ": “" + visible(strings.ReplaceAll(reason, "\n", " ")) + "”."
 }
 
-// quorumText says what a pending call still needs.
-func quorumText(a casefile.Approval) string {
+// quorumText says how many approvals a pending call has and needs.
+func quorumText(a review.Approval) string {
 	need, have := max(1, a.Quorum), len(a.Approvals)
 	if need == 1 {
-		return "One approval lets it run."
+		return "1 approval is needed."
 	}
 	names := make([]string, 0, have)
 	for _, d := range a.Approvals {
@@ -302,37 +293,30 @@ func quorumText(a casefile.Approval) string {
 	if have > 0 {
 		text += ", by " + listed(names, "and")
 	}
-	return text + fmt.Sprintf(". It needs %s.", countedPeople(need-have))
+	return text + fmt.Sprintf(". %s needed.", counted(need-have, "more approval"))
 }
 
-func countedPeople(n int) string {
-	if n == 1 {
-		return "one more person"
-	}
-	return fmt.Sprintf("%d more people", n)
-}
-
-// approversText says who decides.
+// approversText lists the people who may decide.
 func approversText(approvers []string) string {
 	if len(approvers) == 0 {
 		return "Any approver may decide."
 	}
 	names := make([]string, 0, len(approvers))
 	for _, a := range approvers {
-		if group, ok := strings.CutPrefix(a, "group:"); ok {
+		if group, ok := policy.Group(a); ok {
 			a = "the group " + group
 		}
-		if role, ok := strings.CutPrefix(a, "role:"); ok {
-			a = "anybody with the role " + role
+		if role, ok := policy.Role(a); ok {
+			a = "users with the role " + role
 		}
 		names = append(names, a)
 	}
 	return "Only " + listed(names, "or") + " can decide."
 }
 
-// whyText says what held a call.
-func whyText(a casefile.Approval) string {
-	w := a.Why
+// whyText returns the reason for holding a call.
+func whyText(a review.Approval) string {
+	w := a.HeldBy
 	switch {
 	case w == nil:
 		return a.Reason
@@ -342,44 +326,47 @@ func whyText(a casefile.Approval) string {
 		return "The Cedar policies " + listed(w.Policies, "and") + " allow this only with approval."
 	case w.Label == "":
 		return "No rule matches this " + subject(a) + ", and calls without a matching rule need approval."
-	case a.Method == casefile.MethodBatch:
-		return fmt.Sprintf("%s wants approval for what matches %s, and something in this batch does.", ruleName(w), w.Match)
+	case a.Method == review.MethodBatch:
+		return fmt.Sprintf("Held by %s (%s), which matches a call in this batch.", ruleName(w), w.Match)
 	default:
-		return fmt.Sprintf("%s wants approval for every %s that matches %s.", ruleName(w), subject(a), w.Match)
+		return fmt.Sprintf("Held by %s (%s).", ruleName(w), w.Match)
 	}
 }
 
-// ruleName returns what begins a sentence about a rule.
-func ruleName(w *casefile.Why) string {
-	return "The rule " + strings.TrimPrefix(w.Label, "rule ")
+// ruleName returns the name of a rule: "rule NAME", or "rule 3" for rules[3].
+func ruleName(w *review.HeldBy) string {
+	if number, unnamed := strings.CutPrefix(w.Label, "rules["); unnamed {
+		return "rule " + strings.TrimSuffix(number, "]")
+	}
+	return w.Label
 }
 
-// subject says what kind of thing a call is about.
-func subject(a casefile.Approval) string {
+// subject returns the kind of the called object.
+func subject(a review.Approval) string {
 	switch a.Method {
-	case "resources/read", "resources/subscribe":
+	case mcpname.ResourcesRead, mcpname.ResourcesSubscribe:
 		return "resource"
-	case "prompts/get":
+	case mcpname.PromptsGet:
 		return "prompt"
-	case casefile.MethodBatch:
+	case review.MethodBatch:
 		return "batch"
 	default:
 		return "tool"
 	}
 }
 
-// requester says who wants a call made.
-func requester(a casefile.Approval) string {
+// requester returns the name of the requester.
+func requester(a review.Approval) string {
 	if a.Anonymous {
 		return "an anonymous agent"
 	}
 	return a.Principal
 }
 
-// A hint is what a tool’s server says of it, in words.
+// A hint is an annotation of a tool by its server.
 type hint struct{ text, tone string }
 
-func hintsOf(a casefile.Approval) []hint {
+func hintsOf(a review.Approval) []hint {
 	h := a.Hints
 	if h == nil {
 		return nil
@@ -397,7 +384,7 @@ func hintsOf(a casefile.Approval) []hint {
 	return hints
 }
 
-// ago returns how long something is past.
+// ago returns a past duration in words.
 func ago(d time.Duration) string {
 	if d < time.Second {
 		return "just now"
@@ -405,8 +392,7 @@ func ago(d time.Duration) string {
 	return span(d) + " ago"
 }
 
-// span returns a duration for people: its largest unit, or two while that is
-// small.
+// span returns a duration rounded for people, in one or two units.
 func span(d time.Duration) string {
 	d = max(0, d)
 	h, m, s := int(d/time.Hour), int(d/time.Minute)%60, int(d/time.Second)%60
@@ -424,7 +410,7 @@ func span(d time.Duration) string {
 	}
 }
 
-// listed joins names as a sentence does.
+// listed joins names with commas and a conjunction.
 func listed(names []string, conjunction string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")
@@ -432,14 +418,14 @@ func listed(names []string, conjunction string) string {
 	return strings.Join(names[:len(names)-1], ", ") + " " + conjunction + " " + names[len(names)-1]
 }
 
-// objectionText says why the one who looks cannot approve.
-func objectionText(d detail) string {
+// objectionText says why the reader cannot approve.
+func objectionText(d callView) string {
 	switch {
 	case d.Objection == nil:
 		return ""
-	case errors.Is(d.Objection, task.ErrSelfApproval):
+	case errors.Is(d.Objection, lifecycle.ErrSelfApproval):
 		return "You cannot approve a call from your own agent. You can reject it."
-	case errors.Is(d.Objection, task.ErrAlreadyDecided):
+	case errors.Is(d.Objection, lifecycle.ErrAlreadyDecided):
 		return "You have approved this. " + quorumText(d.Approval)
 	default:
 		return "You are not one of the approvers of this workflow. " + approversText(d.Approvers)

@@ -1,15 +1,18 @@
-// Package keyring keeps the root keys of a gate, and seals with keys that are
-// derived from them: one for each purpose, so that nothing that was made for one
-// purpose opens for another.
+// Package keyring keeps the root keys of a gate, and seals texts with keys derived from
+// them. Each purpose has its own derived key, so a text sealed for one purpose does not
+// open for another.
 //
-// Root keys are random. They are a record of the store, which the first replica
-// creates and all others read, so that what one seals all can open. The holder of
-// a root key can make sessions of operators: it is an administrator's
-// credential, and so is the database with its backups unless the store is
-// encrypted.
+//	sealer := ring.Sealer(keyring.Agents)
+//	sealed, err := sealer.Seal(ctx, text, owner)
+//	text, err := sealer.Open(ctx, sealed, owner) // on any replica; ErrForeign for another owner
 //
-// The first key seals. [Ring.Rotate] puts a new one before it; the others open
-// what they have sealed for as long as that can live.
+// The root keys are random. They are a record of the store, which the first replica
+// creates and all others read, so that every replica opens the texts of the others. A
+// root key is a credential of an administrator: with it, sessions of operators can be
+// forged. The same is true of the database and its backups unless the store is encrypted.
+//
+// The first key seals. [Ring.Rotate] puts a new key before it; older keys only open, until
+// they expire.
 package keyring
 
 import (
@@ -32,9 +35,10 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// A Purpose is what something is sealed for.
+// A Purpose is the use of a sealed text. Keys are derived from its value.
 type Purpose string
 
 // The purposes.
@@ -44,42 +48,53 @@ const (
 	Logins   Purpose = "logins of operators under way"
 )
 
-// ErrForeign says that a text was not sealed for this purpose by this gate, or
-// that its key has been given up.
+// ErrForeign reports a text that was not sealed for this purpose by this gate, or
+// whose key has expired.
 var ErrForeign = errors.New("keyring: not sealed for this purpose with a key of this gate")
 
 // RecordName is the name of the record that holds the root keys.
 const RecordName = "key/root"
 
-// fresh is how long keys are used before the store is asked for them again:
-// keys that were given up on one replica are given up on all within that time.
-const fresh = time.Second
-
-// refresh is how often, at most, the store is asked because of a text that no
-// key opens: another replica may have just made a new one.
-const refresh = 50 * time.Millisecond
+const (
+	// maxAge is how long keys are used before they are read again. A key that was
+	// removed on one replica is removed on all replicas within that time.
+	maxAge = time.Second
+	// maxAgeUnknown is the same for a text that no key opens: another replica may have
+	// made a new key just now.
+	maxAgeUnknown = 50 * time.Millisecond
+	// fetchTimeout is how long one read of the keys may take.
+	fetchTimeout = 30 * time.Second
+)
 
 // A Ring has the root keys of a gate. It is safe for concurrent use.
 type Ring struct {
-	records task.Records // nil if the keys are in memory alone
+	records gatestore.Records // nil if the keys are only in memory
 	now     func() time.Time
 
-	mu     sync.Mutex
-	bunch  bunch // empty until it has been read
-	readAt time.Time
-	asked  *reading // nil while nobody asks the store
+	mu      sync.Mutex
+	keys    keySet // empty until the first read
+	readAt  time.Time
+	reading *fetch // nil while no read is under way
 }
 
-// A bunch is what the record holds.
-type bunch struct {
-	Label string `json:"label"` // says which gate it is; no secret, and never changed
+// A keySet is the content of the record.
+type keySet struct {
+	Label string `json:"label"` // identifies the gate; not secret, and never changed
 	Keys  []key  `json:"keys"`  // the first one seals
 }
 
 // A key is a root key.
 type key struct {
 	Secret []byte `json:"secret"`
-	Until  int64  `json:"until,omitzero"` // when it opens no more, in seconds since 1970; zero for the first
+	Until  int64  `json:"until,omitzero"` // Unix time at which the key expires; zero for the first key
+}
+
+// A fetch is one read of the keys, which all callers share that need them at the time.
+type fetch struct {
+	began time.Time
+	done  chan struct{} // closed at the end; the fields below are set before
+	keys  keySet
+	err   error
 }
 
 const (
@@ -87,85 +102,141 @@ const (
 	idSize     = 4
 )
 
-// New returns the ring whose keys are in a store. They are created, unless they
-// are there, when they are first needed.
-func New(records task.Records, now func() time.Time) *Ring {
+// New returns the ring whose keys are in a store. The ring creates the keys at their
+// first use, unless the store has them.
+func New(records gatestore.Records, now func() time.Time) *Ring {
 	return &Ring{records: records, now: now}
 }
 
-// Ephemeral returns a ring with a random key that is kept nowhere.
-func Ephemeral() *Ring { return &Ring{bunch: newBunch()} }
+// Ephemeral returns a ring with a random key that is only in memory.
+func Ephemeral() *Ring { return &Ring{keys: newKeySet()} }
 
-func newBunch() bunch { return bunch{Label: rand.Text()[:8], Keys: []key{newKey()}} }
+func newKeySet() keySet { return keySet{Label: rand.Text()[:8], Keys: []key{newKey()}} }
 
 func newKey() key {
 	secret := make([]byte, secretSize)
-	_, _ = rand.Read(secret) // never fails; the program ends if there is no randomness
+	_, _ = rand.Read(secret) // never fails: without randomness it ends the program
 	return key{Secret: secret}
 }
 
-// live returns the keys that may be used now, as they were no longer than age
-// ago. If the store cannot be asked, those that were read last are used.
-func (r *Ring) live(ctx context.Context, age time.Duration) (bunch, error) {
+// current returns the keys that have not expired, read at most age ago. If the store is
+// not available, it returns the keys of the last read.
+func (r *Ring) current(ctx context.Context, age time.Duration) (keySet, error) {
 	if r.records == nil {
-		return r.bunch, nil
+		return r.keys, nil
 	}
-	b, err := r.latest(ctx, age)
+	set, err := r.latest(ctx, age)
 	if err != nil {
-		return bunch{}, err
+		return keySet{}, err
 	}
 	now := r.now().Unix()
-	b.Keys = slices.DeleteFunc(slices.Clone(b.Keys), func(k key) bool { return k.Until != 0 && k.Until <= now })
-	return b, nil
+	//mutate:swap "(k key) bool { return k.Until != 0 && k.Until <= now }" "(key) bool { return now < 0 }" TestRotatedKeyOpensUntilItExpires an expired key opens texts
+	set.Keys = slices.DeleteFunc(slices.Clone(set.Keys), func(k key) bool { return k.Until != 0 && k.Until <= now })
+	return set, nil
 }
 
-// Label returns a text that is the same on all replicas, and another one for
+// latest returns the keys, read at most age ago. Callers share a read, and hold no lock
+// while it is under way.
+func (r *Ring) latest(ctx context.Context, age time.Duration) (keySet, error) {
+	for arrived := r.now(); ; {
+		r.mu.Lock()
+		known := r.keys
+		if known.Keys != nil && r.now().Sub(r.readAt).Abs() < age {
+			r.mu.Unlock()
+			return known, nil
+		}
+		f := r.reading
+		if f == nil {
+			f = &fetch{began: r.now(), done: make(chan struct{})}
+			r.reading = f
+			go r.fetch(context.WithoutCancel(ctx), f)
+		}
+		r.mu.Unlock()
+		var err error
+		select {
+		case <-f.done:
+			err = f.err
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		switch {
+		case err != nil:
+			return known.despite(err)
+		case arrived.Sub(f.began) < age:
+			return f.keys, nil
+		}
+	}
+}
+
+// despite returns the keys of the last read although a new read has failed, unless there
+// are none or the record is damaged.
+func (set keySet) despite(err error) (keySet, error) {
+	if set.Keys == nil || errors.Is(err, task.ErrUnreadable) {
+		return keySet{}, err
+	}
+	return set, nil
+}
+
+// fetch reads the keys for f.
+func (r *Ring) fetch(ctx context.Context, f *fetch) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	f.keys, _, f.err = r.read(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f.err == nil {
+		r.keys, r.readAt = f.keys, f.began
+	}
+	r.reading = nil
+	close(f.done)
+}
+
+// Label returns a text that is the same on all replicas of a gate, and different for
 // every other gate.
 func (r *Ring) Label(ctx context.Context) (string, error) {
-	b, err := r.live(ctx, fresh)
-	return b.Label, err
+	set, err := r.current(ctx, maxAge)
+	return set.Label, err
 }
 
-// read returns the keys in the store and the version of their record, and
-// creates them if there are none.
-func (r *Ring) read(ctx context.Context) (bunch, int64, error) {
+// read returns the keys in the store and the version of their record. It creates them
+// if the store has none.
+func (r *Ring) read(ctx context.Context) (keySet, int64, error) {
 	for {
 		found, err := r.records.GetRecord(ctx, RecordName)
 		switch {
 		case err == nil:
-			b, err := decode(found.Value)
-			return b, found.Version, err
+			set, err := decode(found.Value)
+			return set, found.Version, err
 		case !errors.Is(err, task.ErrNotFound):
-			return bunch{}, 0, fmt.Errorf("root keys: %w", err)
+			return keySet{}, 0, fmt.Errorf("read root keys: %w", err)
 		}
-		err = r.write(ctx, newBunch(), 1)
-		if err != nil && !errors.Is(err, task.ErrConcurrentModification) { // another replica was faster
-			return bunch{}, 0, fmt.Errorf("root keys: %w", err)
+		err = r.write(ctx, newKeySet(), 1)
+		if err != nil && !errors.Is(err, task.ErrConcurrentModification) { // another replica has created them
+			return keySet{}, 0, fmt.Errorf("create root keys: %w", err)
 		}
 	}
 }
 
-func (r *Ring) write(ctx context.Context, b bunch, version int64) error {
-	text, err := json.Marshal(&b)
+func (r *Ring) write(ctx context.Context, set keySet, version int64) error {
+	text, err := json.Marshal(&set)
 	if err != nil {
 		return err
 	}
-	return r.records.PutRecord(ctx, task.Record{Name: RecordName, Version: version, Value: text})
+	return r.records.PutRecord(ctx, gatestore.Record{Name: RecordName, Version: version, Value: text})
 }
 
-func decode(text []byte) (b bunch, err error) {
-	if json.Unmarshal(text, &b) != nil {
-		return bunch{}, errors.New("root keys: the record cannot be read") // the error may quote it
+func decode(text []byte) (set keySet, err error) {
+	if json.Unmarshal(text, &set) != nil { // its error may quote the record
+		return keySet{}, errors.New("read root keys: the record is not valid JSON")
 	}
-	if len(b.Keys) == 0 || b.Keys[0].Until != 0 || slices.ContainsFunc(b.Keys, func(k key) bool { return len(k.Secret) != secretSize }) {
-		return bunch{}, errors.New("root keys: the record does not hold keys")
+	if len(set.Keys) == 0 || set.Keys[0].Until != 0 || slices.ContainsFunc(set.Keys, func(k key) bool { return len(k.Secret) != secretSize }) {
+		return keySet{}, errors.New("read root keys: the record has no valid keys")
 	}
-	return b, nil
+	return set, nil
 }
 
-// Rotate makes a new key, with which all replicas seal from now on. The others
-// open what they have sealed for some time yet, which should be as long as that
-// can live.
+// Rotate makes a new key, with which all replicas seal from now on. The previous keys
+// open texts for the given time, which should be as long as such texts are valid.
 func (r *Ring) Rotate(ctx context.Context, openFor time.Duration) error {
 	for {
 		old, version, err := r.read(ctx)
@@ -173,7 +244,7 @@ func (r *Ring) Rotate(ctx context.Context, openFor time.Duration) error {
 			return err
 		}
 		now := r.now()
-		next := bunch{Label: old.Label, Keys: []key{newKey()}}
+		next := keySet{Label: old.Label, Keys: []key{newKey()}}
 		for i, k := range old.Keys {
 			if i == 0 {
 				k.Until = now.Add(openFor).Unix()
@@ -188,73 +259,62 @@ func (r *Ring) Rotate(ctx context.Context, openFor time.Duration) error {
 	}
 }
 
-// Sealer returns what seals for a purpose.
+// Sealer returns the sealer for a purpose.
 func (r *Ring) Sealer(p Purpose) Sealer { return Sealer{ring: r, purpose: p} }
 
-// A Sealer makes texts that only the gate can read or make.
+// A Sealer encrypts and authenticates texts for one purpose.
 type Sealer struct {
 	ring    *Ring
 	purpose Purpose
 }
 
-// Seal returns a text from which only Open, on any replica, gets what was
-// sealed, and only if it is bound to the same values.
+// Seal returns the sealed text. Open returns the text on any replica if it is called with
+// the same bound values.
 func (s Sealer) Seal(ctx context.Context, text string, bound ...string) (string, error) {
-	b, err := s.ring.live(ctx, fresh)
+	set, err := s.ring.current(ctx, maxAge)
 	if err != nil {
 		return "", err
 	}
-	id, aead, err := s.derive(b.Keys[0])
+	id, aead, err := s.derive(set.Keys[0])
 	if err != nil {
 		return "", err
 	}
-	sealed := aead.Seal(id, nil, []byte(text), joined(bound)) //nolint:gosec // this AEAD makes its own nonce
+	sealed := aead.Seal(id, nil, []byte(text), encode(bound))
 	return base64.RawURLEncoding.EncodeToString(sealed), nil
 }
 
-// Open returns what was sealed, or [ErrForeign].
+// Open returns the text that Seal was given, or [ErrForeign].
 func (s Sealer) Open(ctx context.Context, sealed string, bound ...string) (string, error) {
 	data, err := base64.RawURLEncoding.Strict().DecodeString(sealed)
-	if err != nil || len(data) < idSize || strings.ContainsAny(sealed, "\r\n") { // which decoding skips
+	if err != nil || len(data) < idSize || strings.ContainsAny(sealed, "\r\n") { // decoding ignores line breaks
 		return "", ErrForeign
 	}
-	for _, age := range []time.Duration{fresh, refresh} {
-		b, err := s.ring.live(ctx, age)
+	for _, age := range []time.Duration{maxAge, maxAgeUnknown} {
+		set, err := s.ring.current(ctx, age)
 		if err != nil {
 			return "", err
 		}
-		text, err := s.open(b.Keys, data, joined(bound))
-		if !errors.Is(err, errUnknownKey) {
-			return text, err
+		for _, k := range set.Keys {
+			id, aead, err := s.derive(k)
+			if err != nil {
+				return "", err
+			}
+			if !bytes.Equal(id, data[:idSize]) {
+				continue
+			}
+			text, err := aead.Open(nil, nil, data[idSize:], encode(bound))
+			if err != nil {
+				return "", ErrForeign
+			}
+			return string(text), nil
 		}
 	}
 	return "", ErrForeign
 }
 
-var errUnknownKey = errors.New("keyring: sealed with another key")
-
-// open returns what one of the keys has sealed.
-func (s Sealer) open(keys []key, data, bound []byte) (string, error) {
-	for _, k := range keys {
-		id, aead, err := s.derive(k)
-		if err != nil {
-			return "", err
-		}
-		if !bytes.Equal(id, data[:idSize]) {
-			continue
-		}
-		text, err := aead.Open(nil, nil, data[idSize:], bound)
-		if err != nil {
-			return "", ErrForeign
-		}
-		return string(text), nil
-	}
-	return "", errUnknownKey
-}
-
-// derive returns the key for the purpose, and what texts that it seals begin
-// with.
+// derive returns the key for the purpose, and the id with which texts sealed by it begin.
 func (s Sealer) derive(k key) (id []byte, aead cipher.AEAD, err error) {
+	//mutate:swap "+string(s.purpose)" "" TestReplicasOpenOnlyWithSamePurposeAndValues all purposes have one key
 	derived, err := hkdf.Key(sha256.New, k.Secret, nil, "thoughtgate key 1: "+string(s.purpose), idSize+secretSize)
 	if err != nil {
 		return nil, nil, err
@@ -267,10 +327,14 @@ func (s Sealer) derive(k key) (id []byte, aead cipher.AEAD, err error) {
 	return derived[:idSize:idSize], aead, err
 }
 
-// joined joins values in a way in which no others do.
-func joined(bound []string) []byte {
+// encode returns an unambiguous encoding of the bound values.
+func encode(bound []string) []byte {
 	var b []byte
+	//mutate:swap "bound" "bound[:min(1, len(bound))]" TestReplicasOpenOnlyWithSamePurposeAndValues a sealed text is valid for every owner
+	//mutate:swap "bound" "bound[:min(1, len(bound))]" internal/mcphttp.TestSealedTextsWorkOnlyForTheirClient a sealed text is valid for every principal
+	//mutate:swap "bound" "bound[min(1, len(bound)):]" internal/mcphttp.TestSealedTextsWorkOnlyForTheirClient a sealed text is valid for every use
 	for _, text := range bound {
+		//mutate:swap "b = binary.BigEndian.AppendUint64(b, uint64(len(text)))" "_ = binary.BigEndian.AppendUint64(nil, uint64(len(text)))" TestReplicasOpenOnlyWithSamePurposeAndValues values can be split elsewhere
 		b = binary.BigEndian.AppendUint64(b, uint64(len(text)))
 		b = append(b, text...)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
@@ -30,9 +31,7 @@ func must[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-// A replica opens what another one sealed, but only for the same purpose and
-// values.
-func TestReplicas(t *testing.T) {
+func TestReplicasOpenOnlyWithSamePurposeAndValues(t *testing.T) {
 	store, c := memstore.New(memstore.Options{}), new(clock)
 	t.Cleanup(func() { store.Close() })
 	one, two := keyring.New(store, c.now), keyring.New(store, c.now)
@@ -56,10 +55,10 @@ func TestReplicas(t *testing.T) {
 			return two.Sealer(keyring.Agents).Open(t.Context(), sealed[:40]+other+sealed[41:], "wait", "ann")
 		},
 		"cut off": func() (string, error) { return two.Sealer(keyring.Agents).Open(t.Context(), sealed[:8], "wait", "ann") },
-		"by a gate of its own": func() (string, error) {
+		"by another gate": func() (string, error) {
 			return keyring.Ephemeral().Sealer(keyring.Agents).Open(t.Context(), sealed, "wait", "ann")
 		},
-		"not sealed in any way": func() (string, error) { return two.Sealer(keyring.Agents).Open(t.Context(), "", "wait", "ann") },
+		"empty": func() (string, error) { return two.Sealer(keyring.Agents).Open(t.Context(), "", "wait", "ann") },
 	} {
 		if got, err := open(); !errors.Is(err, keyring.ErrForeign) || got != "" {
 			t.Errorf("%s: opened %q, %v", name, got, err)
@@ -67,18 +66,17 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// A rotation ends nothing: the old key opens what it sealed for as long as it
-// was told to, on every replica, and no longer.
-func TestRotate(t *testing.T) {
+// After a rotation, the old key opens its texts on every replica, until it expires.
+func TestRotatedKeyOpensUntilItExpires(t *testing.T) {
 	store, c := memstore.New(memstore.Options{}), new(clock)
 	t.Cleanup(func() { store.Close() })
 	one, two := keyring.New(store, c.now).Sealer(keyring.Sessions), keyring.New(store, c.now).Sealer(keyring.Sessions)
 	old := must[string](t)(one.Seal(t.Context(), "old"))
-	must[string](t)(two.Seal(t.Context(), "so that it has the old key"))
+	must[string](t)(two.Seal(t.Context(), "reads the old key"))
 	if err := keyring.New(store, c.now).Rotate(t.Context(), time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	c.advance(100 * time.Millisecond) // the other replica need not look yet
+	c.advance(100 * time.Millisecond) // the keys of the other replica are still fresh
 	sealed := must[string](t)(keyring.New(store, c.now).Sealer(keyring.Sessions).Seal(t.Context(), "new"))
 	if sealed[:5] == old[:5] {
 		t.Error("the old key still seals")
@@ -100,16 +98,16 @@ func TestRotate(t *testing.T) {
 	}
 	c.advance(time.Second)
 	if _, err := one.Open(t.Context(), sealed); !errors.Is(err, keyring.ErrForeign) {
-		t.Errorf("a key that was given up still opens: %v", err)
+		t.Errorf("an expired key still opens: %v", err)
 	}
-	r := must[task.Record](t)(store.GetRecord(t.Context(), keyring.RecordName))
+	r := must[gatestore.Record](t)(store.GetRecord(t.Context(), keyring.RecordName))
 	if n := strings.Count(string(r.Value), "secret"); n != 1 {
 		t.Errorf("%d keys are kept, want 1", n)
 	}
 }
 
-// Without the store nothing is sealed, unless the keys were read before.
-func TestStoreDown(t *testing.T) {
+// A ring that has read its keys works without the store. A new ring fails.
+func TestKeysOutliveStoreFailure(t *testing.T) {
 	store, c := memstore.New(memstore.Options{}), new(clock)
 	before := keyring.New(store, c.now).Sealer(keyring.Agents)
 	sealed := must[string](t)(before.Seal(t.Context(), "x"))
@@ -123,15 +121,14 @@ func TestStoreDown(t *testing.T) {
 	}
 }
 
-// A record that holds no keys is an error, and is not quoted.
-func TestDamaged(t *testing.T) {
+func TestDamagedRecordIsNotQuoted(t *testing.T) {
 	for _, value := range []string{
 		`{"keys":[]}`, `{"keys":[{"secret":"c2hvcnQ="}]}`,
 		`{"keys":[{"secret":"YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=","until":1}]}`, "no secret",
 	} {
 		store := memstore.New(memstore.Options{})
 		t.Cleanup(func() { store.Close() })
-		if err := store.PutRecord(t.Context(), task.Record{Name: keyring.RecordName, Version: 1, Value: []byte(value)}); err != nil {
+		if err := store.PutRecord(t.Context(), gatestore.Record{Name: keyring.RecordName, Version: 1, Value: []byte(value)}); err != nil {
 			t.Fatal(err)
 		}
 		_, err := keyring.New(store, new(clock).now).Sealer(keyring.Agents).Seal(t.Context(), "x")

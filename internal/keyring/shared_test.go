@@ -11,26 +11,26 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
-// Replicas that start at the same moment on an empty server agree on one root
-// key, and agree on the next one after it has been emptied under them.
-func TestFirstKeyTogether(t *testing.T) {
+// Replicas that start at the same time on an empty server agree on one root key. They agree on
+// a new one after the key was deleted from the server.
+func TestReplicasAgreeOnFirstKey(t *testing.T) {
 	t.Run("PostgreSQL", func(t *testing.T) {
 		server, err := testenv.StartPostgres(context.WithoutCancel(t.Context()))
 		if testenv.Available(t, err) {
 			t.Cleanup(func() { server.Stop() })
-			agree(t, server.URL())
+			testAgreement(t, server.URL())
 		}
 	})
 	t.Run("Redis", func(t *testing.T) {
 		server, err := testenv.StartRedis(context.WithoutCancel(t.Context()))
 		if testenv.Available(t, err) {
 			t.Cleanup(func() { server.Stop() })
-			agree(t, server.URL())
+			testAgreement(t, server.URL())
 		}
 	})
 }
 
-func agree(t *testing.T, url string) {
+func testAgreement(t *testing.T, url string) {
 	t.Helper()
 	var clock clock
 	var rings []*keyring.Ring
@@ -52,8 +52,7 @@ func agree(t *testing.T, url string) {
 	}
 }
 
-// exchangeTexts has every ring seal at the same time, and open what the others
-// have sealed.
+// exchangeTexts lets every ring seal at the same time, and open the texts of all rings.
 func exchangeTexts(t *testing.T, rings []*keyring.Ring) {
 	t.Helper()
 	sealed := make([]string, len(rings))

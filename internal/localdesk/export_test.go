@@ -2,6 +2,6 @@ package localdesk
 
 import "net"
 
-// SetUserOf has the listener ask f who has opened a connection. Nobody may have called
-// Accept before.
+// SetUserOf replaces the function that returns the user of a connection. Call it before
+// Accept.
 func (l *Listener) SetUserOf(f func(net.Conn) (uid int, err error)) { l.userOf = f }

@@ -8,72 +8,82 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/filelock"
 	"github.com/thoughtgate/thoughtgate-go/internal/localuser"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
+	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 )
 
 const (
-	electEvery = 500 * time.Millisecond // how often a process tries to become the one that serves
-	bindEvery  = 100 * time.Millisecond // how often that one tries to bind the address
-	bindTries  = 30                     // before it takes another port
-	endTimeout = 10 * time.Second       // for ending the sessions before that
-	root       = 0                      // the user that can read the token anyway
+	electInterval      = 500 * time.Millisecond // between attempts to become the serving process
+	bindInterval       = 100 * time.Millisecond // between attempts to bind the address
+	bindTries          = 30                     // before the inbox moves to another port
+	endSessionsTimeout = 10 * time.Second
+	root               = 0 // the user id of root, which can read the token anyway
 )
 
-// A Listener is where the inbox is served. Every gate of the user has one, and one
-// of them accepts connections at a time: [Listener.Accept] of the others waits
-// until it is their turn. It is always the same address, unless another program
-// has taken that. Connections of other users are closed where the system says whose a
-// connection is.
+// A Listener serves the inbox. Every gate of the user has one, but only one process
+// accepts connections at a time: [Listener.Accept] of the others waits for its turn.
+// The address stays the same unless another program has taken it. The listener closes
+// connections of other users, where the system tells the user of a connection.
 type Listener struct {
 	desk        *Desk
-	closed      chan struct{}
+	ctx         context.Context // ends when the listener is closed
+	cancel      context.CancelFunc
 	endSessions func(context.Context) error
-	userOf      func(net.Conn) (uid int, err error) // who has opened a connection; nil if the system does not say
+	userOf      func(net.Conn) (uid int, err error) // nil if the system cannot tell
+	users       []int                               // the users that may connect
 
 	mu     sync.Mutex
-	ended  bool
-	at     *net.TCPAddr // where the inbox was when this process last looked
-	leader *os.File     // locked; nil if another process serves
-	served *os.File     // locked; nil if another process serves
+	addr   *net.TCPAddr // the address of the inbox when this process last read it
+	leader *os.File     // the lock on leaderName; nil if another process serves
+	served *os.File     // the lock on servedName; nil if another process serves
 	bound  net.Listener // nil if another process serves
 }
 
-// Listen returns the listener of this process. Close it, or no other process can
-// serve as long as this one lives. Before the inbox moves to another address, endSessions
-// is called: open pages of the inbox have sent their sessions to the program that has
-// taken the address. If it fails, the inbox does not move yet.
-func (d *Desk) Listen(endSessions func(context.Context) error) (*Listener, error) {
-	at, err := d.address()
+// Listen returns the listener of this process. Close it to let another process serve.
+// The listener accepts connections of the gate's own user and of users, which are names or
+// numbers. Listen calls endSessions before the inbox moves to another address, because
+// open pages have sent their session cookies to the program at the old address. If
+// endSessions fails, the inbox stays where it is and tries again later.
+func (d *Desk) Listen(users []string, endSessions func(context.Context) error) (*Listener, error) {
+	addr, err := d.address()
 	if err != nil {
 		return nil, fmt.Errorf("desk: %w", err)
 	}
-	l := &Listener{desk: d, closed: make(chan struct{}), endSessions: endSessions, at: at}
+	l := &Listener{desk: d, endSessions: endSessions, addr: addr, users: []int{os.Getuid(), root}}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
 	if err := localuser.Check(); err != nil {
-		d.log.Info("the inbox cannot refuse other users of this machine", "cause", err)
-	} else {
-		l.userOf = localuser.Of
+		d.log.Info("the inbox cannot refuse other users of this machine", "err", err)
+		return l, nil
+	}
+	l.userOf = localuser.Of
+	for _, name := range users {
+		uid, err := localuser.Find(name)
+		if err != nil {
+			return nil, fmt.Errorf("desk: operators.os_users: %w", err)
+		}
+		l.users = append(l.users, uid)
 	}
 	return l, nil
 }
 
-// Addr implements [net.Listener]. It is where the inbox is, whichever process
-// serves it.
+// Addr implements [net.Listener]. It returns the address of the inbox, even if another
+// process serves it.
 func (l *Listener) Addr() net.Addr {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.bound == nil {
-		if at, err := l.desk.address(); err == nil {
-			l.at = at
+		if addr, err := l.desk.address(); err == nil {
+			l.addr = addr
 		}
 	}
-	return l.at
+	return l.addr
 }
 
 // Accept implements [net.Listener]. Only one goroutine may call it.
@@ -81,41 +91,43 @@ func (l *Listener) Accept() (net.Conn, error) {
 	bound := l.current()
 	if bound == nil {
 		var err error
-		if bound, err = l.takeOver(); err != nil {
+		if bound, err = l.waitForTurn(); err != nil {
 			return nil, err
 		}
 	}
 	for {
 		conn, err := bound.Accept()
 		switch {
-		case err != nil && l.isClosed():
+		case err != nil && l.ctx.Err() != nil:
 			return nil, net.ErrClosed
 		case err != nil:
 			return nil, err
-		case l.admits(conn):
+		case l.accepts(conn):
 			return conn, nil
 		}
 		_ = conn.Close()
 	}
 }
 
-// admits reports whether a connection is one of the user's, or of root, whose relays bring
-// the browser of another system here. Others may have been sent the user's session: while
-// nobody serves the inbox, anybody can bind its address, and open pages connect again.
-func (l *Listener) admits(conn net.Conn) bool {
+// accepts reports whether the user of a connection may use the inbox. Root may, because
+// its relays forward the browser of another system, such as the host of WSL. Other users
+// must not: one of them may have bound the address while no gate served it, and collected
+// the session cookie of an open page.
+func (l *Listener) accepts(conn net.Conn) bool {
 	if l.userOf == nil {
 		return true
 	}
 	uid, err := l.userOf(conn)
 	switch {
 	case err != nil:
-	case uid == os.Getuid(), uid == root:
+	//mutate:swap "slices.Contains(l.users, uid)" "slices.Contains(l.users, uid), uid >= root" TestOtherUsersAreRefused other users of the machine use the inbox of a desk
+	case slices.Contains(l.users, uid):
 		return true
 	default:
-		err = fmt.Errorf("user %d has opened it", uid)
+		err = fmt.Errorf("opened by user %d", uid)
 	}
 	ctx := logging.Limited(context.Background(), "another user", "")
-	l.desk.log.WarnContext(ctx, "refused a connection to the inbox, which is for its user alone", "cause", err)
+	l.desk.log.WarnContext(ctx, "refused a connection to the inbox of a user that is not in operators.os_users", "err", err)
 	return false
 }
 
@@ -125,55 +137,34 @@ func (l *Listener) current() net.Listener {
 	return l.bound
 }
 
-func (l *Listener) isClosed() bool {
-	select {
-	case <-l.closed:
-		return true
-	default:
-		return false
-	}
-}
-
-// takeOver waits until no other process serves, and binds the address. Nothing but
-// [Listener.Close] ends it: a gate can do its work without serving the inbox.
-func (l *Listener) takeOver() (net.Listener, error) {
+// waitForTurn waits until this process may serve, and binds the address. Only
+// [Listener.Close] ends it early: a gate works without serving the inbox.
+func (l *Listener) waitForTurn() (net.Listener, error) {
 	logged := false
 	for {
-		err := l.lead()
+		err := l.lockLeader()
 		if err == nil {
 			if bound, err := l.bind(); err != nil || bound != nil {
 				return bound, err
 			}
-		} else if !errors.Is(err, filelock.ErrLocked) && !logged {
+		} else if !errors.Is(err, ErrLocked) && !logged {
 			l.desk.log.Warn("this process cannot serve the inbox", "err", err)
 			logged = true
 		}
-		if !l.wait(electEvery) {
+		if !pause.For(l.ctx, electInterval) {
 			return nil, net.ErrClosed
 		}
 	}
 }
 
-// wait returns false if the listener is closed meanwhile.
-func (l *Listener) wait(long time.Duration) bool {
-	timer := time.NewTimer(long)
-	defer timer.Stop()
-	select {
-	case <-l.closed:
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
-// lead makes this process the one that serves, or returns an error.
-func (l *Listener) lead() error {
+// lockLeader makes this process the serving one, or returns an error.
+func (l *Listener) lockLeader() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended || l.leader != nil {
+	if l.ctx.Err() != nil || l.leader != nil {
 		return nil
 	}
-	lock, err := filelock.Lock(filepath.Join(l.desk.dir, leaderName))
+	lock, err := Lock(filepath.Join(l.desk.dir, leaderName))
 	if err != nil {
 		return err
 	}
@@ -181,28 +172,34 @@ func (l *Listener) lead() error {
 	return nil
 }
 
-// bind binds the address. If another program has it, and keeps it, bind takes
-// another port, which is the address of the inbox from then on. It returns nothing
-// if none can be had.
+// bind binds the address of the inbox. If another program keeps it, bind moves the inbox
+// to another port. It returns nil without an error if the caller should try again later.
 func (l *Listener) bind() (net.Listener, error) {
 	var err error
 	for try := range bindTries {
-		at, ok := l.Addr().(*net.TCPAddr)
-		if !ok {
-			break
-		}
+		address := l.Addr().String()
 		var bound net.Listener
-		if bound, err = l.bindAt(at.String()); bound != nil || errors.Is(err, net.ErrClosed) {
+		if bound, err = l.bindAt(address); bound != nil || errors.Is(err, net.ErrClosed) {
 			return bound, err
 		}
 		if try == 0 {
-			l.desk.log.Warn("the address of the inbox is in use", "address", at.String(), "err", err)
+			l.desk.log.Warn("the address of the inbox is in use", "address", address, "err", err)
 		}
-		if !l.wait(bindEvery) {
+		if !pause.For(l.ctx, bindInterval) {
 			return nil, net.ErrClosed
 		}
 	}
-	return l.move(err)
+	address, moveErr := l.changeAddress()
+	if moveErr != nil {
+		l.desk.log.Warn("the inbox is not served", "err", errors.Join(err, moveErr))
+		return nil, nil // waitForTurn tries again
+	}
+	l.desk.log.Warn("another program uses the address of the inbox; the inbox has moved, and all sessions have ended", "url", "http://"+address)
+	bound, err := l.bindAt(address)
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		return nil, nil // waitForTurn tries again
+	}
+	return bound, err
 }
 
 // bindAt binds one address.
@@ -213,54 +210,40 @@ func (l *Listener) bindAt(address string) (net.Listener, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended {
+	if l.ctx.Err() != nil {
 		return nil, errors.Join(net.ErrClosed, bound.Close())
 	}
 	if l.served, err = l.desk.publish(bound.Addr().String()); err != nil {
 		return nil, errors.Join(err, bound.Close())
 	}
 	l.bound = bound
-	if at, ok := bound.Addr().(*net.TCPAddr); ok {
-		l.at = at
+	if addr, ok := bound.Addr().(*net.TCPAddr); ok {
+		l.addr = addr
 	}
 	l.desk.log.Info("this process serves the inbox", "url", "http://"+bound.Addr().String())
 	return bound, nil
 }
 
-// publish says where the inbox is served, until the file that it returns is closed. It
-// locks the file after it has written the address: nobody takes the address of an earlier
-// process, which a stranger may have by now, for that of this one.
+// publish writes the address at which the inbox is served. The address counts until the
+// returned file is closed. The lock comes after the write, because the file may still hold
+// the address of an earlier process, which another program may use by now.
 func (d *Desk) publish(address string) (*os.File, error) {
 	name := filepath.Join(d.dir, servedName)
 	if err := os.WriteFile(name, []byte(address+"\n"), 0o600); err != nil {
 		return nil, err
 	}
-	return filelock.Lock(name)
+	return Lock(name)
 }
 
-// move binds another address, and has all gates and the command line find it.
-func (l *Listener) move(why error) (net.Listener, error) {
-	address, err := l.relocate()
-	if err != nil {
-		l.desk.log.Warn("the inbox is not served", "err", errors.Join(why, err))
-		return nil, nil //nolint:nilnil // it is tried again
-	}
-	l.desk.log.Warn("another program has the address of the inbox, which has moved; all sessions have ended", "url", "http://"+address)
-	bound, err := l.bindAt(address)
-	if err != nil && !errors.Is(err, net.ErrClosed) {
-		return nil, nil //nolint:nilnil // it is tried again
-	}
-	return bound, err
-}
-
-// relocate gives the inbox another address. Before that it ends the sessions that the program at
-// the former one may have.
-func (l *Listener) relocate() (address string, err error) {
+// changeAddress gives the inbox another address. First it ends all sessions, because the
+// program at the old address may have received them.
+func (l *Listener) changeAddress() (address string, err error) {
 	if address, err = freeAddress(); err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), endSessionsTimeout)
 	defer cancel()
+	//mutate:swap "l.endSessions(ctx)" "ctx.Err()" TestMoveEndsSessions stolen sessions outlive the move of the inbox
 	if err := l.endSessions(ctx); err != nil {
 		return "", fmt.Errorf("end sessions: %w", err)
 	}
@@ -268,18 +251,17 @@ func (l *Listener) relocate() (address string, err error) {
 	return address, l.desk.write(address, func(name string) error { return os.Rename(name, file) })
 }
 
-// Close implements [net.Listener]. From then on another process serves.
+// Close implements [net.Listener]. Another process then serves the inbox.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended {
+	if l.ctx.Err() != nil {
 		return nil
 	}
-	l.ended = true
-	close(l.closed)
+	l.cancel()
 	var errs []error
 	if l.bound != nil {
-		errs = append(errs, l.served.Close(), l.bound.Close()) // in this order: another may bind the address
+		errs = append(errs, l.served.Close(), l.bound.Close()) // in this order: once unbound, another program may take the address
 	}
 	if l.leader != nil {
 		errs = append(errs, l.leader.Close())
@@ -287,19 +269,19 @@ func (l *Listener) Close() error {
 	return errors.Join(errs...)
 }
 
-// The ports from which an address is chosen. Systems give connections ports above
-// these, so that no other program gets one of these by accident.
+// The address is chosen from these ports. They are below the ephemeral ports that systems
+// give to connections, so that no other program gets one by accident.
 const (
 	firstPort = 20000
 	portCount = 10000
 	portTries = 100
 )
 
-// freeAddress returns a loopback address that nobody uses.
+// freeAddress returns an unused loopback address.
 func freeAddress() (string, error) {
 	var last error
 	for range portTries {
-		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(portCount))) //nolint:gosec // any port will do
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(portCount))) // any port will do
 		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", address)
 		if err == nil {
 			return address, l.Close()

@@ -1,12 +1,17 @@
-// Package localdesk lets all gates that one user runs on one machine share one
-// store and one inbox, without a daemon: in a private directory they find the file
-// of the store, the token with which the user signs in, and the address of the
-// inbox. One of them serves the inbox; when it ends, another goes on.
+// Package localdesk lets all gates that one user runs on one machine share one store
+// and one inbox, without a daemon. They share a private directory with the store's
+// file, the token that the user signs in with, and the address of the inbox. One gate
+// serves the inbox; when it ends, another takes over:
 //
-// The package knows neither what is stored nor what is served.
+//	desk, err := localdesk.Join(stateDir, log)
+//	l, err := desk.Listen(nil, endSessions)
+//	conn, err := l.Accept() // waits until this process is the one that serves
+//
+// "Desk" is the users' word for this shared inbox; see the command thoughtgate desk.
 package localdesk
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,18 +20,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
-	"github.com/thoughtgate/thoughtgate-go/internal/filelock"
 )
 
-// The files of a desk.
+// The files in the directory of a desk.
 const (
 	storeName   = "store.db"
 	tokenName   = "token"
 	addressName = "address"
-	leaderName  = "leader" // locked by the process that is to serve the inbox
-	servedName  = "served" // says where the inbox is served, and is locked as long as that is true
+	leaderName  = "leader" // locked by the process that may serve the inbox
+	servedName  = "served" // the address at which the inbox is served; valid only while locked
 )
 
 // Dir returns the directory of the desk in a state directory.
@@ -35,22 +37,21 @@ func Dir(state string) string { return filepath.Join(state, "desk") }
 // StoreFile returns the name of the store's file in a state directory.
 func StoreFile(state string) string { return filepath.Join(Dir(state), storeName) }
 
-// Errors of those who look for a desk.
+// Errors of [Find].
 var (
-	ErrNone       = errors.New("there is no shared inbox (desk) yet")
+	ErrNoDesk     = errors.New("there is no shared inbox (desk) yet")
 	ErrNotRunning = errors.New("no process serves the inbox of the desk")
 )
 
-// A Desk is what the gates of one user share.
+// A Desk is the directory that the gates of one user share.
 type Desk struct {
 	dir   string
 	token string
 	log   *slog.Logger
 }
 
-// Join returns the desk in a state directory. It makes what is not there: the
-// directory, the token, and a choice of address. It fails if others than the user
-// could get at any of it.
+// Join returns the desk in a state directory. It creates the directory, the token and the
+// address if they are missing. It fails if other users can access the directory.
 func Join(state string, log *slog.Logger) (*Desk, error) {
 	d := &Desk{dir: Dir(state), log: log}
 	if err := d.prepare(state); err != nil {
@@ -61,7 +62,7 @@ func Join(state string, log *slog.Logger) (*Desk, error) {
 
 func (d *Desk) prepare(state string) error {
 	if state == "" {
-		return errors.New("there is no state directory: set state_dir, or XDG_STATE_HOME or HOME")
+		return errors.New("no state directory: set state_dir, XDG_STATE_HOME or HOME")
 	}
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return err
@@ -69,7 +70,7 @@ func (d *Desk) prepare(state string) error {
 	if err := checkPrivate(d.dir); err != nil {
 		return err
 	}
-	token, err := d.settle(tokenName, func() (string, error) { return bearer.New(tokenPrefix), nil })
+	token, err := d.readOrCreate(tokenName, func() (string, error) { return tokenPrefix + "_" + rand.Text(), nil })
 	if err != nil {
 		return err
 	}
@@ -77,16 +78,16 @@ func (d *Desk) prepare(state string) error {
 	if _, err := d.address(); !errors.Is(err, errNoAddress) {
 		return err
 	}
-	_, err = d.settle(addressName, freeAddress)
+	_, err = d.readOrCreate(addressName, freeAddress)
 	return err
 }
 
-// tokenPrefix is how the tokens of operators begin.
+// tokenPrefix marks the tokens of operators.
 const tokenPrefix = "tgo"
 
-// settle returns the text of a file. If there is none, it writes one: of several
-// processes that do so at the same time, one prevails.
-func (d *Desk) settle(name string, choose func() (string, error)) (string, error) {
+// readOrCreate returns the text of a file. If there is no such file, it writes one. If
+// several processes do so at once, all use the file of the first.
+func (d *Desk) readOrCreate(name string, choose func() (string, error)) (string, error) {
 	text, err := d.read(name)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return text, err
@@ -111,10 +112,10 @@ func (d *Desk) read(name string) (string, error) {
 	return line, err
 }
 
-// write writes a text to a file that only its owner can read, has it put where it
-// belongs, and leaves nothing else behind.
+// write writes text to a temporary file that only its owner can read, lets put move or
+// link it into place, and removes the temporary file.
 func (d *Desk) write(text string, put func(file string) error) error {
-	file, err := os.CreateTemp(d.dir, "new-*") // that only its owner can read
+	file, err := os.CreateTemp(d.dir, "new-*") // has mode 0600
 	if err != nil {
 		return err
 	}
@@ -122,15 +123,15 @@ func (d *Desk) write(text string, put func(file string) error) error {
 	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
 		err = put(file.Name())
 	}
-	if gone := os.Remove(file.Name()); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
-		err = errors.Join(err, gone)
+	if failed := os.Remove(file.Name()); !errors.Is(failed, fs.ErrNotExist) {
+		err = errors.Join(err, failed)
 	}
 	return err
 }
 
 var errNoAddress = errors.New("no address")
 
-// address returns where the inbox is.
+// address returns the address of the inbox.
 func (d *Desk) address() (*net.TCPAddr, error) {
 	text, err := d.read(addressName)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -146,43 +147,44 @@ func (d *Desk) address() (*net.TCPAddr, error) {
 	return address, nil
 }
 
-// Token returns the token with which the user signs in. It is the same for all
-// gates, and after every restart.
+// Token returns the token that the user signs in with. All gates share it, and it
+// survives restarts.
 func (d *Desk) Token() string { return d.token }
 
 // TokenFile returns the name of the file that holds the token.
 func (d *Desk) TokenFile() string { return filepath.Join(d.dir, tokenName) }
 
-// A Place is where an inbox is served, and the token that it wants.
-type Place struct{ URL, Token string }
+// An Inbox is the URL at which the shared inbox is served, and the token for it.
+type Inbox struct{ URL, Token string }
 
-// Find returns where the inbox of the desk in a state directory is served. It
-// returns [ErrNone] if there is no desk, and [ErrNotRunning] if no process serves
-// it: then another program may have its address, and must not be shown the token.
-func Find(state string) (Place, error) {
+// Find returns the inbox of the desk in a state directory. It returns [ErrNoDesk] if
+// there is no desk. It returns [ErrNotRunning] if no process serves the inbox: another
+// program may then use the address, and must not receive the token.
+func Find(state string) (Inbox, error) {
 	d := &Desk{dir: Dir(state)}
 	if _, err := os.Lstat(d.dir); state == "" || errors.Is(err, fs.ErrNotExist) {
-		return Place{}, ErrNone
+		return Inbox{}, ErrNoDesk
 	}
-	p, err := d.find()
+	inbox, err := d.find()
 	if err != nil {
-		return Place{}, fmt.Errorf("desk in %s: %w", d.dir, err)
+		return Inbox{}, fmt.Errorf("desk in %s: %w", d.dir, err)
 	}
-	return p, nil
+	return inbox, nil
 }
 
-func (d *Desk) find() (Place, error) {
+func (d *Desk) find() (Inbox, error) {
 	if err := checkPrivate(d.dir); err != nil {
-		return Place{}, err
+		return Inbox{}, err
 	}
 	file := filepath.Join(d.dir, servedName)
-	if serves, err := filelock.IsLocked(file); err != nil || !serves {
-		return Place{}, errors.Join(err, ErrNotRunning)
+	//mutate:swap "serves, err := isLocked(file); err != nil || !serves" "_, err := isLocked(file); err != nil" TestLeaderWithoutAddressIsNotFound the token is sent to the address of an earlier inbox
+	if serves, err := isLocked(file); err != nil || !serves {
+		return Inbox{}, errors.Join(err, ErrNotRunning)
 	}
 	served, err := os.ReadFile(file)
 	if err != nil || len(served) == 0 {
-		return Place{}, errors.Join(err, ErrNotRunning) // another process is just beginning
+		return Inbox{}, errors.Join(err, ErrNotRunning) // another process is about to write it
 	}
 	token, err := d.read(tokenName)
-	return Place{URL: "http://" + strings.TrimSpace(string(served)), Token: token}, err
+	return Inbox{URL: "http://" + strings.TrimSpace(string(served)), Token: token}, err
 }

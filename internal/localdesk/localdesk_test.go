@@ -15,7 +15,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/filelock"
 	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
 )
 
@@ -30,8 +29,8 @@ func join(t *testing.T, state string) *localdesk.Desk {
 	return d
 }
 
-// A gate is one that takes part in a desk and says its name to whoever connects.
-// Its locks are its own, as those of a process are.
+// A gate shares a desk, and writes its name to every connection. It has locks of its own,
+// like a process.
 type gate struct {
 	*localdesk.Listener
 
@@ -43,12 +42,12 @@ func start(t *testing.T, state, name string) *gate {
 	return serve(t, listen(t, state, noSessions), name)
 }
 
-// noSessions ends the sessions of a desk that has none.
+// noSessions is the endSessions of a desk without sessions.
 func noSessions(context.Context) error { return nil }
 
 func listen(t *testing.T, state string, endSessions func(context.Context) error) *localdesk.Listener {
 	t.Helper()
-	l, err := join(t, state).Listen(endSessions)
+	l, err := join(t, state).Listen(nil, endSessions)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +79,7 @@ func (g *gate) end() {
 	g.done.Wait()
 }
 
-// answer returns who answers at an address now, or nothing.
+// answer returns the name of the gate that answers at an address, or nothing.
 func answer(address string) string {
 	conn, err := net.DialTimeout("tcp", address, time.Second)
 	if err != nil {
@@ -100,13 +99,13 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatal("in vain: " + what)
+			t.Fatal("timed out waiting until " + what)
 		}
 	}
 }
 
-// One gate serves, and when it ends another does, at the same address.
-func TestTakeOver(t *testing.T) {
+// When the serving gate ends, another one serves at the same address.
+func TestNextGateServesAtTheSameAddress(t *testing.T) {
 	state := t.TempDir()
 	a := start(t, state, "a")
 	address := a.Addr().String()
@@ -115,9 +114,9 @@ func TestTakeOver(t *testing.T) {
 	if b.Addr().String() != address || c.Addr().String() != address {
 		t.Errorf("addresses %s and %s; want %s", b.Addr(), c.Addr(), address)
 	}
-	place, err := localdesk.Find(state)
-	if err != nil || place.URL != "http://"+address || place.Token != join(t, state).Token() {
-		t.Errorf("Find = %+v, %v", place, err)
+	inbox, err := localdesk.Find(state)
+	if err != nil || inbox.URL != "http://"+address || inbox.Token != join(t, state).Token() {
+		t.Errorf("Find = %+v, %v", inbox, err)
 	}
 	a.end()
 	eventually(t, "b or c serves", func() bool { return answer(address) != "" })
@@ -137,9 +136,9 @@ func TestTakeOver(t *testing.T) {
 	d.end()
 }
 
-// A stranger has the address. Nobody is sent there with a token, and the inbox
-// moves to another address, where everybody finds it.
-func TestStranger(t *testing.T) {
+// If another program takes the address, no token goes there, and the inbox moves to another
+// address that all gates know.
+func TestInboxMovesAwayFromAnotherProgram(t *testing.T) {
 	state := t.TempDir()
 	other := start(t, state, "first")
 	address := other.Addr().String()
@@ -151,7 +150,7 @@ func TestStranger(t *testing.T) {
 	}
 	defer stranger.Close()
 	a, b := start(t, state, "a"), start(t, state, "b")
-	var moved localdesk.Place
+	var moved localdesk.Inbox
 	eventually(t, "the inbox moves", func() bool {
 		found, err := localdesk.Find(state)
 		if err == nil {
@@ -160,24 +159,24 @@ func TestStranger(t *testing.T) {
 		return err == nil
 	})
 	if strings.HasSuffix(moved.URL, address) {
-		t.Fatalf("the token goes to a stranger at %s", moved.URL)
+		t.Fatalf("the token goes to another program at %s", moved.URL)
 	}
 	for _, g := range []*gate{a, b} {
 		if at := "http://" + g.Addr().String(); at != moved.URL {
-			t.Errorf("a gate says %s; the inbox is at %s", at, moved.URL)
+			t.Errorf("Addr = %s; the inbox is at %s", at, moved.URL)
 		}
 	}
-	eventually(t, "it is served there", func() bool { return answer(strings.TrimPrefix(moved.URL, "http://")) != "" })
+	eventually(t, "the inbox is served there", func() bool { return answer(strings.TrimPrefix(moved.URL, "http://")) != "" })
 }
 
-// Open pages have sent their sessions to a stranger that has the address. The inbox moves when
-// these sessions have ended, and not before.
+// Open pages have sent their sessions to the program at the old address. The inbox moves only
+// after these sessions have ended.
 func TestMoveEndsSessions(t *testing.T) {
 	state := t.TempDir()
 	tries, address := 0, ""
 	l := listen(t, state, func(context.Context) error {
-		if place, err := localdesk.Find(state); err == nil {
-			t.Errorf("the inbox is at %s before the sessions have ended", place.URL)
+		if inbox, err := localdesk.Find(state); err == nil {
+			t.Errorf("the inbox is at %s before the sessions have ended", inbox.URL)
 		}
 		if now, err := os.ReadFile(filepath.Join(localdesk.Dir(state), "address")); strings.TrimSpace(string(now)) != address {
 			t.Errorf("the address is %s, %v before the sessions have ended; want %s", now, err, address)
@@ -201,10 +200,9 @@ func TestMoveEndsSessions(t *testing.T) {
 	}
 }
 
-// Where the system says who has opened a connection, the inbox is for the user. Root could read
-// the token anyway. A connection of which the system knows nothing is closed: another user can
-// close it before it is looked at.
-func TestOtherUsers(t *testing.T) {
+// The inbox accepts the user and root. It closes a connection of an unknown user, because
+// another user can close a connection before its user is looked up.
+func TestOtherUsersAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		who   string
 		uid   int
@@ -214,7 +212,7 @@ func TestOtherUsers(t *testing.T) {
 		{"the user", os.Getuid(), nil, "a"},
 		{"root", 0, nil, "a"},
 		{"another user", os.Getuid() + 1, nil, ""},
-		{"somebody who is gone", 0, errors.New("its program has closed the socket"), ""},
+		{"an unknown user", 0, errors.New("its program has closed the socket"), ""},
 	} {
 		t.Run(tt.who, func(t *testing.T) {
 			var mu sync.Mutex
@@ -228,71 +226,71 @@ func TestOtherUsers(t *testing.T) {
 			})
 			serve(t, l, "a")
 			address := l.Addr().String()
-			eventually(t, "it serves", func() bool { return answer(address) == "a" })
+			eventually(t, "the gate serves", func() bool { return answer(address) == "a" })
 			mu.Lock()
 			asked, uid, err = 0, tt.uid, tt.err
 			mu.Unlock()
 			if heard := answer(address); heard != tt.heard {
-				t.Errorf("%s hears %q; want %q", tt.who, heard, tt.heard)
+				t.Errorf("%s received %q; want %q", tt.who, heard, tt.heard)
 			}
 			mu.Lock()
 			defer mu.Unlock()
 			if asked != 1 {
-				t.Errorf("the system was asked %d times about one connection", asked)
+				t.Errorf("userOf was called %d times for one connection", asked)
 			}
 		})
 	}
 }
 
-// A process that is to serve the inbox, and has not begun, is not found at the address of
-// the one before it: a stranger may have that by now.
-func TestElected(t *testing.T) {
+// Find does not return the address of an earlier process while the next one has not published
+// its own: another program may use it by now.
+func TestLeaderWithoutAddressIsNotFound(t *testing.T) {
 	state := t.TempDir()
 	first := start(t, state, "first")
 	eventually(t, "the first one serves", func() bool { return answer(first.Addr().String()) == "first" })
 	first.end()
-	lock, err := filelock.Lock(filepath.Join(localdesk.Dir(state), "leader"))
+	lock, err := localdesk.Lock(filepath.Join(localdesk.Dir(state), "leader"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer lock.Close()
-	if place, err := localdesk.Find(state); !errors.Is(err, localdesk.ErrNotRunning) {
-		t.Errorf("Find = %+v, %v; want %v", place, err, localdesk.ErrNotRunning)
+	if inbox, err := localdesk.Find(state); !errors.Is(err, localdesk.ErrNotRunning) {
+		t.Errorf("Find = %+v, %v; want %v", inbox, err, localdesk.ErrNotRunning)
 	}
 }
 
 // Gates that start at the same time agree on the token and the address.
-func TestJoinTogether(t *testing.T) {
-	state := filepath.Join(t.TempDir(), "state", "thoughtgate")
-	type terms struct{ token, address string }
-	found := make(chan terms, 20)
+func TestConcurrentJoinsAgree(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state", "thoughtgate")
+	type shared struct{ token, address string }
+	found := make(chan shared, 20)
 	var joining sync.WaitGroup
 	for range cap(found) {
 		joining.Go(func() {
-			d, err := localdesk.Join(state, slog.New(slog.DiscardHandler))
+			d, err := localdesk.Join(dir, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			l, err := d.Listen(noSessions)
+			l, err := d.Listen(nil, noSessions)
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			found <- terms{d.Token(), l.Addr().String()}
+			found <- shared{d.Token(), l.Addr().String()}
 			_ = l.Close()
 		})
 	}
 	joining.Wait()
 	close(found)
-	all := make(map[terms]int)
+	all := make(map[shared]int)
 	for f := range found {
 		all[f]++
 	}
 	if len(all) != 1 {
-		t.Errorf("they disagree: %v", all)
+		t.Errorf("the gates disagree: %v", all)
 	}
-	files, err := os.ReadDir(localdesk.Dir(state))
+	files, err := os.ReadDir(localdesk.Dir(dir))
 	if err != nil || len(files) != 2 {
 		t.Errorf("left behind: %v, %v", files, err)
 	}
@@ -303,19 +301,19 @@ func TestJoinTogether(t *testing.T) {
 	}
 }
 
-// A desk that others can get at is refused, by gates and by the command line.
-func TestPrivate(t *testing.T) {
-	for what, spoil := range map[string]func(dir string) error{
-		"can be used by others":   func(dir string) error { return os.Chmod(dir, 0o750) },
+// Join and Find refuse a directory that other users can access.
+func TestDirectoryMustBePrivate(t *testing.T) {
+	for what, damage := range map[string]func(dir string) error{
+		"is open to other users":  func(dir string) error { return os.Chmod(dir, 0o750) },
 		"is not a directory":      replaceByLink,
 		"belongs to another user": func(dir string) error { return os.Chown(dir, 12345, -1) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			state := t.TempDir()
 			join(t, state)
-			if err := spoil(localdesk.Dir(state)); err != nil {
+			if err := damage(localdesk.Dir(state)); err != nil {
 				if errors.Is(err, os.ErrPermission) {
-					return // only root can give a file away
+					return // only root can change the owner of a file
 				}
 				t.Fatal(err)
 			}
@@ -335,19 +333,19 @@ func replaceByLink(dir string) error {
 	return errors.Join(os.Rename(dir, dir+"-real"), os.Symlink(dir+"-real", dir))
 }
 
-func TestNoDesk(t *testing.T) {
+func TestFindWithoutDesk(t *testing.T) {
 	for _, state := range []string{"", t.TempDir()} {
-		if _, err := localdesk.Find(state); !errors.Is(err, localdesk.ErrNone) {
-			t.Errorf("Find(%q) = %v; want %v", state, err, localdesk.ErrNone)
+		if _, err := localdesk.Find(state); !errors.Is(err, localdesk.ErrNoDesk) {
+			t.Errorf("Find(%q) = %v; want %v", state, err, localdesk.ErrNoDesk)
 		}
 	}
 	if _, err := localdesk.Join("", slog.New(slog.DiscardHandler)); err == nil {
-		t.Error("there is a desk without a directory")
+		t.Error("Join succeeded without a state directory")
 	}
 }
 
-// A file that somebody has spoilt is named in the error.
-func TestSpoilt(t *testing.T) {
+// The error names an unusable file.
+func TestUnusableFileIsNamed(t *testing.T) {
 	for name, text := range map[string]string{"address": "192.0.2.1:80", "token": " \n"} {
 		state := t.TempDir()
 		join(t, state)

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// checkPrivate returns an error unless dir is a directory that belongs to the user
-// and that nobody else can use.
+// checkPrivate returns an error unless dir is a directory that belongs to the user and
+// that no other user can access.
 func checkPrivate(dir string) error {
 	found, err := os.Lstat(dir)
 	if err != nil {
@@ -22,7 +22,7 @@ func checkPrivate(dir string) error {
 	case !ok || int(stat.Uid) != os.Getuid():
 		return fmt.Errorf("%s belongs to another user", dir)
 	case found.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("%s can be used by others (mode %#o): run chmod 700 %[1]s", dir, found.Mode().Perm())
+		return fmt.Errorf("%s is open to other users (mode %#o): run chmod 700 %[1]s", dir, found.Mode().Perm())
 	}
 	return nil
 }

@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// checkPrivate returns an error unless dir is a directory. That others cannot use
-// it is for the profile of the user to say, in which it is.
+// checkPrivate returns an error unless dir is a directory. On Windows, the user's profile
+// that contains it keeps other users out.
 func checkPrivate(dir string) error {
 	found, err := os.Lstat(dir)
 	if err == nil && !found.IsDir() {

@@ -9,16 +9,16 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
-// visit returns a connection that a program of a user has opened, and that program.
-func visit(t *testing.T, uid int, l net.Listener) (net.Conn, testenv.Visitor) {
+// connectAs returns a connection that a program of a user has opened, and that program.
+func connectAs(t *testing.T, uid int, l net.Listener) (net.Conn, testenv.Visitor) {
 	t.Helper()
-	visitor := testenv.ConnectAs(t, uid, l.Addr().String(), "hello")
+	program := testenv.ConnectAs(t, uid, l.Addr().String(), "hello")
 	c, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	return c, visitor
+	return c, program
 }
 
 // listen returns a listener for each version of IP that the machine has.
@@ -36,7 +36,7 @@ func listen(t *testing.T) (all []net.Listener) {
 	return all
 }
 
-// users returns users whose programs the test can start: root can start those of others.
+// users returns users whose programs the test can start: root can start programs of all users.
 func users() []int {
 	if os.Getuid() == 0 {
 		return []int{0, testenv.Nobody}
@@ -44,14 +44,14 @@ func users() []int {
 	return []int{os.Getuid()}
 }
 
-// The system says whose program has opened a connection, for both versions of IP.
+// The uid of a connection is that of the program that opened it, for both versions of IP.
 func TestOf(t *testing.T) {
 	if err := localuser.Check(); err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range listen(t) {
 		for _, uid := range users() {
-			c, _ := visit(t, uid, l)
+			c, _ := connectAs(t, uid, l)
 			if got, err := localuser.Of(c); got != uid || err != nil {
 				t.Errorf("%s: user %d, %v; want %d", c.RemoteAddr(), got, err, uid)
 			}
@@ -59,15 +59,15 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// The kernel says that root has a socket that its program has closed. It is nobody's: what
-// another user sends before that must not count as root's.
+// The kernel reports that a closed socket belongs to root. The gate must not believe that: another
+// user may have sent data before closing it.
 func TestOfClosedConnection(t *testing.T) {
 	for _, l := range listen(t) {
 		for _, uid := range users() {
-			c, visitor := visit(t, uid, l)
-			visitor.Leave()
+			c, program := connectAs(t, uid, l)
+			program.Leave()
 			if got, err := localuser.Of(c); err == nil {
-				t.Errorf("a connection that user %d has closed is that of user %d", uid, got)
+				t.Errorf("a connection that user %d has closed belongs to user %d", uid, got)
 			}
 		}
 	}
@@ -81,21 +81,21 @@ func TestOfListener(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if got, err := localuser.Of(to{c, c.LocalAddr(), l.Addr()}); got != os.Getuid() || err != nil {
-			t.Errorf("the connection is that of user %d, %v", got, err)
+		if got, err := localuser.Of(readdressedConn{c, c.LocalAddr(), l.Addr()}); got != os.Getuid() || err != nil {
+			t.Errorf("the connection belongs to user %d, %v", got, err)
 		}
-		if got, err := localuser.Of(to{c, l.Addr(), &net.TCPAddr{IP: l.Addr().(*net.TCPAddr).IP, Port: 1}}); err == nil {
-			t.Errorf("a listener was taken for a connection of user %d", got)
+		if got, err := localuser.Of(readdressedConn{c, l.Addr(), &net.TCPAddr{IP: l.Addr().(*net.TCPAddr).IP, Port: 1}}); err == nil {
+			t.Errorf("the listener counts as a connection of user %d", got)
 		}
 	}
 }
 
-// A to is a connection with other addresses.
-type to struct {
+// A readdressedConn is a connection with other addresses.
+type readdressedConn struct {
 	net.Conn
 
 	remote, local net.Addr
 }
 
-func (c to) RemoteAddr() net.Addr { return c.remote }
-func (c to) LocalAddr() net.Addr  { return c.local }
+func (c readdressedConn) RemoteAddr() net.Addr { return c.remote }
+func (c readdressedConn) LocalAddr() net.Addr  { return c.local }

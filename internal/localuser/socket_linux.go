@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// The kernel's protocol for questions about one socket, sock_diag(7).
+// The kernel's protocol for queries about a socket, sock_diag(7).
 const (
 	sockDiag         = 4  // NETLINK_SOCK_DIAG
 	sockDiagByFamily = 20 // SOCK_DIAG_BY_FAMILY
 	noCookie         = ^uint64(0)
 
 	headerSize   = 16 // struct nlmsghdr
-	addressSize  = 16 // room for an address in struct inet_diag_sockid
+	addressSize  = 16 // of an address in struct inet_diag_sockid
 	socketIDSize = 48 // struct inet_diag_sockid
 	questionSize = headerSize + 8 + socketIDSize
 	socketIDAt   = headerSize + 4                  // in the answer
@@ -25,8 +25,7 @@ const (
 	answerSize   = inodeAt + 4
 )
 
-// socketUser returns the user whose socket at one address is connected to the
-// other.
+// socketUser returns the uid of the socket at one address that is connected to the other.
 func socketUser(at, to netip.AddrPort) (uid int, err error) {
 	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, sockDiag)
 	if err != nil {
@@ -41,7 +40,7 @@ func socketUser(at, to netip.AddrPort) (uid int, err error) {
 	if err := syscall.Sendto(fd, question, 0, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK}); err != nil {
 		return 0, err
 	}
-	answer := make([]byte, 512) // on the stack, which the goroutine of a stream keeps; all that matters is in the first 100
+	answer := make([]byte, 512) // small, because it is on the stack of a long-lived goroutine
 	n, _, err := syscall.Recvfrom(fd, answer, 0)
 	if err != nil {
 		return 0, err
@@ -49,7 +48,7 @@ func socketUser(at, to netip.AddrPort) (uid int, err error) {
 	return readSocketUser(question, answer[:n])
 }
 
-// socketQuestion asks for the socket at one address that is connected to the other.
+// socketQuestion returns the query for the socket at one address that is connected to the other.
 func socketQuestion(at, to netip.AddrPort) []byte {
 	order := binary.NativeEndian
 	family := byte(syscall.AF_INET)
@@ -60,7 +59,7 @@ func socketQuestion(at, to netip.AddrPort) []byte {
 	q = order.AppendUint32(q, questionSize)
 	q = order.AppendUint16(q, sockDiagByFamily)
 	q = order.AppendUint16(q, syscall.NLM_F_REQUEST)
-	q = order.AppendUint64(q, 0) // the number of the message, and of its sender
+	q = order.AppendUint64(q, 0) // sequence number and port id
 	q = append(q, family, syscall.IPPROTO_TCP, 0, 0)
 	q = order.AppendUint32(q, ^uint32(0)) // in any state
 	q = binary.BigEndian.AppendUint16(q, at.Port())
@@ -72,33 +71,34 @@ func socketQuestion(at, to netip.AddrPort) []byte {
 }
 
 func appendSocketAddress(q []byte, addr netip.Addr) []byte {
-	var room [addressSize]byte
-	copy(room[:], addr.Unmap().AsSlice())
-	return append(q, room[:]...)
+	var field [addressSize]byte
+	copy(field[:], addr.Unmap().AsSlice())
+	return append(q, field[:]...)
 }
 
 var (
-	errNoSocket = errors.New("there is no such socket")
-	errClosed   = errors.New("its program has closed the socket")
+	errNoSocket     = errors.New("no such socket")
+	errSocketClosed = errors.New("the process has closed the socket")
 )
 
-// readSocketUser returns the user in the answer to a question. The kernel may
-// answer with a socket that listens at the same address: that is another. A socket that was
-// closed has no inode, and the kernel says that it is root's.
+// readSocketUser returns the uid in the answer to a query. The kernel may also answer with a
+// listening socket at the same address. A closed socket has no inode, and the kernel reports root as
+// its user.
 func readSocketUser(question, answer []byte) (uid int, err error) {
 	order := binary.NativeEndian
 	if len(answer) < headerSize+4 {
 		return 0, errNoSocket
 	}
 	if kind := order.Uint16(answer[4:]); kind != sockDiagByFamily {
-		return 0, fmt.Errorf("%w: message of type %d, code %d", errNoSocket, kind, int32(order.Uint32(answer[headerSize:]))) //nolint:gosec // it is signed
+		return 0, fmt.Errorf("%w: message of type %d, code %d", errNoSocket, kind, int32(order.Uint32(answer[headerSize:]))) // signed
 	}
 	const ends = 2 + 2 + 2*addressSize // the ports and addresses in an inet_diag_sockid
 	if len(answer) < answerSize || string(answer[socketIDAt:][:ends]) != string(question[headerSize+8:][:ends]) {
 		return 0, errNoSocket
 	}
+	//mutate:false TestOfClosedConnection a connection that its program has closed belongs to root
 	if order.Uint32(answer[inodeAt:]) == 0 {
-		return 0, errClosed
+		return 0, errSocketClosed
 	}
 	return int(order.Uint32(answer[userAt:])), nil
 }

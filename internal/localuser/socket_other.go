@@ -7,8 +7,7 @@ import (
 	"net/netip"
 )
 
-// socketUser returns the user whose socket at one address is connected to the
-// other.
+// socketUser returns an error: this system is not supported.
 func socketUser(_, _ netip.AddrPort) (uid int, err error) {
-	return 0, errors.New("this system does not say whose a connection is")
+	return 0, errors.New("not supported on this system")
 }

@@ -5,62 +5,69 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 const (
-	// summaryInterval is how often the log says how many lines were left out.
+	burst           = 50 // lines of one kind that are written without a limit
+	perSecond       = 5  // lines of one kind after the burst
 	summaryInterval = 10 * time.Second
-	// maxKinds is how many kinds of lines are distinguished.
-	maxKinds = 256
+	maxKinds        = 256 // kinds that are counted separately
 )
 
 type limitKey struct{}
 
-// A limit is what a context says of lines that strangers can cause.
+// A limit groups the lines that count together.
 type limit struct{ reason, source string }
 
-// Limited returns a context for a line that strangers can cause as often as they
-// like. Of the lines with the same message, reason and source the first is
-// written, and then every ten seconds how many more there were. Lines about a
-// held call are always written.
+// Limited returns a context for a line that a client can cause any number of times.
+// Of the lines with the same message, reason and source the first 50 are written, then
+// 5 per second. A summary every ten seconds counts the lines that were left out. Lines
+// about a held call are always written.
 func Limited(ctx context.Context, reason, source string) context.Context {
 	return context.WithValue(ctx, limitKey{}, limit{reason, source})
 }
 
-// Close writes how many lines were left out. Later lines of the logger are all
-// written.
+// Close writes the last summary. Later lines of the logger are all written.
 func Close(ctx context.Context, log *slog.Logger) {
 	if h, ok := log.Handler().(handler); ok {
 		h.limiter.close(ctx)
 	}
 }
 
-// A kind is of lines of which one is enough for a while.
+// A kind identifies lines that count together.
 type kind struct {
-	level slog.Level
-	line  string // the message
-	limit
+	level   slog.Level
+	message string
+	limit   limit
 }
 
-// others is the kind of lines for whose kind there is no room.
-var others = kind{level: slog.LevelWarn, line: "various"}
+// others counts the lines of all kinds beyond maxKinds.
+var others = kind{level: slog.LevelWarn, message: "various"}
 
-// A limiter counts lines that are left out. It is safe for concurrent use.
+// A counter limits and counts the lines of one kind.
+type counter struct {
+	allowed *rate.Limiter
+	dropped int // since the last summary
+}
+
+// A limiter drops and counts lines over the limit. It is safe for concurrent use.
 type limiter struct {
 	to *slog.Logger
 
 	mu     sync.Mutex
-	more   map[kind]int // lines left out since the last summary, of kinds seen since the one before
-	next   *time.Timer  // for the next summary; nil if nothing is counted
+	kinds  map[kind]*counter // recently seen
+	next   *time.Timer       // fires the next summary; nil while kinds is empty
 	closed bool
 }
 
 func newLimiter(to slog.Handler) *limiter {
-	return &limiter{to: slog.New(to), more: make(map[kind]int)}
+	return &limiter{to: slog.New(to), kinds: make(map[kind]*counter)}
 }
 
-// admits reports whether a line is to be written, and counts it otherwise.
-func (l *limiter) admits(ctx context.Context, r slog.Record) bool {
+// allow reports whether a line is to be written, and counts it otherwise.
+func (l *limiter) allow(ctx context.Context, r slog.Record) bool {
 	limited, ok := ctx.Value(limitKey{}).(limit)
 	if !ok || ctx.Value(callKey{}) != nil {
 		return true
@@ -70,22 +77,24 @@ func (l *limiter) admits(ctx context.Context, r slog.Record) bool {
 	if l.closed {
 		return true
 	}
-	k := kind{level: r.Level, line: r.Message, limit: limited}
-	if _, seen := l.more[k]; !seen && len(l.more) >= maxKinds {
+	k := kind{level: r.Level, message: r.Message, limit: limited}
+	if l.kinds[k] == nil && len(l.kinds) >= maxKinds {
 		k = others
 	}
-	if _, seen := l.more[k]; seen {
-		l.more[k]++
-		return false
+	if l.kinds[k] == nil {
+		l.kinds[k] = &counter{allowed: rate.NewLimiter(perSecond, burst)}
 	}
-	l.more[k] = 0
 	if l.next == nil {
 		l.next = time.AfterFunc(summaryInterval, l.tick)
 	}
-	return true
+	if l.kinds[k].allowed.Allow() {
+		return true
+	}
+	l.kinds[k].dropped++
+	return false
 }
 
-// tick writes summaries, and forgets the kinds of which there were no more lines.
+// tick writes summaries, and removes the kinds whose burst is available again.
 func (l *limiter) tick() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +102,7 @@ func (l *limiter) tick() {
 		return
 	}
 	l.summarise(context.Background())
-	if len(l.more) == 0 {
+	if len(l.kinds) == 0 {
 		l.next = nil
 		return
 	}
@@ -108,20 +117,22 @@ func (l *limiter) close(ctx context.Context) {
 		l.next.Stop()
 	}
 	l.summarise(ctx)
-	clear(l.more)
+	clear(l.kinds)
 }
 
 func (l *limiter) summarise(ctx context.Context) {
-	for k, count := range l.more {
-		if count == 0 {
-			delete(l.more, k)
+	for k, seen := range l.kinds {
+		if seen.dropped == 0 {
+			if seen.allowed.Tokens() >= burst {
+				delete(l.kinds, k)
+			}
 			continue
 		}
-		l.more[k] = 0
-		attrs := []slog.Attr{slog.String("line", k.line), slog.Int("count", count)}
+		attrs := []slog.Attr{slog.String("line", k.message), slog.Int("count", seen.dropped)}
 		if k != others {
-			attrs = append(attrs, slog.String("reason", k.reason), slog.String("source", k.source))
+			attrs = append(attrs, slog.String("reason", k.limit.reason), slog.String("source", k.limit.source))
 		}
+		seen.dropped = 0
 		l.to.LogAttrs(ctx, k.level, "similar lines left out", attrs...)
 	}
 }

@@ -1,26 +1,31 @@
-// Package logging makes the log of the gate. Three things hold for every line:
+// Package logging creates the gate's logger. Its handler does three things:
 //
-//   - it says which request and which held call it is about, if the context of
-//     the line says so ([RequestKey], [AboutCall]);
-//   - no character of it is invisible or changes how others are seen, whoever
-//     wrote the text;
-//   - strangers cannot cause many of them ([Limited]).
+//   - it adds the request and the held call of the context to each line
+//     ([RequestKey], [AboutCall]);
+//   - it escapes invisible characters and characters that change how others look;
+//   - it limits how often clients can cause the same line ([Limited]).
+//
+// For example:
+//
+//	log := logging.New(os.Stderr, "json", slog.LevelInfo)
+//	log.WarnContext(logging.Limited(ctx, "overloaded", address), "request refused")
 package logging
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
 	"slices"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 )
 
-// New returns a logger that writes lines of JSON or, if format is "text", of
-// names and values to w.
+// New returns a logger that writes to w: JSON, or key=value lines if format is "text".
 func New(w io.Writer, format string, level slog.Leveler) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
-	w = plain.NewWriter(w)
+	//mutate:swap "w = safetext" "_ = safetext" internal/app.TestHostileTextInLog invisible characters are written to the log
+	w = safetext.NewWriter(w)
 	var lines slog.Handler = slog.NewJSONHandler(w, options)
 	if format == "text" {
 		lines = slog.NewTextHandler(w, options)
@@ -28,17 +33,15 @@ func New(w io.Writer, format string, level slog.Leveler) *slog.Logger {
 	return slog.New(handler{lines, newLimiter(lines)})
 }
 
-// A Request is what a line says of the agent's request during which it is
-// written.
+// A Request describes the agent's request that a line was logged for.
 type Request struct {
 	CorrelationID string
 	Principal     string
 	ClientIP      string
 }
 
-// A Call is what a line says of the held call that it is about. The correlation
-// id is that of the request which made the call: whatever happens to the call
-// later, on whichever replica, is found by it.
+// A Call describes the held call that a line is about. CorrelationID comes from the
+// request that made the call, so that one search finds every later step, on all replicas.
 type Call struct {
 	CorrelationID string
 	Principal     string
@@ -46,35 +49,32 @@ type Call struct {
 	Tool          string
 }
 
-// RequestKey is the key under which the context of a request has its
-// [RequestSource].
+// RequestKey is the context key of a request's [RequestSource].
 type RequestKey struct{}
 
-// A RequestSource describes a request. It is asked when a line is written, maybe
-// by several goroutines at a time.
+// A RequestSource describes a request. Several goroutines may call LogRequest at once.
 type RequestSource interface {
 	LogRequest() Request
 }
 
 type callKey struct{}
 
-// AboutCall returns a context whose lines are about a held call. Describe is
-// called when a line is written, maybe by several goroutines at a time.
+// AboutCall returns a context for lines about a held call. Several goroutines may call
+// describe at once.
 func AboutCall(ctx context.Context, describe func() Call) context.Context {
 	return context.WithValue(ctx, callKey{}, describe)
 }
 
-// handler adds to each line what its context says, and leaves out lines of which
-// there are too many.
+// handler adds the attributes of the context to each line, and drops lines over the limit.
 type handler struct {
 	slog.Handler
 
-	limiter *limiter // of all handlers that were made from one
+	limiter *limiter // shared by all handlers derived from one
 }
 
 // Handle implements [slog.Handler].
 func (h handler) Handle(ctx context.Context, r slog.Record) error {
-	if !h.limiter.admits(ctx, r) {
+	if !h.limiter.allow(ctx, r) {
 		return nil
 	}
 	if attrs := describe(ctx); len(attrs) > 0 {
@@ -84,8 +84,7 @@ func (h handler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// has reports whether a line says something under key already: no key is there
-// twice.
+// has reports whether r already has an attribute with this key.
 func has(r slog.Record, key string) (found bool) {
 	r.Attrs(func(a slog.Attr) bool {
 		found = a.Key == key
@@ -104,8 +103,9 @@ func (h handler) WithGroup(name string) slog.Handler {
 	return handler{h.Handler.WithGroup(name), h.limiter}
 }
 
-// describe returns what ctx says of a line. A call's own correlation id and
-// principal come first; a request that the call was not made by is told beside.
+// describe returns the attributes that ctx adds to a line. The correlation id and the
+// principal of a call win over those of the request; a different request is logged as
+// request_correlation_id.
 func describe(ctx context.Context) []slog.Attr {
 	var request Request
 	if source, ok := ctx.Value(RequestKey{}).(RequestSource); ok {
@@ -121,19 +121,14 @@ func describe(ctx context.Context) []slog.Attr {
 			attrs = append(attrs, slog.String(key, value))
 		}
 	}
-	if call.CorrelationID == "" {
-		call.CorrelationID = request.CorrelationID
-	}
-	if call.Principal == "" {
-		call.Principal = request.Principal
-	}
+	call.CorrelationID = cmp.Or(call.CorrelationID, request.CorrelationID)
 	add("correlation_id", call.CorrelationID)
 	if request.CorrelationID != call.CorrelationID {
 		add("request_correlation_id", request.CorrelationID)
 	}
 	add("task_id", call.TaskID)
 	add("tool", call.Tool)
-	add("principal", call.Principal)
+	add("principal", cmp.Or(call.Principal, request.Principal))
 	add("client_ip", request.ClientIP)
 	return attrs
 }

@@ -31,10 +31,10 @@ func TestAttributes(t *testing.T) {
 		args []any
 		want string
 	}{
-		"nothing":               {func(ctx context.Context) context.Context { return ctx }, nil, `"msg":"m"}`},
-		"request":               {during, nil, `"msg":"m","correlation_id":"r-2","principal":"bob","client_ip":"192.0.2.1"}`},
-		"call":                  {aboutCall, nil, `"msg":"m","correlation_id":"r-1","task_id":"tg_1","tool":"delete","principal":"ann"}`},
-		"no key is there twice": {aboutCall, []any{"tool", "x"}, `"msg":"m","tool":"x","correlation_id":"r-1","task_id":"tg_1","principal":"ann"}`},
+		"nothing":         {func(ctx context.Context) context.Context { return ctx }, nil, `"msg":"m"}`},
+		"request":         {during, nil, `"msg":"m","correlation_id":"r-2","principal":"bob","client_ip":"192.0.2.1"}`},
+		"call":            {aboutCall, nil, `"msg":"m","correlation_id":"r-1","task_id":"tg_1","tool":"delete","principal":"ann"}`},
+		"keys are unique": {aboutCall, []any{"tool", "x"}, `"msg":"m","tool":"x","correlation_id":"r-1","task_id":"tg_1","principal":"ann"}`},
 		"call during another request": {
 			func(ctx context.Context) context.Context { return aboutCall(during(ctx)) }, nil,
 			`"msg":"m","correlation_id":"r-1","request_correlation_id":"r-2","task_id":"tg_1","tool":"delete","principal":"ann","client_ip":"192.0.2.1"}`,
@@ -51,7 +51,7 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-func TestHostileText(t *testing.T) {
+func TestInvisibleTextIsEscaped(t *testing.T) {
 	for _, format := range []string{"json", "text"} {
 		var out bytes.Buffer
 		logging.New(&out, format, slog.LevelInfo).With("k\u200b", "\u202e").InfoContext(t.Context(), "m\u3164", "name", "gpj\u202e\u3164\x7f\U000e0041")
@@ -61,7 +61,7 @@ func TestHostileText(t *testing.T) {
 			}
 		}
 		if !strings.Contains(out.String(), `gpj\u202e\u3164`) {
-			t.Errorf("a line as %s does not show what is hidden: %s", format, &out)
+			t.Errorf("a line as %s does not escape invisible characters: %s", format, &out)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -23,7 +23,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
-// state returns how a task stands.
+// state returns the state of a task.
 func (h *fixture) state(id task.ID) task.State {
 	h.t.Helper()
 	got, err := h.store.Get(h.t.Context(), task.AnyOwner().Ref(id))
@@ -33,7 +33,7 @@ func (h *fixture) state(id task.ID) task.State {
 	return got.State
 }
 
-// wantRan checks the ledger of the upstream.
+// wantRan checks which calls the upstream ran.
 func (h *fixture) wantRan(want ...string) {
 	h.t.Helper()
 	if ran := h.ran(); !slices.Equal(ran, want) {
@@ -43,10 +43,9 @@ func (h *fixture) wantRan(want ...string) {
 
 var word = regexp.MustCompile(`[A-Za-z0-9_.~+/=-]{3,}`)
 
-// An agent cannot approve its own call with anything that it has ever seen,
-// neither where agents are served nor where operators are.
+// An agent cannot approve its own call with anything it has seen, on either listener.
 func TestAgentCannotApprove(t *testing.T) {
-	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
+	h := newFixture(t, func(_ *catalog.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	auth, err := operator.New(operator.Config{
 		Tokens:  []operator.Token{{Hash: operator.HashOf("the operators' own token"), Name: "operator", Role: operator.Admin}},
 		Records: memstore.New(memstore.Options{}), Ring: keyring.Ephemeral(), Now: time.Now,
@@ -54,7 +53,7 @@ func TestAgentCannotApprove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	operators, err := api.New(api.Config{Desk: h.desk, Cases: h.desk.Cases(), Auth: auth})
+	operators, err := api.New(api.Config{Approvals: h.approvals, Viewer: h.approvals.Viewer(), Auth: auth})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +78,7 @@ func TestAgentCannotApprove(t *testing.T) {
 	words := slices.Compact(slices.Sorted(slices.Values(word.FindAllString(seen.String(), -1))))
 	for _, token := range append(words, "", "null", "undefined", "operator", "alice") {
 		for _, target := range pending {
-			shown, err := h.desk.Cases().Show(t.Context(), target)
+			shown, err := h.approvals.Viewer().Show(t.Context(), target)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +102,7 @@ func TestAgentCannotApprove(t *testing.T) {
 		message, headers := about("tasks/update", string(target))
 		h.ask(strings.Replace(message, `"_meta":{`, `"inputResponses":{"x":{"action":"accept"}},"_meta":{"server.approval":{"state":"approved"},`, 1), headers...)
 		if s := h.state(target); s != task.InputRequired {
-			t.Errorf("after all that a task is %s", s)
+			t.Errorf("after all attempts a task is %s", s)
 		}
 	}
 	h.pending(3)
@@ -135,21 +134,20 @@ func tryToApprove(t *testing.T, target, token, shown string) {
 	}
 }
 
-// Nobody learns of, starts, changes or ends the task of somebody else.
-func TestForeignTask(t *testing.T) {
+func TestTaskIsInvisibleToOtherClients(t *testing.T) {
 	h := newFixture(t, nil)
 	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
-	stranger := func(method, id string) string {
+	other := func(method, id string) string {
 		message, headers := about(method, id)
-		headers[9] = "Bearer somebody else"
+		headers[9] = "Bearer other"
 		return correlation.ReplaceAllString(h.ask(message, headers...), "")
 	}
 	attack := func() {
 		for _, method := range []string{"tasks/get", "tasks/update", "tasks/cancel"} {
-			unknown := stranger(method, "tg_00000000-0000-4000-8000-000000000000")
+			unknown := other(method, "tg_00000000-0000-4000-8000-000000000000")
 			wantText(t, method, unknown, `"code":-32602`)
-			if got := stranger(method, id); got != unknown {
-				t.Errorf("%s tells a foreign task from an unknown one:\n%s\n%s", method, got, unknown)
+			if got := other(method, id); got != unknown {
+				t.Errorf("%s distinguishes a task of another client from an unknown one:\n%s\n%s", method, got, unknown)
 			}
 		}
 	}
@@ -162,9 +160,10 @@ func TestForeignTask(t *testing.T) {
 	h.wantRan(`hold_x {"x":1}`)
 }
 
-// The contact of a stranger does not start what was approved for its owner.
-func TestForeignContactStartsNothing(t *testing.T) {
-	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Start = approval.StartOnResult })
+func TestOnlyOwnerContactStartsCall(t *testing.T) {
+	h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, _ *conversation.Waiting) {
+		c.Start = approval.StartOnResult
+	})
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	h.approve(task.ID(id))
 	for _, method := range []string{"tasks/get", "tasks/result", "tasks/cancel"} {
@@ -176,8 +175,7 @@ func TestForeignContactStartsNothing(t *testing.T) {
 	h.wantRan(`hold_x {"x":1}`)
 }
 
-// The same call by somebody else is another call: one approval runs one of them.
-func TestIdenticalCallByAnother(t *testing.T) {
+func TestApprovalDoesNotCoverOtherClient(t *testing.T) {
 	h := newFixture(t, nil)
 	first := h.send(toolCall("7", "hold_x", ""))
 	id := h.pending(1)[0]
@@ -195,9 +193,9 @@ func TestIdenticalCallByAnother(t *testing.T) {
 	h.wantRan(`hold_x {"x":1}`)
 }
 
-// Arguments that differ in anything but order and white space are another call.
-func TestArgumentsChangedOnRetry(t *testing.T) {
-	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
+// Only order and white space of arguments may differ in a repeated call.
+func TestChangedArgumentsNeedNewApproval(t *testing.T) {
+	h := newFixture(t, func(_ *catalog.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	call := func(name, arguments string) string {
 		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + name + `","arguments":` + arguments + `}}`
 	}
@@ -219,15 +217,14 @@ func TestArgumentsChangedOnRetry(t *testing.T) {
 	h.pending(len(others) + 2)
 
 	h.approve(id)
-	eventually(t, "the result is there", func() bool {
+	eventually(t, "the result is available", func() bool {
 		return strings.Contains(h.ask(call("hold_x", `{"n":1,"to":"a"}`)), "done hold_x")
 	})
 	h.pending(len(others) + 1)
-	h.wantRan(`hold_x {"to":"a","n":1}`) // as it was shown
+	h.wantRan(`hold_x {"to":"a","n":1}`) // the call that the approver saw
 }
 
-// The approval of one call runs that call and no other.
-func TestApprovalOfOneRunsNoOther(t *testing.T) {
+func TestApprovalRunsOnlyThatCall(t *testing.T) {
 	h := newFixture(t, nil)
 	a := taskID(t, h.ask(toolCall("1", "hold_a", `,"task":{}`)))
 	b := taskID(t, h.ask(toolCall("2", "hold_b", `,"task":{}`)))
@@ -238,14 +235,14 @@ func TestApprovalOfOneRunsNoOther(t *testing.T) {
 	h.wantRan(`hold_b {"x":1}`)
 }
 
-// A rejected call never runs, and asking again is a new question.
-func TestRejectedStaysRejected(t *testing.T) {
+// A repeated call after a rejection is a new call.
+func TestRejectedCallNeverRuns(t *testing.T) {
 	h := newFixture(t, nil)
 	id := task.ID(taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`))))
 	h.reject(id, "no")
 	for range 3 {
-		if _, err := decide(t.Context(), h.desk, id, approval.Approver{Name: "bob"}, approval.Approve, ""); err == nil {
-			t.Error("what was rejected was approved")
+		if _, err := decide(t.Context(), h.approvals, id, approval.Approver{Name: "bob"}, approval.Approve, ""); err == nil {
+			t.Error("a rejected call was approved")
 		}
 		wantText(t, "result", h.ask(legacyAbout("tasks/result", string(id))), `"code":-32007`, "did not run")
 	}
@@ -257,9 +254,7 @@ func TestRejectedStaysRejected(t *testing.T) {
 	h.wantRan()
 }
 
-// Policy that asks for more than was given, or denies, between the approval and
-// the run stops the run.
-func TestPolicyTightenedAfterApproval(t *testing.T) {
+func TestTightenedPolicyStopsApprovedCall(t *testing.T) {
 	tests := []struct {
 		name string
 		rule policy.Rule
@@ -272,10 +267,12 @@ func TestPolicyTightenedAfterApproval(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Start = approval.StartOnResult })
+			h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, _ *conversation.Waiting) {
+				c.Start = approval.StartOnResult
+			})
 			id := taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`)))
 			h.approve(task.ID(id))
-			h.gate.Swap(&gate.Settings{Policy: compile(t, tt.rule)})
+			h.catalog.Configure(&catalog.Settings{Policy: compile(t, tt.rule)})
 			wantText(t, "result", h.ask(legacyAbout("tasks/result", id)), tt.want...)
 			if ran := len(h.ran()); (ran == 1) != (tt.want[0] == "done hold_x") {
 				t.Errorf("ran %d times", ran)
@@ -284,16 +281,15 @@ func TestPolicyTightenedAfterApproval(t *testing.T) {
 	}
 }
 
-// States and cursors work as they were given, for whom, and for what; nothing
-// else that looks like them does anything.
-func TestTamperedSeals(t *testing.T) {
-	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
+// States and cursors work only for the client and the request that they were made for.
+func TestTamperedSealsAreRefused(t *testing.T) {
+	h := newFixture(t, func(_ *catalog.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	headers := modernHeaders("hold_x")
 	state := stateIn(t, h.ask(modernCall("hold_x", ""), headers...))
 	resume := func(state string, headers ...string) string {
 		return h.ask(toolCall("26", "hold_x", `,"requestState":"`+state+`",`+modernMeta("")), headers...)
 	}
-	h.gate.Meet(t.Context(), gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true, ListTasks: true, Session: met})
+	h.catalog.LearnHandshake(t.Context(), catalog.Client{Upstream: "test", Key: "session s-1"}, catalog.Handshake{Tasks: true, ListTasks: true, Session: met})
 	h.answer = func(w http.ResponseWriter, id string) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tasks":[],"nextCursor":"theirs"}}`, id)
@@ -318,7 +314,7 @@ func TestTamperedSeals(t *testing.T) {
 		wantText(t, forged, list(forged), `"code":-32602`)
 	}
 	h.pending(1)
-	h.wantRan(" ") // nothing but the list that gave the cursor
+	h.wantRan(" ") // only the list that returned the cursor
 	wantText(t, "the true one", resume(state, headers...), "requestState")
 }
 
@@ -329,19 +325,18 @@ func flip(c byte) byte {
 	return 'A'
 }
 
-// The store and the desk fail closed at every step.
-func TestDeskClosed(t *testing.T) {
+func TestStoreFailuresFailClosed(t *testing.T) {
 	h := newFixture(t, nil)
 	held := h.send(toolCall("1", "hold_x", ""))
 	id := taskID(t, h.ask(toolCall("2", "hold_y", `,"task":{}`)))
 	h.pending(2)
-	if err := h.desk.Close(context.Background()); err != nil {
+	if err := h.approvals.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	wantText(t, "held", held.wait(t), `"code":-32013`, `"shutting_down"`)
 	wantText(t, "new", h.ask(toolCall("3", "hold_z", "")), `"code":-32013`)
 	wantText(t, "result", h.ask(legacyAbout("tasks/result", id)), `"code":-32013`, "did not run")
-	if _, err := decide(t.Context(), h.desk, task.ID(id), approval.Approver{Name: "alice"}, approval.Approve, ""); !errors.Is(err, task.ErrAlreadyTerminal) {
+	if _, err := decide(t.Context(), h.approvals, task.ID(id), approval.Approver{Name: "alice"}, approval.Approve, ""); !errors.Is(err, task.ErrAlreadyTerminal) {
 		t.Errorf("Decide = %v", err)
 	}
 	h.wantRan()

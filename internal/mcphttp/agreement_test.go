@@ -18,12 +18,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// A reading is what a server makes of a message.
+// A reading is a message as one kind of server parses it.
 type reading struct {
 	Method string
 	Params struct {
@@ -35,7 +35,7 @@ type reading struct {
 	}
 }
 
-// forbidden reports whether the policy of newStrictFixture does not let r pass.
+// forbidden reports whether the policy of newStrictFixture denies or holds r.
 func (r reading) forbidden() bool {
 	p := r.Params
 	switch strings.ToLower(strings.TrimSpace(r.Method)) {
@@ -49,8 +49,8 @@ func (r reading) forbidden() bool {
 	}
 }
 
-// goReadings returns what a Go program reads: the first value, names in any case,
-// of two members the last.
+// goReadings returns the messages that a Go program reads: the first value, names in any case, and the last
+// of two members.
 func goReadings(body []byte) []reading {
 	var raw json.RawMessage
 	if json.NewDecoder(bytes.NewReader(body)).Decode(&raw) != nil {
@@ -62,12 +62,12 @@ func goReadings(body []byte) []reading {
 	}
 	readings := make([]reading, len(batch))
 	for i, one := range batch {
-		_ = json.Unmarshal(one, &readings[i]) // keeps what it could read
+		_ = json.Unmarshal(one, &readings[i]) // keeps the members that were decoded
 	}
 	return readings
 }
 
-// cReadings returns what a C program reads whose texts end at U+0000: the first of two
+// cReadings returns the messages that a C program reads, which ends strings at U+0000: the first of two
 // members, names in any case.
 func cReadings(body []byte) []reading {
 	var batch []json.RawMessage
@@ -85,7 +85,7 @@ func cReadings(body []byte) []reading {
 	return readings
 }
 
-// cMember returns the first member of an object with a name.
+// cMember returns the first member with a name.
 func cMember(object json.RawMessage, name string) json.RawMessage {
 	d := json.NewDecoder(bytes.NewReader(object))
 	if token, err := d.Token(); err != nil || token != json.Delim('{') {
@@ -112,8 +112,7 @@ func cText(value json.RawMessage) string {
 	return text
 }
 
-// nodeReader prints what a JavaScript program reads: as it is, and from copies by
-// Object.assign.
+// nodeReader prints the messages that a JavaScript program reads, directly and from copies by Object.assign.
 const nodeReader = `
 const url = u => { try { return new URL(u).href } catch { return u } }
 const plain = u => { try { return decodeURIComponent(u) } catch { return u } }
@@ -136,7 +135,7 @@ require('readline').createInterface({input: process.stdin}).on('line', line => {
   console.log(JSON.stringify(found))
 })`
 
-// startReader starts a JavaScript program and returns what asks it.
+// startReader starts a JavaScript program and returns a function that queries it.
 func startReader(t *testing.T) func(body []byte) []reading {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "node", "-e", nodeReader)
@@ -166,11 +165,11 @@ func startReader(t *testing.T) func(body []byte) []reading {
 	}
 }
 
-// newStrictFixture starts a gate that denies drop_*, what is under /etc and some
-// arguments of ask_*, holds hold_*, and forwards all else.
+// newStrictFixture starts a gate that denies drop_*, paths under /etc and some arguments of
+// ask_*, holds hold_*, and forwards everything else.
 func newStrictFixture(t *testing.T) *fixture {
 	t.Helper()
-	return newFixture(t, func(s *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
+	return newFixture(t, func(s *catalog.Settings, _ *approval.Config, w *conversation.Waiting) {
 		snapshot, _, err := policy.Compile(policy.Config{
 			Rules: []policy.Rule{
 				{Match: "drop_*", Action: policy.Deny},
@@ -191,10 +190,9 @@ forbid (principal, action, resource) when { context.arguments has account && con
 	})
 }
 
-// TestReadersAgree sends calls that are written in odd ways. Whatever reaches the
-// upstream is nothing that is denied, or held and not approved, to a program in Go,
-// to one in C and to one in JavaScript.
-func TestReadersAgree(t *testing.T) {
+// The test sends calls in unusual spellings. No message that reaches the upstream may be
+// denied, or held and unapproved, as read by a Go, C or JavaScript program.
+func TestUpstreamsReadCallsAsJudged(t *testing.T) {
 	var mu sync.Mutex
 	var received [][]byte
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -206,7 +204,7 @@ func TestReadersAgree(t *testing.T) {
 	})
 	h := newStrictFixture(t)
 	h.gateway = startGate(t, up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{Hold: time.Millisecond, Beat: time.Second}
+		s.handler.Catalog, s.handler.Approvals, s.handler.Waiting = h.catalog, h.approvals, conversation.Waiting{Hold: time.Millisecond, Heartbeat: time.Second}
 	})
 	javaScript := startReader(t)
 	passed := 0
@@ -228,7 +226,7 @@ func TestReadersAgree(t *testing.T) {
 		passed, received = passed+len(received), nil
 	})
 	if passed == 0 {
-		t.Error("nothing reached the upstream, so nothing was tried")
+		t.Error("no message reached the upstream")
 	}
 	t.Logf("%d messages reached the upstream", passed)
 }
@@ -243,14 +241,14 @@ func oneOf(t *rapid.T, usual string, others ...string) string {
 
 func any1(t *rapid.T, texts ...string) string { return rapid.SampledFrom(texts).Draw(t, "text") }
 
-// oddName returns the name of a member, which may be written otherwise.
+// oddName returns a member name, possibly in another spelling.
 func oddName(t *rapid.T, name string) string {
 	escaped := fmt.Sprintf(`\u%04x`, name[0]) + name[1:]
 	return `"` + oneOf(t, name, strings.ToUpper(name), strings.ToUpper(name[:1])+name[1:], strings.ReplaceAll(name, "s", "\u017f"), escaped, "__proto__", `\u005f_proto__`, name+" ", name+`\u0000`) + `"`
 }
 
-// oddObject returns an object with the given names and values, some of which may
-// be missing or there twice.
+// oddObject returns an object with the given members, some of which may be missing or
+// duplicated.
 func oddObject(t *rapid.T, members ...string) string {
 	var parts []string
 	for i := 0; i < len(members); i += 2 {
@@ -281,8 +279,22 @@ func oddMessage(t *rapid.T) string {
 	return oddObject(t, "jsonrpc", oneOf(t, `"2.0"`, `"2\u002e0"`, "2.0"), "id", oneOf(t, "1", `"1"`, "null", "1.0", "[1]"), "method", `"`+method+`"`, "params", params)
 }
 
-// oddPacket returns a message, or several, with something around or behind.
+// oddPacket returns one or several messages, possibly with surrounding bytes.
 func oddPacket(t *rapid.T) string {
 	message := oddMessage(t)
 	return oneOf(t, message, "["+message+","+oddMessage(t)+"]", "[["+message+"]]", "\ufeff"+message, message+message, message+"\x00", "\n "+message)
+}
+
+func TestAnswerMatchesAnySpellingOfID(t *testing.T) {
+	h := newFixture(t, nil)
+	for _, kind := range []string{asJSON, asEvents} {
+		for asked, answered := range map[string]string{`1e2`: `100`, `-0`: `0`, `1.0`: `1`} {
+			message := `{"jsonrpc":"2.0","id":` + answered + `,"result":{"ok":true}}`
+			if kind == asEvents {
+				message = "data: " + message + "\n\n"
+			}
+			h.answer = answerWith(kind, message)
+			wantText(t, asked, h.ask(toolCall(asked, "get_x", "")), `{"ok":true}`)
+		}
+	}
 }

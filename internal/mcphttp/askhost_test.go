@@ -14,18 +14,18 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// opensURLs is the capability of a client that asks its user to open a URL.
+// opensURLs is the capability to open URLs for the user.
 const opensURLs = `"elicitation":{"form":{},"url":{}}`
 
-// An invitingFixture is a fixture whose workflow "default" invites users to the page of
-// a held call. Its upstream names sessions after the clients that begin them.
+// An invitingFixture has a workflow "default" that invites users to the page of a held call.
+// Its upstream names sessions after their clients.
 type invitingFixture struct {
 	*fixture
 
@@ -33,7 +33,7 @@ type invitingFixture struct {
 	got struct {
 		sync.Mutex
 
-		responses []string // what clients answered
+		responses []string // answers of clients
 		calls     []string // bodies of calls
 	}
 	call func(w http.ResponseWriter, m *jsonrpc.Message) // answers a call; nil says that it is done
@@ -43,9 +43,9 @@ func newInvitingFixture(t *testing.T) *invitingFixture {
 	t.Helper()
 	h := new(invitingFixture)
 	ring := keyring.Ephemeral()
-	h.fixture = newFixture(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
+	h.fixture = newFixture(t, func(_ *catalog.Settings, c *approval.Config, w *conversation.Waiting) {
 		c.Polling = task.Polling{Min: 10 * time.Millisecond, Max: time.Minute}
-		w.Beat = time.Minute
+		w.Heartbeat = time.Minute
 		w.Page = func(id task.ID) string { return "https://gate.example/approvals/" + string(id) }
 		w.AskHost = func(workflow string) bool { return workflow == "default" }
 	})
@@ -55,10 +55,10 @@ func newInvitingFixture(t *testing.T) *invitingFixture {
 	return h
 }
 
-// replica starts another gate on the same store and with the same keys.
+// replica starts another gate with the same store and keys.
 func (h *invitingFixture) replica() *gateway {
 	return startGate(h.t, h.up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting, s.handler.Texts = h.gate, h.desk, h.waiting, h.texts
+		s.handler.Catalog, s.handler.Approvals, s.handler.Waiting, s.handler.Texts = h.catalog, h.approvals, h.waiting, h.texts
 	})
 }
 
@@ -108,19 +108,19 @@ func (h *invitingFixture) initialize(session, capabilities string) {
 		capabilities+`},"clientInfo":{"name":"`+session+`","version":"1"}}}`, "Mcp-Session-Id", ""), `"capabilities"`)
 }
 
-// A reader reads the messages of a stream as they come.
+// A reader reads the messages of a stream.
 type reader struct {
-	t      *testing.T
-	events *jsonrpc.EventReader
-	leave  context.CancelFunc
-	place  string // where the stream can be resumed
+	t       *testing.T
+	events  *jsonrpc.EventReader
+	leave   context.CancelFunc
+	eventID string // with which the stream can be resumed
 }
 
-// open sends a message, or resumes a stream if that is empty, and returns the
-// stream as soon as it begins.
+// open sends a message, or resumes a stream if the message is empty, and returns the stream
+// once it begins.
 func (h *invitingFixture) open(message string, headers ...string) *reader {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(h.t.Context(), testTimeout)
 	method := http.MethodPost
 	if message == "" {
 		method = http.MethodGet
@@ -152,7 +152,7 @@ func (r *reader) next() string {
 			return ""
 		}
 		if event.HasID {
-			r.place = event.ID
+			r.eventID = event.ID
 		}
 		if len(event.Data) > 0 {
 			return string(event.Data)
@@ -160,12 +160,12 @@ func (r *reader) next() string {
 	}
 }
 
-// legacy are the headers of a client of 2025-11-25.
+// legacy has the headers of a 2025-11-25 client.
 func legacy(session string) []string {
 	return []string{"Mcp-Session-Id", session, "MCP-Protocol-Version", "2025-11-25"}
 }
 
-// An elicitation is what a client is asked.
+// An elicitation is a question to a client.
 type elicitation struct {
 	ID     string
 	Method string
@@ -186,10 +186,9 @@ func readInvitation(t *testing.T, message string, id task.ID) elicitation {
 	return e
 }
 
-// Ask at the host, 2025-11-25: the held stream carries one URL elicitation. No
-// answer to it decides anything, ends the wait or reaches the upstream. The
-// decision is told as soon as it is made.
-func TestAskHost(t *testing.T) {
+// In 2025-11-25 the held stream carries one URL elicitation. No answer to it decides anything,
+// ends the wait or reaches the upstream. The decision is sent at once.
+func TestHostIsAskedAboutHeldCall(t *testing.T) {
 	for name, answer := range map[string]string{
 		"accept": `"result":{"action":"accept"}`, "decline": `"result":{"action":"decline"}`, "cancel": `"result":{"action":"cancel"}`,
 		"error": `"error":{"code":-32601,"message":"no such method"}`,
@@ -214,7 +213,7 @@ func TestAskHost(t *testing.T) {
 			if response.wait(t); response.status != http.StatusAccepted || response.body != "" {
 				t.Errorf("the answer got %d %s", response.status, response.body)
 			}
-			h.pending(1) // it decided nothing
+			h.pending(1) // the answer decided nothing
 			if _, calls := h.heard(); len(calls) != 0 {
 				t.Fatalf("ran %v before it was approved", calls)
 			}
@@ -233,8 +232,7 @@ func TestAskHost(t *testing.T) {
 	}
 }
 
-// A rejection completes the invitation too.
-func TestAskHostRejected(t *testing.T) {
+func TestRejectionCompletesInvitation(t *testing.T) {
 	h := newInvitingFixture(t)
 	h.initialize("s-1", opensURLs)
 	held := h.open(toolCall("7", "hold_x", ""), legacy("s-1")...)
@@ -245,9 +243,9 @@ func TestAskHostRejected(t *testing.T) {
 	wantText(t, "answer", held.next(), `"id":7`, "too early")
 }
 
-// Nobody is asked at the host who did not declare it, whose workflow does not ask,
-// whose stream cannot carry it, or whose session the gate did not see begin.
-func TestNotAskedAtHost(t *testing.T) {
+// The gate does not ask a host without the capability, a workflow without invitations, a stream
+// that cannot carry the question, or a session whose start the gate did not see.
+func TestHostIsAskedOnlyIfItCanAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
 		capabilities, call string
 		headers            []string
@@ -270,7 +268,7 @@ func TestNotAskedAtHost(t *testing.T) {
 			if c.off {
 				w := h.waiting
 				w.AskHost = nil
-				h.hub.Configure(w)
+				h.conversations.Configure(w)
 			}
 			h.initialize("s-1", c.capabilities)
 			message := toolCall("7", c.call, "")
@@ -287,9 +285,9 @@ func TestNotAskedAtHost(t *testing.T) {
 	}
 }
 
-// A client that calls again in the same session, or resumes its stream, is not
-// asked again. It hears of the decision.
-func TestAskedOnceAtHost(t *testing.T) {
+// A client that repeats the call in its session or resumes its stream is not asked again, but
+// gets the decision.
+func TestHostIsAskedOnce(t *testing.T) {
 	t.Run("attached", func(t *testing.T) {
 		testAskedOnce(t, func(h *invitingFixture, _ *reader) *reader {
 			return h.open(toolCall("7", "hold_x", ""), legacy("s-1")...)
@@ -297,7 +295,7 @@ func TestAskedOnceAtHost(t *testing.T) {
 	})
 	t.Run("resumed", func(t *testing.T) {
 		testAskedOnce(t, func(h *invitingFixture, first *reader) *reader {
-			return h.open("", append(legacy("s-1"), "Last-Event-ID", first.place)...)
+			return h.open("", append(legacy("s-1"), "Last-Event-ID", first.eventID)...)
 		})
 	})
 }
@@ -319,14 +317,14 @@ func testAskedOnce(t *testing.T, comeBack func(h *invitingFixture, first *reader
 	wantText(t, "decision", back.next(), "notifications/elicitation/complete")
 	wantText(t, "answer", back.next(), `"id":7`, "done")
 
-	// The next call is another one.
+	// The next call is a new one.
 	next := h.open(toolCall("9", "hold_x", ""), legacy("s-1")...)
 	readInvitation(t, next.next(), h.pending(1)[0])
 }
 
-// An answer to an invitation is known on every replica, and only from the client
-// that was invited. Others are the upstream's, as before.
-func TestForeignAnswerToInvitation(t *testing.T) {
+// Every replica recognises an answer to an invitation, but only from the invited client. Other
+// answers go to the upstream.
+func TestOnlyInvitedClientAnswersInvitation(t *testing.T) {
 	h := newInvitingFixture(t)
 	h.initialize("s-1", opensURLs)
 	held := h.open(toolCall("7", "hold_x", ""), legacy("s-1")...)
@@ -355,9 +353,9 @@ func TestForeignAnswerToInvitation(t *testing.T) {
 	h.pending(1)
 }
 
-// Ask at the host, 2026-07-28: the first round carries one URL elicitation. The
-// client comes back with any answer, and waits.
-func TestAskHostByRound(t *testing.T) {
+// In 2026-07-28 the first round carries one URL elicitation. The client returns with any
+// answer, and waits.
+func TestModernHostIsAskedAboutHeldCall(t *testing.T) {
 	for _, action := range []string{"accept", "decline", "cancel"} {
 		t.Run(action, func(t *testing.T) {
 			h := newInvitingFixture(t)
@@ -365,8 +363,8 @@ func TestAskHostByRound(t *testing.T) {
 			id := h.pending(1)[0]
 			wantText(t, "round", asked, `"resultType":"input_required"`, `"requestState":"tg1.`)
 			key := invitedBy(t, asked, id)
-			retry := h.open(comingAgain(t, asked, `{"`+key+`":{"action":"`+action+`"}}`), modernHeaders("hold_x")...)
-			h.pending(1) // it decided nothing
+			retry := h.open(repeatedCall(t, asked, `{"`+key+`":{"action":"`+action+`"}}`), modernHeaders("hold_x")...)
+			h.pending(1) // the answer decided nothing
 			h.approve(id)
 			wantText(t, "answer", retry.next(), "done")
 			_, calls := h.heard()
@@ -377,8 +375,8 @@ func TestAskHostByRound(t *testing.T) {
 	}
 }
 
-// invitedBy checks that a round asks nothing but to open the page of a task, and
-// returns the key of that.
+// invitedBy checks that a round only asks to open the page of a task, and returns the key of
+// that question.
 func invitedBy(t *testing.T, answer string, id task.ID) string {
 	t.Helper()
 	var round struct {
@@ -402,17 +400,16 @@ func invitedBy(t *testing.T, answer string, id task.ID) string {
 	return ""
 }
 
-// comingAgain returns the call of a modern client that answers what it was asked.
-func comingAgain(t *testing.T, asked, responses string) string {
+// repeatedCall returns the call of a modern client that answers its questions.
+func repeatedCall(t *testing.T, asked, responses string) string {
 	t.Helper()
 	return strings.Replace(modernCall("hold_x", opensURLs), `"arguments"`,
 		`"requestState":"`+stateIn(t, asked)+`","inputResponses":`+responses+`,"arguments"`, 1)
 }
 
-// A modern call that attaches to the held one does not ask again. If the upstream
-// asks something meanwhile, even under the same key, an answer to the gate's
-// invitation is not taken for an answer to that.
-func TestAskedOnceByRound(t *testing.T) {
+// A modern call that attaches does not ask again. If the upstream asks something under the same
+// key, an answer to the gate's invitation is not used for it.
+func TestModernHostIsAskedOnce(t *testing.T) {
 	h := newInvitingFixture(t)
 	h.call = func(w http.ResponseWriter, m *jsonrpc.Message) {
 		result := `{"resultType":"input_required","requestState":"theirs","inputRequests":{"approval":{"method":"roots/list"}}}`
@@ -428,12 +425,12 @@ func TestAskedOnceByRound(t *testing.T) {
 	h.approve(id)
 	wantText(t, "attached", attached.next(), `"inputRequests":{"approval":{"method":"roots/list"}}`)
 
-	asked := h.ask(comingAgain(t, invited, `{"`+key+`":{"action":"accept"}}`), modernHeaders("hold_x")...)
+	asked := h.ask(repeatedCall(t, invited, `{"`+key+`":{"action":"accept"}}`), modernHeaders("hold_x")...)
 	wantText(t, "invited", asked, `"inputRequests":{"approval":{"method":"roots/list"}}`)
 	if _, calls := h.heard(); len(calls) != 1 {
 		t.Fatalf("the upstream was called %v; want once", calls)
 	}
-	wantText(t, "answer", h.ask(comingAgain(t, asked, `{"approval":{"roots":[]}}`), modernHeaders("hold_x")...), "done")
+	wantText(t, "answer", h.ask(repeatedCall(t, asked, `{"approval":{"roots":[]}}`), modernHeaders("hold_x")...), "done")
 	if _, calls := h.heard(); len(calls) != 2 || !strings.Contains(calls[1], `"inputResponses":{"approval":{"roots":[]}}`) {
 		t.Errorf("the upstream was called %v; want once more, with the answer to its own question", calls)
 	}

@@ -10,13 +10,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// forged are ways in which an upstream can write an answer to the request 7.
+// forged has ways to write an answer to request 7.
 var forged = []string{
 	`{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"forged"}]}}`,
 	`{"jsonrpc":"2.0","id":7.0,"result":{"content":[{"type":"text","text":"forged"}]}}`,
@@ -39,8 +36,7 @@ var forged = []string{
 	`{"jsonrpc":"2.0","result":{"text":"forged","pad":"` + strings.Repeat("x", 100<<10) + `"},"id":7}`,
 }
 
-// listenFor returns what a client reads on a GET stream until the upstream has
-// ended it.
+// listenFor returns everything that a client reads on a GET stream.
 func (h *fixture) listenFor(headers ...string) string {
 	h.t.Helper()
 	request := h.sendAs(http.MethodGet, "", headers...)
@@ -48,8 +44,7 @@ func (h *fixture) listenFor(headers ...string) string {
 	return request.body
 }
 
-// beginStreams makes calls that the upstream answers with streams which the client can
-// take up again.
+// beginStreams makes calls that the upstream answers with resumable streams.
 func (h *fixture) beginStreams(ids ...string) {
 	h.t.Helper()
 	h.answer = func(w http.ResponseWriter, id string) {
@@ -62,21 +57,17 @@ func (h *fixture) beginStreams(ids ...string) {
 	h.answer = nil
 }
 
-// The gate asks the upstream about a tool before it holds a call of it. The upstream
-// cannot answer the call meanwhile, alone or in a batch.
-func TestForgedAnswerWhileAsked(t *testing.T) {
+// The gate queries the upstream about a tool before it holds a call. The upstream cannot answer
+// the call meanwhile, alone or in a batch.
+func TestForgedAnswerDuringToolQuery(t *testing.T) {
 	one := toolCall("7", "hold_x", "")
-	for name, tt := range map[string]struct {
-		message string
-		whole   bool
-	}{
-		"alone":            {one, false},
-		"as a task":        {toolCall("7", "hold_x", `,"task":{}`), false},
-		"in a batch":       {batch(toolCall("9", "get_x", ""), one), false},
-		"in a whole batch": {batch(toolCall("9", "get_x", ""), one), true},
+	for name, message := range map[string]string{
+		"alone":      one,
+		"as a task":  toolCall("7", "hold_x", `,"task":{}`),
+		"in a batch": batch(toolCall("9", "get_x", ""), one),
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches = tt.whole })
+			h := newFixture(t, nil)
 			h.beginStreams("7", "8")
 			h.get = func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", "text/event-stream")
@@ -87,7 +78,7 @@ func TestForgedAnswerWhileAsked(t *testing.T) {
 			h.mu.Lock()
 			h.listing = stop
 			h.mu.Unlock()
-			held := h.send(tt.message)
+			held := h.send(message)
 			<-asked
 			got := h.listenFor("Last-Event-ID", "theirs")
 			close(goOn)
@@ -100,10 +91,9 @@ func TestForgedAnswerWhileAsked(t *testing.T) {
 	}
 }
 
-// TestForgedAnswers: while a call waits for approval, the upstream cannot answer
-// it, on no stream on which it can speak to the client, even if the client uses the
-// id of an earlier request again.
-func TestForgedAnswers(t *testing.T) {
+// While a call waits for approval, the upstream cannot answer it on any stream, even if the
+// client reuses the ID of an earlier request.
+func TestForgedAnswersAreDropped(t *testing.T) {
 	h := newFixture(t, nil)
 	h.beginStreams("7", "8")
 	held := h.send(toolCall("7", "hold_x", ""))
@@ -143,13 +133,12 @@ func TestForgedAnswers(t *testing.T) {
 	wantText(t, "the client", held.wait(t), `"id":7`, "done hold_x")
 }
 
-// On a stream that the client has taken up again, the upstream answers only requests
-// which this gate has sent it, and which it has begun to answer with a stream: it
-// cannot know what another replica holds.
+// On a resumed stream the upstream answers only requests that this gate has sent and whose
+// answer has begun as a stream. The gate does not know the calls that other replicas hold.
 func TestForgedAnswerAtOtherReplica(t *testing.T) {
 	h := newFixture(t, nil)
 	other := &fixture{t: t, gateway: startGate(t, h.target, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Records, s.handler.Waiting = h.gate, h.desk, h.store, h.waiting
+		s.handler.Catalog, s.handler.Approvals, s.handler.Records, s.handler.Waiting = h.catalog, h.approvals, h.store, h.waiting
 	})}
 	h.beginStreams("8")
 	wantText(t, "not streamed", h.ask(toolCall("9", "get_x", "")), "done get_x")
@@ -180,15 +169,14 @@ func TestForgedAnswerAtOtherReplica(t *testing.T) {
 	held.wait(t)
 }
 
-// TestForgedAnswerInBatch: the upstream cannot answer those messages of a batch
-// that it was not sent.
+// The upstream cannot answer messages of a batch that it did not get.
 func TestForgedAnswerInBatch(t *testing.T) {
 	for name, tell := range map[string]func(http.ResponseWriter, []string){"array": tellArray, "events": tellEvents} {
-		h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 1 })
+		h := newFixture(t, nil)
 		h.batch = func(w http.ResponseWriter, _ jsonrpc.Packet) {
 			tell(w, []string{`{"jsonrpc":"2.0","id":1,"result":{"text":"fine"}}`, forged[0]})
 		}
-		request := h.send(batch(toolCall("1", "get_x", ""), toolCall("7", "hold_x", "")))
+		request := h.send(batch(toolCall("1", "get_x", ""), askResult("7", "tg_none")))
 		request.wait(t)
 		if strings.Contains(request.body, "forged") || !strings.Contains(request.body, "fine") {
 			t.Errorf("%s: the client got %s", name, request.body)
@@ -196,10 +184,9 @@ func TestForgedAnswerInBatch(t *testing.T) {
 	}
 }
 
-// TestForgedAnswerToWaiting: what is asked of the gate itself, such as the result
-// of a task, is not answered by the upstream either. And a large answer to another
-// request still arrives meanwhile.
-func TestForgedAnswerToWaiting(t *testing.T) {
+// The upstream cannot answer requests to the gate itself, such as for the result of a task. A
+// large answer to another request still arrives.
+func TestForgedTaskResultIsDropped(t *testing.T) {
 	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`)))
 	waits := h.begun(legacyAbout("tasks/result", id)) // with the id 5
@@ -223,8 +210,8 @@ func TestForgedAnswerToWaiting(t *testing.T) {
 	waits()
 }
 
-// begun sends a message, returns when its answer has begun, and gives what
-// leaves it.
+// begun sends a message, waits until its answer has begun, and returns a function that
+// disconnects.
 func (h *fixture) begun(message string) (leave func()) {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())

@@ -13,18 +13,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// newBatchFixture returns a gate that holds batches as a whole, in front of an
-// upstream that answers them in reverse order, as tell tells them.
+// newBatchFixture returns a gate whose upstream answers batches in reverse order, using tell.
 func newBatchFixture(t *testing.T, tell func(w http.ResponseWriter, answers []string)) *fixture {
 	t.Helper()
-	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches = true })
+	h := newFixture(t, nil)
 	h.batch = func(w http.ResponseWriter, p jsonrpc.Packet) {
 		var answers []string
 		for i := range p.Messages {
@@ -52,16 +53,16 @@ func tellEvents(w http.ResponseWriter, answers []string) {
 
 func batch(messages ...string) string { return "[" + strings.Join(messages, ",") + "]" }
 
-// F-007.5 of REQ-CORE-003, EC-MCP-005: one approval for the whole batch, which
-// shows all of it; nothing of it runs before, and all of it once.
-func TestWholeBatch(t *testing.T) {
+// F-007.5 of REQ-CORE-003, EC-MCP-005: one approval covers the whole batch and shows all of it.
+// Nothing runs before, and everything runs once.
+func TestBatchIsApprovedAsWhole(t *testing.T) {
 	for name, tell := range map[string]func(http.ResponseWriter, []string){"array": tellArray, "events": tellEvents} {
 		t.Run(name, func(t *testing.T) {
 			h := newBatchFixture(t, tell)
 			note := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1}}`
 			asked := h.send(batch(toolCall("1", "get_a", ""), note, toolCall(`"two"`, "hold_b", "")))
 			id := h.pending(1)[0]
-			shown, err := h.desk.Cases().Show(t.Context(), id)
+			shown, err := h.approvals.Viewer().Show(t.Context(), id)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,10 +81,9 @@ func TestWholeBatch(t *testing.T) {
 	}
 }
 
-// The same batch comes again, under other ids: it attaches, and gets its answers
-// under those ids.
-func TestWholeBatchComesAgain(t *testing.T) {
-	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches, w.Hold = true, 1 })
+// The batch has new IDs, and its answers carry them.
+func TestRepeatedBatchAttaches(t *testing.T) {
+	h := newFixture(t, func(_ *catalog.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 1 })
 	h.batch = newBatchFixture(t, tellArray).batch
 	first := h.ask(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", ""), `{"jsonrpc":"2.0","id":3,"method":"ping"}`))
 	wantText(t, "pending", first, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"Nothing is wrong with this call`, `"id":2,"result"`, `"id":3,"error"`)
@@ -94,12 +94,13 @@ func TestWholeBatchComesAgain(t *testing.T) {
 	h.wantRan(`get_a {"x":1}`, `hold_b {"x":1}`, ` `)
 }
 
-// A batch is as strict as its strictest message: with one that is denied none
-// runs, and neither do calls that need different approvals.
-func TestWholeBatchIsStrict(t *testing.T) {
+// If one message is denied, or calls need different approvals, no message runs.
+func TestBatchNeedsStrictestVerdict(t *testing.T) {
 	h := newBatchFixture(t, tellArray)
 	wantText(t, "denied", h.ask(batch(toolCall("1", "get_a", ""), toolCall("2", "drop_b", ""), toolCall("3", "hold_c", ""))),
 		`"id":1,"error":{"code":-32003,"message":"not run, because another`, `"id":2,"result":{"content":[{"type":"text","text":"Denied by policy`, `"id":3,"error"`)
+	wantText(t, "an answer to the server", h.ask(batch(toolCall("1", "hold_b", ""), `{"jsonrpc":"2.0","id":"q1","result":{}}`)),
+		`"id":1,"error":{"code":-32600`, "send the answer by itself")
 	wantText(t, "different approvals", h.ask(batch(toolCall("1", "hold_two_a", ""), toolCall("2", "hold_b", ""))),
 		`"id":1,"error":{"code":-32600,"message":"the calls of this batch need different approvals`, `"id":2,"error"`)
 	h.pending(0)
@@ -114,12 +115,12 @@ func TestWholeBatchIsStrict(t *testing.T) {
 	h.wantRan(`get_a {"x":1}`, `get_b {"x":1}`)
 }
 
-// A verdict on one call of a batch after its approval applies to all calls of it.
-func TestWholeBatchDrifts(t *testing.T) {
+// A stricter verdict on one call stops all calls.
+func TestPolicyDriftStopsBatch(t *testing.T) {
 	h := newBatchFixture(t, tellArray)
 	asked := h.send(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", "")))
 	id := h.pending(1)[0]
-	h.gate.Swap(&gate.Settings{Policy: compile(t,
+	h.catalog.Configure(&catalog.Settings{Policy: compile(t,
 		policy.Rule{Match: "get_*", Action: policy.Deny},
 		policy.Rule{Match: "hold_*", Action: policy.Approve})})
 	h.approve(id)
@@ -128,60 +129,61 @@ func TestWholeBatchDrifts(t *testing.T) {
 	h.wantRan()
 }
 
-// The outcome of a held call is delivered with the other answers of its batch or
-// not at all: if those do not come, it can be had again, and is not run again.
-func TestOutcomeInBatchThatFails(t *testing.T) {
-	h := newFixture(t, nil)
-	wantText(t, "pending", h.ask(batch(toolCall("1", "hold_b", ""))), "waits for approval")
+// askResult requests the result of a task.
+func askResult(requestID string, id task.ID) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tasks/result","params":{"taskId":%q}}`, requestID, id)
+}
+
+// newRunFixture returns a gate whose client has not yet fetched the outcome of a finished task.
+func newRunFixture(t *testing.T) (*fixture, task.ID) {
+	t.Helper()
+	h := newFixture(t, func(_ *catalog.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 1 })
+	h.ask(toolCall("1", "hold_b", ""))
 	id := h.pending(1)[0]
 	h.approve(id)
 	eventually(t, "it has run", func() bool {
-		now, err := h.desk.Get(t.Context(), task.AnyOwner().Ref(id))
-		return err == nil && now.State == task.Completed
+		return strings.Contains(h.ask(legacyAbout("tasks/get", string(id))), `"completed"`)
 	})
+	return h, id
+}
+
+// If the other answers of the batch do not arrive, the outcome can be fetched again. The call
+// does not run again.
+func TestOutcomeOfFailedBatchStaysAvailable(t *testing.T) {
+	h, id := newRunFixture(t)
 	h.batch = func(http.ResponseWriter, jsonrpc.Packet) { panic(http.ErrAbortHandler) }
-	if told := h.ask(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", ""))); strings.Contains(told, "done hold_b") {
+	if told := h.ask(batch(toolCall("1", "get_a", ""), askResult("2", id))); strings.Contains(told, "done hold_b") {
 		t.Fatalf("the batch did not fail: %s", told)
 	}
 	wantText(t, "again", h.ask(toolCall("3", "hold_b", "")), "done hold_b")
 	h.wantRan(`hold_b {"x":1}`, `get_a {"x":1}`)
 }
 
-// An outcome in a batch counts as delivered once it is on its way: a client that takes
-// nothing of the answer, which is a stream, can have it again.
-func TestOutcomeInBatchNotTaken(t *testing.T) {
-	h := newFixture(t, nil)
-	h.ask(batch(toolCall("1", "hold_b", "")))
-	id := h.pending(1)[0]
-	h.approve(id)
-	eventually(t, "it has run", func() bool {
-		now, err := h.desk.Get(t.Context(), task.AnyOwner().Ref(id))
-		return err == nil && now.State == task.Completed
-	})
+// A client that reads nothing of the answer can fetch the outcome again.
+func TestUndeliveredBatchOutcomeStaysAvailable(t *testing.T) {
+	h, id := newRunFixture(t)
 	h.batch = func(w http.ResponseWriter, _ jsonrpc.Packet) {
 		tellEvents(w, []string{`{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`})
 	}
 	front := httptest.NewUnstartedServer(h.handler)
-	front.Listener = deafListener{front.Listener, true, func() {}}
+	front.Listener = failingListener{front.Listener, true, func() {}}
 	front.Start()
 	defer front.Close()
 	direct := h.URL
 	h.URL = front.URL
-	if told := h.ask(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", ""))); !strings.Contains(told, "EOF") {
-		t.Fatalf("the client was told %s", told)
+	if told := h.ask(batch(toolCall("1", "get_a", ""), askResult("2", id))); !strings.Contains(told, "EOF") {
+		t.Fatalf("the client got %s", told)
 	}
 	h.URL = direct
-	wantText(t, "again", h.ask(batch(toolCall("3", "hold_b", ""))), "done hold_b")
+	wantText(t, "again", h.ask(toolCall("3", "hold_b", "")), "done hold_b")
 	h.wantRan(`hold_b {"x":1}`, `get_a {"x":1}`)
 }
 
-// Before a batch runs, each of its calls is judged again with what the upstream
-// says of it, whether it was held itself or not, and whatever else has its name.
-func TestWholeBatchIsJudgedWithAnnotations(t *testing.T) {
+// Before the batch runs, policy judges each call again with the tool's annotations.
+func TestBatchIsJudgedWithAnnotations(t *testing.T) {
 	var mu sync.Mutex
 	judged := make(map[string]policy.Annotations)
-	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
-		w.WholeBatches = true
+	h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, _ *conversation.Waiting) {
 		judge := c.Judge
 		c.Judge = func(call policy.Call) policy.Verdict {
 			mu.Lock()
@@ -208,8 +210,7 @@ func TestWholeBatchIsJudgedWithAnnotations(t *testing.T) {
 	}
 }
 
-// A batch whose answers could not be told apart is not held, and does not run.
-func TestWholeBatchRepeatsAnID(t *testing.T) {
+func TestBatchWithDuplicateIDsIsRefused(t *testing.T) {
 	h := newBatchFixture(t, tellArray)
 	wantText(t, "the client", h.ask(batch(toolCall("1", "get_a", ""), toolCall("1", "hold_b", ""))), `"id":1,"error":{"code":-32600,"message":"two requests of this batch have the same id`)
 	h.pending(0)
@@ -221,10 +222,9 @@ func described(tool, description string) string {
 	return fmt.Sprintf(`{"name":%q,"description":%q,"inputSchema":{"type":"object"}}`, tool, description)
 }
 
-// Nothing of a batch runs if the tool of any of its calls has changed since the
-// batch was held, also if that call alone would have needed no approval. Agent,
-// approver and journal are told, and the batch can be approved anew.
-func TestWholeBatchToolDrift(t *testing.T) {
+// A batch does not run if the tool of any of its calls has changed. Agent, approver and journal
+// learn this, and the batch can be approved anew.
+func TestToolDriftStopsBatch(t *testing.T) {
 	held := described("get_a", "Reads.") + "," + described("hold_b", "Lists files.")
 	tests := map[string]string{
 		"the call that was held":  described("get_a", "Reads.") + "," + described("hold_b", "Deletes files."),
@@ -252,9 +252,9 @@ func TestWholeBatchToolDrift(t *testing.T) {
 	}
 }
 
-// The approver of a batch reads what the upstream says of each of its tools, and is warned of
-// one that has changed since a call of it was approved alone.
-func TestWholeBatchDescribed(t *testing.T) {
+// The approver sees the description of each tool, and a warning about a tool that has changed
+// since its last approval.
+func TestApproverSeesToolsOfBatch(t *testing.T) {
 	h := newBatchFixture(t, tellArray)
 	h.define(described("get_a", "Reads.") + "," + described("hold_b", "Lists files."))
 	alone := h.send(toolCall("1", "hold_b", ""))
@@ -264,7 +264,7 @@ func TestWholeBatchDescribed(t *testing.T) {
 	h.forgetTools()
 	asked := h.send(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", "")))
 	id := h.pending(1)[0]
-	seen, changed, err := h.desk.Cases().ShowToAsk(t.Context(), id)
+	seen, changed, err := h.approvals.Viewer().ShowWithChange(t.Context(), id)
 	if want := "get_a: Reads.\n\nhold_b: Deletes files."; err != nil || seen.Description != want {
 		t.Errorf("the approver reads %q, %v; want %q", seen.Description, err, want)
 	}
@@ -275,9 +275,8 @@ func TestWholeBatchDescribed(t *testing.T) {
 	wantText(t, "the client", asked.wait(t), "done get_a", "done hold_b")
 }
 
-// A batch runs if its tools are described as before, however that is written, or
-// if the upstream does not tell any more.
-func TestWholeBatchToolsUnchanged(t *testing.T) {
+// The spelling of the descriptions may differ, or the upstream may not list the tools any more.
+func TestBatchRunsWithUnchangedTools(t *testing.T) {
 	tests := map[string]string{
 		"written otherwise": `{"inputSchema":{"type":"object"},"_meta":{"n":2},"description":"Lists files.","name":"hold_b"} , ` + described("get_a", "Reads."),
 		"not told":          "",
@@ -296,22 +295,17 @@ func TestWholeBatchToolsUnchanged(t *testing.T) {
 	}
 }
 
-// An upstream that does not describe a tool is asked once for all calls of a
-// batch, so that a list which hangs does not make the client wait for each.
+// The gate lists the tools once per batch, so a hanging list delays the client once.
 func TestBatchAsksForToolsOnce(t *testing.T) {
-	for name, whole := range map[string]bool{"as a whole": true, "one by one": false} {
-		t.Run(name, func(t *testing.T) {
-			p := newTaskFixture(t, func(_ *approval.Config, w *conversation.Waiting) { w.WholeBatches, w.Hold = whole, 1 })
-			p.server.intercepted(replying("tools/list", `{"tools":[]}`))
-			p.ask(batch(toolCall("1", "hold_a", ""), toolCall("2", "hold_b", ""), toolCall("3", "hold_c", "")))
-			if lists := p.server.heard("tools/list"); len(lists) != 1 {
-				t.Errorf("the upstream was asked for its tools %d times; want once", len(lists))
-			}
-		})
+	p := newTaskFixture(t, func(_ *approval.Config, w *conversation.Waiting) { w.Hold = 1 })
+	p.server.intercepted(replying("tools/list", `{"tools":[]}`))
+	p.ask(batch(toolCall("1", "hold_a", ""), toolCall("2", "hold_b", ""), toolCall("3", "hold_c", "")))
+	if lists := p.server.heard("tools/list"); len(lists) != 1 {
+		t.Errorf("the upstream was asked for its tools %d times; want once", len(lists))
 	}
 }
 
-// wantNoAnswer checks that a request which its client cancelled is not answered.
+// wantNoAnswer checks that a cancelled request is not answered.
 func wantNoAnswer(t *testing.T, r *request, id string) {
 	t.Helper()
 	if answer := r.wait(t); strings.Contains(answer, `"id":`+id) {
@@ -323,58 +317,26 @@ func cancelling(id string) string {
 	return `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}`
 }
 
-// A notification in a batch that cancels a held call withdraws it, and does not
-// reach the upstream, which has never seen the id of that call.
-func TestCancelledInBatch(t *testing.T) {
-	for name, whole := range map[string]bool{"as a whole": true, "one by one": false} {
-		t.Run(name, func(t *testing.T) {
-			h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches = whole })
-			h.batch = newBatchFixture(t, tellArray).batch
-			first := h.sendHeld(toolCall("7", "hold_a", ""))
-			h.pending(1)
-			wantText(t, "the rest of the batch", h.ask(batch(cancelling("7"), toolCall("8", "get_b", ""))), "done get_b")
-			wantNoAnswer(t, first, "7")
-			second := h.sendHeld(toolCall("9", "hold_a", ""))
-			h.pending(1)
-			alone := h.send(batch(cancelling("9")))
-			wantNoAnswer(t, second, "9")
-			if alone.wait(t); alone.status != http.StatusAccepted || alone.body != "" {
-				t.Errorf("a batch of nothing else: status %d, %q; want 202", alone.status, alone.body)
-			}
-			h.pending(0)
-			h.wantRan(`get_b {"x":1}`)
-		})
-	}
-}
-
-// A call that is held out of a batch can be cancelled as long as the batch has no
-// answer, and by its own batch.
-func TestCancelCallOfBatch(t *testing.T) {
-	h := newFixture(t, nil)
-	reached, answer := make(chan struct{}), make(chan struct{})
-	h.batch = func(w http.ResponseWriter, p jsonrpc.Packet) {
-		close(reached)
-		<-answer
-		tellArray(w, []string{fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[]}}`, p.Messages[0].ID.Bytes)})
-	}
-	asked := h.send(batch(toolCall("1", "hold_a", ""), toolCall("2", "get_b", "")))
+// The upstream, which never got the call, does not get the notification.
+func TestBatchCancellationWithdrawsHeldCall(t *testing.T) {
+	h := newBatchFixture(t, tellArray)
+	first := h.sendHeld(toolCall("7", "hold_a", ""))
 	h.pending(1)
-	<-reached
-	cancel := h.send(cancelling("1"))
-	if cancel.wait(t); cancel.status != http.StatusAccepted {
-		t.Errorf("cancelling: status %d; want 202", cancel.status)
+	wantText(t, "the rest of the batch", h.ask(batch(cancelling("7"), toolCall("8", "get_b", ""))), "done get_b")
+	wantNoAnswer(t, first, "7")
+	second := h.sendHeld(toolCall("9", "hold_a", ""))
+	h.pending(1)
+	alone := h.send(batch(cancelling("9")))
+	wantNoAnswer(t, second, "9")
+	if alone.wait(t); alone.status != http.StatusAccepted || alone.body != "" {
+		t.Errorf("a batch with only the notification: status %d, %q; want 202", alone.status, alone.body)
 	}
-	h.pending(0)
-	close(answer)
-	asked.wait(t)
-	h.ask(batch(toolCall("3", "hold_c", ""), cancelling("3")))
 	h.pending(0)
 	h.wantRan(`get_b {"x":1}`)
 }
 
-// A batch that waits as one is withdrawn as one: what is left of it is not what
-// its approver was shown.
-func TestCancelCallOfWholeBatch(t *testing.T) {
+// Without one call, the batch would differ from the one that its approver saw.
+func TestCancellingOneCallWithdrawsBatch(t *testing.T) {
 	h := newBatchFixture(t, tellArray)
 	asked := h.sendHeld(batch(toolCall("1", "get_a", ""), toolCall("2", "hold_b", "")))
 	id := h.pending(1)[0]
@@ -389,22 +351,22 @@ func TestCancelCallOfWholeBatch(t *testing.T) {
 	h.wantRan()
 }
 
-// forgetTools makes the gate forget what the client s-1 was told of tools, as if
-// it had been restarted.
+// forgetTools makes the gate forget the tools of client s-1, as after a restart.
 func (h *fixture) forgetTools() {
-	h.gate.Meet(h.t.Context(), gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{})
+	h.catalog.LearnHandshake(h.t.Context(), catalog.Client{Upstream: "test", Key: "session s-1"}, catalog.Handshake{})
 }
 
-// wantToolDrift fails the test unless approver and journal are told that a call
-// did not run because a tool has changed.
+// wantToolDrift checks that approver and journal learn about a changed tool.
 func (h *fixture) wantToolDrift(id task.ID) {
 	h.t.Helper()
-	seen, err := h.desk.Cases().Show(h.t.Context(), id)
-	if err != nil || seen.Failure == nil || seen.Failure.Stage != task.StageToolDrift || seen.Failure.Ran != task.RanNo {
+	seen, err := h.approvals.Viewer().Show(h.t.Context(), id)
+	if err != nil || seen.Failure == nil || seen.Failure.Stage != lifecycle.StageToolDrift || seen.Failure.Ran != task.RanNo {
 		h.t.Errorf("the approver sees %+v, %v", seen.Failure, err)
 	}
-	story, err := h.desk.Cases().Story(h.t.Context(), id)
-	if err != nil || !slices.ContainsFunc(story, func(e task.Entry) bool { return e.Outcome == string(task.StageToolDrift) && e.Ran == task.RanNo }) {
-		h.t.Errorf("the journal tells %+v, %v", story, err)
+	story, err := h.approvals.Viewer().History(h.t.Context(), id)
+	if err != nil || !slices.ContainsFunc(story, func(e auditlog.Entry) bool {
+		return e.Outcome == string(lifecycle.StageToolDrift) && e.Ran == task.RanNo
+	}) {
+		h.t.Errorf("the journal has %+v, %v", story, err)
 	}
 }

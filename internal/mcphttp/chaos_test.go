@@ -2,7 +2,6 @@ package mcphttp_test
 
 import (
 	"context"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -13,42 +12,41 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/netfault"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A storm is a taskFixture whose upstream can be killed and started again, behind a
-// network that can break.
-type storm struct {
+// An unreliableFixture is a taskFixture whose upstream and network can fail.
+type unreliableFixture struct {
 	*taskFixture
 
-	network *netfault.Proxy
+	network *testenv.Proxy
 	addr    string // of the upstream
 	kill    func()
 }
 
-func newStorm(t *testing.T, adjust func(*approval.Config, *conversation.Waiting)) *storm {
+func newUnreliableFixture(t *testing.T, adjust func(*approval.Config, *conversation.Waiting)) *unreliableFixture {
 	t.Helper()
 	p := newTaskFixture(t, adjust)
-	s := &storm{taskFixture: p, addr: "127.0.0.1:0"}
+	s := &unreliableFixture{taskFixture: p, addr: "127.0.0.1:0"}
 	s.open(p.server)
 	t.Cleanup(func() { s.kill() })
 	var err error
-	if s.network, err = netfault.Start(t.Context(), s.addr); err != nil {
+	if s.network, err = testenv.StartProxy(t.Context(), s.addr); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.network.Close() })
 	p.gateway = startGate(t, "http://"+s.network.Addr(), func(c settings) {
-		c.handler.Gate, c.handler.Desk, c.handler.Waiting = p.gate, p.desk, p.waiting
+		c.handler.Catalog, c.handler.Approvals, c.handler.Waiting = p.catalog, p.approvals, p.waiting
 		c.upstream.Metrics = c.handler.Metrics
 	})
 	p.ask(initialize)
 	return s
 }
 
-// open has a task server serve where the one before did.
-func (s *storm) open(server *taskServer) {
+// open starts a task server at the old address.
+func (s *unreliableFixture) open(server *taskServer) {
 	s.t.Helper()
 	var listener net.Listener
 	eventually(s.t, "its address is free", func() bool {
@@ -67,9 +65,8 @@ func (s *storm) open(server *taskServer) {
 	}
 }
 
-// replace kills the upstream and opens another one, which knows nothing of what
-// the first one did.
-func (s *storm) replace(plain bool) {
+// replace kills the upstream and starts a new one without its state.
+func (s *unreliableFixture) replace(plain bool) {
 	s.t.Helper()
 	s.kill()
 	server := newTaskServer(s.t)
@@ -78,8 +75,7 @@ func (s *storm) replace(plain bool) {
 	s.open(server)
 }
 
-// eras are how clients of both generations make a call that becomes a task, and
-// ask about it.
+// eras has the calls of both generations that create and query a task.
 var eras = map[string]struct {
 	call  []string
 	about func(method, id string) []string
@@ -97,38 +93,38 @@ var eras = map[string]struct {
 	},
 }
 
-// taken makes a call and returns its task once the upstream has one too, and
-// what asks how it stands.
-func (s *storm) taken(era string) (id string, get func() string) {
+// startTask makes a call and returns its task once the upstream has one, and the request that
+// queries it.
+func (s *unreliableFixture) startTask(era string) (id string, get func() string) {
 	s.t.Helper()
 	call := eras[era].call
 	id = s.start(call[0], call[1:]...)
-	eventually(s.t, "there is a task", func() bool { return s.state(id).Execution.UpstreamTask != "" })
+	eventually(s.t, "the upstream has a task", func() bool { return s.state(id).Execution.UpstreamTask != "" })
 	asks := eras[era].about("tasks/get", id)
 	return id, func() string { return s.ask(asks[0], asks[1:]...) }
 }
 
-// outcome returns a result, once the client can have it.
-func (s *storm) outcome(era, id string) string {
+// outcome returns a result once it is available.
+func (s *unreliableFixture) outcome(era, id string) string {
 	s.t.Helper()
 	method := map[string]string{"legacy": "tasks/result", "modern": "tasks/get"}[era]
 	asks := eras[era].about(method, id)
 	var answer string
-	eventually(s.t, "there is an outcome", func() bool {
+	eventually(s.t, "the outcome is available", func() bool {
 		answer = s.ask(asks[0], asks[1:]...)
 		return jsontext.Value(answer).IsValid() && !strings.Contains(answer, `"status":"working"`) && !strings.Contains(answer, `"retry_after"`)
 	})
 	return answer
 }
 
-// 10.4 "Upstream crash after task created": a client that asks meanwhile is told
-// to ask again, and the task goes on; an upstream that comes back with its tasks
-// has the result, one that has lost them has not. NF-003.1, NF-003.2.
-func TestUpstreamKilled(t *testing.T) {
+// 10.4 "Upstream crash after task created", NF-003.1, NF-003.2: a client that asks meanwhile is
+// told to ask again. An upstream that returns with its tasks has the result; one that has lost
+// them has not.
+func TestUpstreamCrashKeepsTask(t *testing.T) {
 	for era := range eras {
 		t.Run(era, func(t *testing.T) {
-			s := newStorm(t, nil)
-			id, get := s.taken(era)
+			s := newUnreliableFixture(t, nil)
+			id, get := s.startTask(era)
 			s.kill()
 			for range 3 {
 				wantText(t, "get", get(), `"error":{`, `"error_type":"upstream_`, `"retry_after"`)
@@ -137,52 +133,55 @@ func TestUpstreamKilled(t *testing.T) {
 				t.Fatalf("state %s; want it to go on", state)
 			}
 			s.open(s.server)
-			eventually(t, "it goes on", func() bool { return strings.Contains(get(), `"status":"working"`) })
+			eventually(t, "the task continues", func() bool { return strings.Contains(get(), `"status":"working"`) })
 			s.server.done(madeIt)
 			wantText(t, "outcome", s.outcome(era, id), "made it")
 
-			id, _ = s.taken(era)
+			id, _ = s.startTask(era)
 			calls := len(s.server.heard("tools/call"))
 			s.replace(false)
 			wantText(t, "outcome", s.outcome(era, id), `"error_type":"upstream_task_not_found"`)
 			if again := s.server.heard("tools/call"); calls != 2 || len(again) != 0 {
-				t.Errorf("%d calls, and then %v; want two, and none again", calls, again)
+				t.Errorf("%d calls, and then %v; want two, and no repetition", calls, again)
 			}
 		})
 	}
 }
 
-// 10.4 "Network partition during stream": whoever reads a result that breaks off
-// notices, and gets all of it by asking again. NF-003.3.
-func TestNetworkCutDuringResult(t *testing.T) {
+// 10.4 "Network partition during stream", NF-003.3: a reader notices that a result broke off,
+// and gets all of it by asking again.
+func TestBrokenResultIsFetchedAgain(t *testing.T) {
 	text := strings.Repeat("made it ", 80_000)
 	result := `{"resultType":"complete","content":[{"type":"text","text":"` + text + `"}]}`
 	const half = 300 << 10
-	faults := map[string]netfault.Fault{
-		"early":     {Down: netfault.Way{Reset: 100 << 10}},
-		"reset":     {Down: netfault.Way{Reset: half}},
-		"truncated": {Down: netfault.Way{Truncate: half}},
+	faults := map[string]testenv.Fault{
+		"early":     {Down: testenv.Way{Reset: 100 << 10}},
+		"reset":     {Down: testenv.Way{Reset: half}},
+		"truncated": {Down: testenv.Way{Truncate: half}},
 	}
 	for era := range eras {
 		for name, fault := range faults {
 			for _, accept := range []string{asJSON, asJSON + ", " + asEvents} {
 				t.Run(era+" "+name+" "+accept, func(t *testing.T) {
-					s := newStorm(t, nil)
-					id, _ := s.taken(era)
+					t.Parallel()
+					s := newUnreliableFixture(t, nil)
+					id, _ := s.startTask(era)
 					s.server.done(result)
 					eventually(t, "the upstream is done", func() bool { return s.server.ended(s.server.made()[0]) })
 					s.network.Set(fault)
 					method := map[string]string{"legacy": "tasks/result", "modern": "tasks/get"}[era]
 					asks := eras[era].about(method, id)
-					resp := s.answering(t.Context(), asks[0], append(asks[1:], "Accept", accept)...)
-					body, err := io.ReadAll(resp.Body)
-					resp.Body.Close()
-					got := string(body)
-					again := strings.Contains(got, `"retry_after"`) || era == "modern" && strings.Contains(got, `"status":"working"`)
-					if err == nil && (strings.Contains(got, "made it") || !again) {
-						t.Errorf("%d bytes end as if that were all: %.400q", len(body), got)
-					}
+					reading := s.send(asks[0], append(asks[1:], "Accept", accept)...)
+					// A reset may discard bytes that the gate has not read. The gate then
+					// fetches the result again while the client waits.
+					eventually(t, "the result is cut", func() bool { return s.network.Lost() > 0 })
 					s.network.Heal()
+					got := reading.wait(t)
+					whole := strings.Contains(got, text)
+					again := strings.Contains(got, `"retry_after"`) || era == "modern" && strings.Contains(got, `"status":"working"`)
+					if !whole && !reading.broken && (strings.Contains(got, "made it") || !again) {
+						t.Errorf("%d bytes end like a complete answer: %.400q", len(got), got)
+					}
 					if answer := s.outcome(era, id); !strings.Contains(answer, text) {
 						t.Errorf("asked again: %d bytes %.300q; want all", len(answer), answer)
 					}
@@ -192,33 +191,31 @@ func TestNetworkCutDuringResult(t *testing.T) {
 	}
 }
 
-// 10.4: a network that takes longer than a poll may is told
-// to the client, and changes nothing. F-005.12.
-func TestNetworkTooSlow(t *testing.T) {
+// 10.4, F-005.12: the client is told about a poll that took too long.
+func TestSlowPollKeepsTask(t *testing.T) {
 	for era := range eras {
 		t.Run(era, func(t *testing.T) {
-			s := newStorm(t, func(c *approval.Config, _ *conversation.Waiting) { c.Poll = 200 * time.Millisecond })
-			id, get := s.taken(era)
-			s.network.Set(netfault.Fault{Down: netfault.Way{Delay: patience}})
+			s := newUnreliableFixture(t, func(c *approval.Config, _ *conversation.Waiting) { c.Poll = 200 * time.Millisecond })
+			id, get := s.startTask(era)
+			s.network.Set(testenv.Fault{Down: testenv.Way{Delay: testTimeout}})
 			wantText(t, "get", get(), `"error_type":"upstream_timeout"`, `"retry_after"`)
-			s.network.Set(netfault.Partition())
+			s.network.Set(testenv.Partition())
 			wantText(t, "get", get(), `"error_type":"upstream_timeout"`, `"retry_after"`)
 			s.network.Heal()
-			eventually(t, "it goes on", func() bool { return strings.Contains(get(), `"status":"working"`) })
+			eventually(t, "the task continues", func() bool { return strings.Contains(get(), `"status":"working"`) })
 			s.server.done(madeIt)
 			wantText(t, "outcome", s.outcome(era, id), "made it")
 		})
 	}
 }
 
-// 10.4 "SSE upstream disconnect": an upstream that is lost in the middle of a word
-// is listened to again, and what it would have said meanwhile is told; half a
-// word is not.
-func TestNetworkCutDuringNotification(t *testing.T) {
-	r := &radio{greets: true}
-	s := newStorm(t, func(_ *approval.Config, w *conversation.Waiting) {
+// 10.4 "SSE upstream disconnect": the gate subscribes again after a break in the middle of a
+// message. The partial message is not forwarded.
+func TestBrokenSubscriptionIsResumed(t *testing.T) {
+	r := &notifier{acknowledges: true}
+	s := newUnreliableFixture(t, func(_ *approval.Config, w *conversation.Waiting) {
 		w.Events = conversation.Events{ReconnectDelay: 20 * time.Millisecond, ReconnectAttempts: 1000}
-		w.Beat = time.Hour // nothing is asked just because somebody listens
+		w.Heartbeat = time.Hour // a client that listens must cause no queries
 	})
 	s.server.mu.Lock()
 	s.server.speak = r.serve
@@ -227,19 +224,19 @@ func TestNetworkCutDuringNotification(t *testing.T) {
 	listen, headers := listenTo(own)
 	next := s.stream(t, http.MethodPost, listen, headers...)
 	next()
-	wantText(t, "how it stands", next(), own)
-	eventually(t, "the upstream is listened to", func() bool { now, _ := r.listeners(); return now == 1 })
-	s.network.Set(netfault.Fault{Down: netfault.Way{Reset: 100}, Refuse: true})
+	wantText(t, "status", next(), own)
+	eventually(t, "the gate subscribes", func() bool { now, _ := r.listeners(); return now == 1 })
+	s.network.Set(testenv.Fault{Down: testenv.Way{Reset: 100}, Refuse: true})
 	r.say(modernStatus(theirs, "working", "half done"))
 	eventually(t, "the upstream is lost", func() bool { now, _ := r.listeners(); return now == 0 })
 	s.network.Heal()
-	eventually(t, "it is listened to again", func() bool { now, _ := r.listeners(); return now == 1 })
+	eventually(t, "the gate subscribes again", func() bool { now, _ := r.listeners(); return now == 1 })
 	told := toldUntil(t, next, own, func() { r.say(modernStatus(theirs, "working", "nearly done")) }, "nearly done")
 	if strings.Contains(told, "half done") {
-		t.Errorf("half a word was told: %s", told)
+		t.Errorf("a partial message was forwarded: %s", told)
 	}
 
-	s.network.Set(netfault.Fault{Down: netfault.Way{Reset: 100}, Refuse: true})
+	s.network.Set(testenv.Fault{Down: testenv.Way{Reset: 100}, Refuse: true})
 	s.server.done(madeIt)
 	eventually(t, "the upstream is done", func() bool { return s.server.ended(theirs) })
 	r.say(modernStatus(theirs, "completed", ""))
@@ -248,38 +245,37 @@ func TestNetworkCutDuringNotification(t *testing.T) {
 	toldUntil(t, next, own, nil, `"status":"completed"`, "made it")
 }
 
-// The same for a legacy client, whose own stream it is: it breaks off too, and
-// is taken up again by the client.
-func TestNetworkCutDuringLegacyNotification(t *testing.T) {
-	r := new(radio)
-	s := newStorm(t, nil)
+// A legacy client resumes its broken GET stream itself.
+func TestBrokenLegacyStreamIsResumed(t *testing.T) {
+	r := new(notifier)
+	s := newUnreliableFixture(t, nil)
 	s.server.mu.Lock()
 	s.server.speak = r.serve
 	s.server.mu.Unlock()
-	id, _ := s.taken("legacy")
+	id, _ := s.startTask("legacy")
 	theirs := s.server.made()[0]
 	say := func(message string) {
 		r.say(strings.Replace(strings.Replace(modernStatus(theirs, "working", message), "notifications/tasks", "notifications/tasks/status", 1), "ttlMs", "ttl", 1))
 	}
 	listening := s.sendAs(http.MethodGet, "")
-	eventually(t, "the upstream is listened to", func() bool { now, _ := r.listeners(); return now == 1 })
-	s.network.Set(netfault.Fault{Down: netfault.Way{Reset: 100}})
+	eventually(t, "the gate subscribes", func() bool { now, _ := r.listeners(); return now == 1 })
+	s.network.Set(testenv.Fault{Down: testenv.Way{Reset: 100}})
 	say("half done")
 	if got := listening.wait(t); strings.Contains(got, "half done") || strings.Contains(got, theirs) {
-		t.Errorf("half a word was told: %s", got)
+		t.Errorf("a partial message was forwarded: %s", got)
 	}
 	s.network.Heal()
 	next := s.stream(t, http.MethodGet, "")
-	eventually(t, "it is listened to again", func() bool { now, _ := r.listeners(); return now == 1 })
+	eventually(t, "the gate subscribes again", func() bool { now, _ := r.listeners(); return now == 1 })
 	say("nearly done")
 	told := toldUntil(t, next, id, nil, "nearly done")
 	if strings.Contains(told, theirs) {
-		t.Errorf("the upstream's id is told: %s", told)
+		t.Errorf("the client got the task ID of the upstream: %s", told)
 	}
 }
 
-// support returns what the client is told of a tool's task support.
-func (s *storm) support(tool string) string {
+// support returns the task support of a tool as the client sees it.
+func (s *unreliableFixture) support(tool string) string {
 	s.t.Helper()
 	list := s.ask(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
 	_, rest, ok := strings.Cut(list, `"name":"`+tool+`"`)
@@ -292,9 +288,8 @@ func (s *storm) support(tool string) string {
 	return support
 }
 
-// nests makes a call as a client that waits by task, and reports whether the
-// upstream made a task of it.
-func (s *storm) nests(era string) bool {
+// createsTask makes a call as a task, and reports whether the upstream made a task of it.
+func (s *unreliableFixture) createsTask(era string) bool {
 	s.t.Helper()
 	made, called := len(s.server.made()), len(s.server.heard("tools/call"))
 	call := eras[era].call
@@ -306,13 +301,12 @@ func (s *storm) nests(era string) bool {
 	return len(s.server.made()) > made
 }
 
-// 10.2 "No upstream SSE: handshake": whatever the upstream can do, the gate has
-// tasks and tells of them. An upstream that comes back with other capabilities is
-// called, and its tools are published, as it is now, once the client has met it.
-func TestUpstreamComesBackOtherwise(t *testing.T) {
+// 10.2 "No upstream SSE: handshake": the gate offers tasks and notifications, whatever the
+// upstream can do. After the client's next handshake it uses the upstream's new capabilities.
+func TestUpstreamReturnsWithOtherCapabilities(t *testing.T) {
 	for era := range eras {
 		t.Run(era, func(t *testing.T) {
-			s := newStorm(t, nil)
+			s := newUnreliableFixture(t, nil)
 			meet := func(plain bool) {
 				message, want := initialize, `"tasks":{`
 				var headers []string
@@ -329,8 +323,8 @@ func TestUpstreamComesBackOtherwise(t *testing.T) {
 				if got := s.support("get_required"); era == "legacy" && got != published {
 					t.Errorf("get_required is published as %q; want %q", got, published)
 				}
-				if got := s.nests(era); got == plain {
-					t.Errorf("a task of the upstream's: %t; want %t", got, !plain)
+				if got := s.createsTask(era); got == plain {
+					t.Errorf("upstream task %t; want %t", got, !plain)
 				}
 			}
 			meet(false)
@@ -342,16 +336,16 @@ func TestUpstreamComesBackOtherwise(t *testing.T) {
 	}
 }
 
-// 10.5 "Upstream gains SSE on reconnect", "Upstream loses SSE on reconnect",
-// "Client subscribes after SSE lost", "Existing SSE clients when SSE lost": clients
-// are served by the gate all the while; the upstream is heard when it speaks.
-func TestUpstreamSpeaksNowAndThen(t *testing.T) {
-	p, radio := newRadioFixture(t, 5*time.Millisecond)
+// 10.5 "Upstream gains SSE on reconnect", "Upstream loses SSE on reconnect", "Client subscribes
+// after SSE lost", "Existing SSE clients when SSE lost": the gate serves its clients all the
+// time, and relays the upstream's notifications when there are any.
+func TestUpstreamGainsAndLosesNotifications(t *testing.T) {
+	p, notifier := newNotifierFixture(t, 5*time.Millisecond)
 	set := func(status int) {
-		radio.mu.Lock()
-		radio.refuses = status
-		radio.mu.Unlock()
-		radio.cut(false)
+		notifier.mu.Lock()
+		notifier.refuses = status
+		notifier.mu.Unlock()
+		notifier.cut(false)
 	}
 	own, theirs := p.runs(t)
 	listen, headers := listenTo(own)
@@ -373,10 +367,10 @@ func TestUpstreamSpeaksNowAndThen(t *testing.T) {
 			}
 		}
 		next()
-		wantText(t, "how it stands", next(), own, `"status":"working"`)
+		wantText(t, "status", next(), own, `"status":"working"`)
 		return next, func() { cancel(); resp.Body.Close() }
 	}
-	asked := func() int { _, ever := radio.listeners(); return ever }
+	asked := func() int { _, ever := notifier.listeners(); return ever }
 	askedAgain := func(before int) {
 		t.Helper()
 		eventually(t, "the upstream is asked", func() bool { return asked() > before })
@@ -391,8 +385,8 @@ func TestUpstreamSpeaksNowAndThen(t *testing.T) {
 	set(0)
 	early, _ := subscribe()
 	askedAgain(before)
-	eventually(t, "the upstream is heard", func() bool { now, _ := radio.listeners(); return now == 1 })
-	toldUntil(t, early, own, func() { radio.say(modernStatus(theirs, "working", "half done")) }, "half done")
+	eventually(t, "the gate subscribes", func() bool { now, _ := notifier.listeners(); return now == 1 })
+	toldUntil(t, early, own, func() { notifier.say(modernStatus(theirs, "working", "half done")) }, "half done")
 
 	before = asked()
 	set(http.StatusNotFound)

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// cedarOnly returns settings with which Cedar alone decides.
-func cedarOnly(t *testing.T, text string) *gate.Settings {
+// cedarOnly returns settings with which only Cedar decides.
+func cedarOnly(t *testing.T, text string) *catalog.Settings {
 	t.Helper()
 	snapshot, _, err := policy.Compile(policy.Config{
 		Rules: []policy.Rule{{Match: "*", Action: policy.AskPolicies}}, Default: policy.Rule{Action: policy.Deny},
@@ -20,10 +20,10 @@ func cedarOnly(t *testing.T, text string) *gate.Settings {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &gate.Settings{Policy: snapshot}
+	return &catalog.Settings{Policy: snapshot}
 }
 
-// said is the metadata of a modern request of a program, which may be unnamed.
+// said is the _meta of a modern request from a program, which may have no name.
 func said(client string) string {
 	meta := modernMeta("")
 	if client == "" {
@@ -32,28 +32,27 @@ func said(client string) string {
 	return "," + strings.Replace(meta, `{`, `{"io.modelcontextprotocol/clientInfo":{"name":"`+client+`","version":"1"},`, 1)
 }
 
-// Policy goes by what each modern request says of its client, and not by what another
-// client has said that nothing tells apart from it.
+// Policy uses the client information of each modern request, and not that of another client
+// with equal credentials.
 func TestModernRequestsNameTheirClient(t *testing.T) {
 	h := newFixture(t, nil)
-	h.gate.Swap(cedarOnly(t, `permit (principal, action, resource) when { context.session == {client: "tester", version: "1", protocol: "2026-07-28"} };`))
+	h.catalog.Configure(cedarOnly(t, `permit (principal, action, resource) when { context.session == {client: "tester", version: "1", protocol: "2026-07-28"} };`))
 	headers := modernHeaders("get_x")
 	headers = headers[:len(headers)-2] // without credentials
 	call := func(client string) string { return h.ask(toolCall("24", "get_x", said(client)), headers...) }
 	wantText(t, "a request that names its client", call("tester"), `"result"`)
 	h.wantRan(`get_x {"x":1}`)
-	h.gate.Meet(t.Context(), gate.Client{Upstream: "test"}, gate.Facts{Session: policy.Session{Client: "tester", Version: "1", Protocol: "2026-07-28"}})
+	h.catalog.LearnHandshake(t.Context(), catalog.Client{Upstream: "test"}, catalog.Handshake{Session: policy.Session{Client: "tester", Version: "1", Protocol: "2026-07-28"}})
 	wantText(t, "a request that names another client", call("other"), "Denied by policy")
 	wantText(t, "a request that names none", call(""), "Denied by policy")
 	h.wantRan(`get_x {"x":1}`)
 }
 
-// What a modern request says of its client counts when policy is asked again, too.
 func TestModernClientCountsAtRecheck(t *testing.T) {
 	h := newFixture(t, nil)
 	req := h.send(toolCall("24", "hold_x", said("rogue")), modernHeaders("hold_x")...)
 	id := h.pending(1)[0]
-	h.gate.Swap(cedarOnly(t, `@approval permit (principal, action, resource);
+	h.catalog.Configure(cedarOnly(t, `@approval permit (principal, action, resource);
 forbid (principal, action, resource) when { context.session.client == "rogue" };`))
 	h.approve(id)
 	wantText(t, "answer", req.wait(t), "policy_drift", "did not run")

@@ -13,62 +13,65 @@ import (
 	"sync/atomic"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
 // A client is the sender of an HTTP request. It implements [conversation.Client].
 type client struct {
 	h        *Handler
 	r        *http.Request
-	ctx      *requestContext // of r
+	ctx      *conversation.RequestContext // of r
 	out      *response
 	upstream *httpclient.Client
 
 	agent         identity.Agent // see recognise
-	since         *generation    // in which the agent was recognised
-	authorization []string       // the header of this name, which may have been taken off
+	epoch         *identityEpoch // when the agent was recognised
+	authorization []string       // the original Authorization header, which may have been removed from r
 
 	// Known once the body has been read.
-	era  wire.Era
-	meta jsonrpc.Value // the metadata of its message
-	from gate.Client   // see From
+	era  mcp.Era
+	meta jsonrpc.Value  // _meta of the message
+	from catalog.Client // see Identity
 }
 
-// recognise finds out who sends the request, and takes off what only the gate
-// was to see.
-func (c *client) recognise() *wire.Problem {
-	c.agent, c.ctx.principal = identity.Agent{}, anonymous
+// anonymous is the principal of a client without an identity.
+const anonymous = "anonymous"
+
+// recognise identifies the agent. It removes credentials that were meant for the gate only.
+func (c *client) recognise() *mcp.Problem {
+	c.agent, c.ctx.Principal = identity.Agent{}, anonymous
 	c.agent.Principal.Anonymous = true
-	c.since = c.h.current.Load()
-	recogniser := c.since.Identity
+	c.epoch = c.h.current.Load()
+	recogniser := c.epoch.Identity
 	if recogniser == nil {
 		return nil
 	}
-	agent, err := recogniser.Recognise(c.ctx, c.r)
+	agent, err := recogniser.Authenticate(c.ctx, c.r)
 	if err != nil {
 		return c.unrecognised(recogniser, err)
 	}
 	c.agent = agent
 	c.authorization = c.r.Header["Authorization"]
 	if !agent.Principal.Anonymous {
-		c.ctx.principal = agent.Principal.ID
+		c.ctx.Principal = agent.Principal.ID
 	}
-	if agent.Spent && !c.upstream.ForwardsCredential() {
+	if agent.UsedToken && !c.upstream.ForwardsCredential() {
 		c.r.Header.Del("Authorization")
 	}
 	return nil
 }
 
-// recogniseAgain recognises the sender again if the identity settings have changed
-// since: its credential may have been revoked.
-func (c *client) recogniseAgain() *wire.Problem {
-	if c.h.current.Load().over == c.since.over {
+// recogniseAgain repeats recognise if the identity settings have changed: the credential may
+// have been revoked.
+func (c *client) recogniseAgain() *mcp.Problem {
+	if c.h.current.Load().done == c.epoch.done {
 		return nil
 	}
 	if c.authorization != nil {
@@ -77,39 +80,61 @@ func (c *client) recogniseAgain() *wire.Problem {
 	return c.recognise()
 }
 
-func (c *client) unrecognised(recogniser *identity.Recogniser, err error) *wire.Problem {
+func (c *client) unrecognised(recogniser *identity.Authenticator, err error) *mcp.Problem {
 	why, ok := errors.AsType[*identity.Error](err)
 	if !ok || why.Unavailable {
 		c.out.header().Set("Retry-After", "10")
-		return &wire.Problem{Type: wire.IdentityDown, RetryAfter: 10, Cause: err}
+		return &mcp.Problem{Type: mcp.IdentityDown, RetryAfter: 10, Cause: err}
 	}
 	if c.r.TLS != nil && len(c.r.TLS.PeerCertificates) > 0 {
-		c.out.header().Set("Connection", "close") // a client with a new certificate can show it on another connection
+		c.out.header().Set("Connection", "close") // so that the client can present a new certificate on a new connection
 	}
 	c.out.header().Set("WWW-Authenticate", recogniser.Challenge(c.r.URL.Path, why))
-	return &wire.Problem{Type: wire.Unauthenticated, Detail: why.Reason}
+	return &mcp.Problem{Type: mcp.Unauthenticated, Detail: why.Reason}
 }
 
-// in returns who sent the request in a session, as far as that is known. A session
-// distinguishes legacy clients; credentials distinguish others, and on the
-// user's own machine by the name of their host.
-func (c *client) in(session string) gate.Client {
+// admissionClient returns the client for limits: the principal or, without an identity, the
+// network address. Sessions are ignored, because a client can create any number of them.
+func (c *client) admissionClient() admission.Client {
+	if p := c.agent.Principal; !p.Anonymous {
+		return admission.Principal(p.ID)
+	}
+	return admission.Address(c.r.RemoteAddr)
+}
+
+// Identity implements [conversation.Client].
+func (c *client) Identity() catalog.Client {
+	if c.from.Upstream == "" {
+		c.from = c.inSession(c.r.Header.Get("Mcp-Session-Id"))
+	}
+	return c.from
+}
+
+// JoiningIdentity implements [conversation.Client].
+func (c *client) JoiningIdentity() catalog.Client {
+	return c.inSession(c.out.header().Get("Mcp-Session-Id"))
+}
+
+// inSession returns the client as policy and tasks see it. Legacy clients are distinguished by
+// their session, others by their credentials or, on the user's own machine, by the name of
+// their host program.
+func (c *client) inSession(session string) catalog.Client {
 	credentials := ""
-	if c.era != wire.Legacy || session == "" {
+	if c.era != mcp.Legacy || session == "" {
 		session, credentials = "", cmp.Or(c.credentials(), c.localHost())
 	}
-	return gate.Client{
-		Upstream: c.upstream.Name(), Key: gate.ClientKey(c.agent.Principal, session, credentials), Principal: c.agent.Principal,
+	return catalog.Client{
+		Upstream: c.upstream.Name(), Key: catalog.ClientKey(c.agent.Principal, session, credentials), Principal: c.agent.Principal,
 	}
 }
 
-// credentials returns a digest of the credentials that the upstream sees. It is
-// empty if there are none.
+// credentials returns a digest of the credentials that the upstream sees, or "" if there are
+// none.
 func (c *client) credentials() string {
 	hash, given := sha256.New(), false
 	for _, name := range c.identifying() {
-		if name == "Authorization" && c.agent.Spent {
-			continue // it changes while its owner stays the same
+		if name == "Authorization" && c.agent.UsedToken {
+			continue // a token may change while its owner stays the same
 		}
 		for _, value := range c.r.Header[name] {
 			given = true
@@ -122,8 +147,8 @@ func (c *client) credentials() string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// identifying returns the headers that distinguish clients: those in which
-// credentials usually are, and those that are said to be credentials.
+// identifying returns the headers that distinguish clients: the usual credential headers and
+// the configured ones.
 func (c *client) identifying() []string {
 	names := httpclient.DefaultCredentials()
 	for _, name := range c.upstream.Credentials() {
@@ -134,75 +159,181 @@ func (c *client) identifying() []string {
 	return names
 }
 
-// From implements [conversation.Client].
-func (c *client) From() gate.Client {
-	if c.from.Upstream == "" {
-		c.from = c.in(c.r.Header.Get("Mcp-Session-Id"))
-	}
-	return c.from
-}
-
-// Joining implements [conversation.Client].
-func (c *client) Joining() gate.Client { return c.in(c.out.header().Get("Mcp-Session-Id")) }
-
 // Caller implements [conversation.Client].
 func (c *client) Caller() *upstream.Caller {
-	return c.upstream.Upstream().Caller(c.h.cfg.Gate, c.From(), c.upstream.CredentialsOf(c.r.Header))
+	return c.upstream.Upstream().Caller(c.h.cfg.Catalog, c.Identity(), c.upstream.CredentialsOf(c.r.Header))
 }
 
 // Network implements [conversation.Origin].
-func (c *client) Network() string { return admission.Address(c.r.RemoteAddr).Network() }
+func (c *client) Network() string { return c.ctx.Network() }
 
 // Transport implements [conversation.Client].
 func (c *client) Transport() conversation.Transport {
 	return conversation.Transport{Header: c.r.Header, Version: c.version()}
 }
 
-// version returns the protocol version that the request names, if it does.
+// version returns the protocol version header, or "".
 func (c *client) version() string { return strings.Join(c.r.Header["Mcp-Protocol-Version"], " ") }
 
-// A recognition is what made the gate take a client for an agent.
-type recognition struct {
-	h     *Handler
-	seen  atomic.Pointer[generation] // in which the agent was last recognised
-	agent identity.Agent
-	shown *http.Request   // without its body
-	ctx   context.Context //nolint:containedctx // the agent may be asked about after its request has ended
+// takesEvents reports whether the client accepts an event stream.
+func (c *client) takesEvents() bool {
+	return strings.Contains(strings.Join(c.r.Header["Accept"], ","), "text/event-stream")
 }
 
-// Recognition implements [conversation.Client].
-func (c *client) Recognition() conversation.Recognition {
+// proxyHeaders are added by proxies. A proxy on this machine forwards for clients elsewhere.
+var proxyHeaders = [...]string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"}
+
+// Local implements [conversation.Origin].
+func (c *client) Local() bool {
+	guard := c.h.settings().Guard
+	user, known := c.r.Context().Value(localUserKey{}).(*localUser)
+	proxied := func(name string) bool { return c.r.Header[name] != nil }
+	return known && c.agent.Principal.Anonymous && guard.Loopback && len(guard.Hosts) == 0 &&
+		//mutate:swap "proxyHeaders[:]" "proxyHeaders[:0]" TestLocalHostAttachesInAnotherSession a host behind a proxy counts as one on this machine
+		!slices.ContainsFunc(proxyHeaders[:], proxied) && c.credentials() == "" && user.isOwn()
+}
+
+// localHost returns the key of a modern client that the user of the gate runs on this machine,
+// or "" for other clients.
+func (c *client) localHost() string {
+	name, _ := c.meta.Member(mcpname.MetaClientInfo).Member("name").Text()
+	if c.era != mcp.Modern || name == "" || !c.Local() {
+		return ""
+	}
+	return catalog.LocalHost(name)
+}
+
+const sessionHeader = "Mcp-Session-Id"
+
+// principal returns the identity of the client without its session, or "" if it is anonymous.
+func (c *client) principal() string {
+	return catalog.PrincipalIn(catalog.ClientKey(c.agent.Principal, "", ""))
+}
+
+// checkSession refuses a session that belongs to another principal or is unknown; the client
+// must then initialize again. An anonymous client may use any session that no named principal
+// owns.
+func (c *client) checkSession() *mcp.Problem {
+	return c.sessionProblem(c.upstream.Sessions().Owned)
+}
+
+// confirmSession is checkSession with the store instead of the cache. It runs before a call is
+// held, so that nothing is held in an ended session.
+func (c *client) confirmSession() *mcp.Problem {
+	if c.upstream.Sessions().AnyRefused() && c.Caller().SessionGone() {
+		return &mcp.Problem{Type: mcp.SessionGone}
+	}
+	return c.sessionProblem(c.upstream.Sessions().Confirmed)
+}
+
+func (c *client) sessionProblem(isOwned func(context.Context, upstream.Session) (bool, error)) *mcp.Problem {
+	if c.upstream.Sessions().AnyRefused() { // creating a Caller is expensive
+		if r := c.Caller().Refusal(); r != nil {
+			return conversation.Refused(r)
+		}
+	}
+	id := c.r.Header.Get(sessionHeader)
+	if id == "" || !c.epoch.Identity.HasNamedAgents() {
+		return nil
+	}
+	var owned bool
+	var err error
+	if c.agent.Principal.Anonymous {
+		owned, err = c.upstream.Sessions().Unclaimed(c.ctx, c.upstream.Name(), id)
+	} else {
+		owned, err = isOwned(c.ctx, c.upstream.Session(c.principal(), id))
+	}
+	//mutate:false internal/app.TestSessionBelongsToItsPrincipal a session is open to other principals
+	if err == nil && !owned {
+		return &mcp.Problem{Type: mcp.SessionGone}
+	}
+	problem, _ := errors.AsType[*mcp.Problem](err)
+	return problem
+}
+
+// maxSessionID is the longest session ID in bytes. Some servers put a token there.
+const maxSessionID = 4 << 10
+
+// joinSession records the owner of the session that the upstream creates in its answer to
+// initialize. given is the Mcp-Session-Id header.
+func (c *client) joinSession(given []string) *mcp.Problem {
+	if len(given) > 1 || !validSession(given[0]) {
+		return &mcp.Problem{Type: mcp.UpstreamInvalid, Detail: "the upstream's session has an id that is not 1 to 4096 visible ASCII characters"}
+	}
+	if c.upstream.Sessions().AnyRefused() {
+		c.Caller().NoteSession(given[0])
+	}
+	if c.epoch.Identity.HasNamedAgents() {
+		c.upstream.BeginSession(c.ctx, c.principal(), given[0])
+	}
+	return nil
+}
+
+// validSession reports whether MCP allows id as a session ID.
+func validSession(id string) bool {
+	return id != "" && len(id) <= maxSessionID && strings.IndexFunc(id, func(r rune) bool { return r < '!' || r > '~' }) < 0
+}
+
+// noteAccepted records whether the upstream accepts the session and credentials of the client.
+func (c *client) noteAccepted(resp *http.Response) {
+	switch {
+	case resp.StatusCode == http.StatusNotFound && c.r.Method == http.MethodPost && c.era == mcp.Legacy && c.r.Header.Get(sessionHeader) != "":
+		c.Caller().NoteSessionGone(c.ctx)
+	case c.upstream.Sessions().AnyRefused():
+		c.Caller().NoteAccepted()
+	}
+}
+
+// endSession forgets a session that the upstream has ended at the client's request.
+func (c *client) endSession(resp *http.Response) {
+	id := c.r.Header.Get(sessionHeader)
+	if c.r.Method == http.MethodDelete && id != "" && resp.StatusCode < http.StatusMultipleChoices {
+		c.upstream.Sessions().End(c.ctx, c.upstream.Session(c.principal(), id))
+	}
+}
+
+// A recognition can check again whether a client is still the same agent.
+type recognition struct {
+	h       *Handler
+	epoch   atomic.Pointer[identityEpoch] // when the agent was last recognised
+	agent   identity.Agent
+	request *http.Request   // without its body
+	ctx     context.Context // outlives the request
+}
+
+// Authentication implements [conversation.Client].
+func (c *client) Authentication() conversation.Authentication {
 	shown := c.r.WithContext(context.WithoutCancel(c.r.Context()))
 	shown.Body, shown.Header = nil, c.r.Header.Clone()
 	if c.authorization != nil {
 		shown.Header["Authorization"] = c.authorization
 	}
-	r := &recognition{h: c.h, agent: c.agent, shown: shown, ctx: context.WithoutCancel(c.ctx)}
-	r.seen.Store(c.since)
+	r := &recognition{h: c.h, agent: c.agent, request: shown, ctx: context.WithoutCancel(c.ctx)}
+	r.epoch.Store(c.epoch)
 	return r
 }
 
-// Changed implements [conversation.Recognition].
-func (r *recognition) Changed() <-chan struct{} { return r.seen.Load().over.Done() }
+// Changed implements [conversation.Authentication].
+func (r *recognition) Changed() <-chan struct{} { return r.epoch.Load().done.Done() }
 
-// Valid implements [conversation.Recognition].
+// Valid implements [conversation.Authentication].
 func (r *recognition) Valid() bool {
 	now := r.h.current.Load()
-	if now.over == r.seen.Load().over {
+	if now.done == r.epoch.Load().done {
 		return true
 	}
 	if !r.recognised(now.Identity) {
 		return false
 	}
-	r.seen.Store(now)
+	r.epoch.Store(now)
 	return true
 }
 
-// recognised reports whether recogniser takes the client for the same agent.
-func (r *recognition) recognised(recogniser *identity.Recogniser) bool {
+// recognised reports whether recogniser still identifies the client as the same agent.
+func (r *recognition) recognised(recogniser *identity.Authenticator) bool {
 	if recogniser == nil {
 		return r.agent.Principal.Anonymous
 	}
-	again, err := recogniser.Recognise(r.ctx, r.shown)
+	again, err := recogniser.Authenticate(r.ctx, r.request)
 	return err == nil && again.Principal.ID == r.agent.Principal.ID && again.Principal.Anonymous == r.agent.Principal.Anonymous
 }

@@ -22,17 +22,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
 var update = flag.Bool("update", false, "rewrite what agent and upstream see in testdata")
 
-// TestConversations plays the conversations in testdata, one directory per
-// protocol version. In each file, "agent" is what a client sends and
-// "upstream" what the server behind the gate answers; "upstream sees" and
-// "agent sees" are what the gate makes of them. "rules" is the policy, one
-// pattern and action a line, and "settings" are words that change the gate.
+// TestConversations plays the conversations in testdata, with one directory per protocol
+// version. "agent" and "upstream" are the inputs; "upstream sees" and "agent sees" are the
+// expected results. "rules" is the policy, with one pattern and action per line, and "settings"
+// changes the gate.
 func TestConversations(t *testing.T) {
 	files, err := filepath.Glob("testdata/*/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -52,13 +51,13 @@ func TestConversations(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(string(txtar.Format(script)), string(txtar.Format(got))); diff != "" && !*update {
-				t.Errorf("the conversation went differently (-want +got):\n%s", diff)
+				t.Errorf("unexpected conversation (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// A turn is one request and the answer that waits for it.
+// A turn is a request and the channel for its answer.
 type turn struct{ agent, upstream []byte }
 
 func turns(script *txtar.Archive) []turn {
@@ -79,7 +78,7 @@ func play(t *testing.T, script *txtar.Archive) []txtar.File {
 	files := slices.DeleteFunc(slices.Clone(script.Files), func(f txtar.File) bool {
 		return f.Name != "rules" && f.Name != "settings"
 	})
-	g := startGate(t, up.url(), func(s settings) { s.handler.Gate, s.handler.Waiting.Drafts = governing(t, files), true })
+	g := startGate(t, up.url(), func(s settings) { s.handler.Catalog, s.handler.Waiting.Drafts = governing(t, files), true })
 	for _, turn := range turns(script) {
 		up.answer = turn.upstream
 		agentSees := speak(t, g.addr, turn.agent)
@@ -97,8 +96,8 @@ func play(t *testing.T, script *txtar.Archive) []txtar.File {
 }
 
 // governing returns a gate with the policy and settings of a script.
-func governing(t *testing.T, files []txtar.File) *gate.Gate {
-	s := &gate.Settings{HideDenied: true}
+func governing(t *testing.T, files []txtar.File) *catalog.Catalog {
+	s := &catalog.Settings{HideDenied: true}
 	var cfg policy.Config
 	for _, f := range files {
 		for line := range strings.Lines(string(f.Data)) {
@@ -127,10 +126,10 @@ func governing(t *testing.T, files []txtar.File) *gate.Gate {
 			t.Fatal(err)
 		}
 	}
-	return gate.New(s, time.Now, slog.New(slog.DiscardHandler), nil)
+	return catalog.New(s, time.Now, slog.New(slog.DiscardHandler), nil)
 }
 
-// speak sends one request, written as text, and returns the answer as text.
+// speak sends a request given as text, and returns the answer as text.
 func speak(t *testing.T, addr string, text []byte) []byte {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -181,7 +180,7 @@ func show(t *testing.T, line string, header http.Header, body io.Reader) []byte 
 	return bytes.ReplaceAll(out.Bytes(), []byte("\n\n\n"), []byte("\n\n"))
 }
 
-// A scripted upstream shows what it is sent and says what it is told.
+// A scripted upstream records its requests and sends scripted answers.
 type scripted struct {
 	t        *testing.T
 	listener net.Listener

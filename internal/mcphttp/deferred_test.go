@@ -7,17 +7,15 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// GOV-004 10.1 "Deferred sync setup", "Deferred sync: tasks/get",
-// "Deferred sync: tasks/result triggers execution",
-// "tasks/result routing: deferred path", 10.2 "Full deferred sync flow": if that
-// is how the gate is set, an approved call waits until its result is asked for.
-// "Deferred sync: no storage" does not stand: the result can be had again.
-// GOV-004 F-003.2, F-003.4, F-005.3.
+// GOV-004 10.1 "Deferred sync setup", "Deferred sync: tasks/get", "Deferred sync: tasks/result
+// triggers execution", "tasks/result routing: deferred path", 10.2 "Full deferred sync flow",
+// F-003.2, F-003.4, F-005.3: with deferred execution, an approved call waits until its result
+// is requested. Unlike "Deferred sync: no storage", the result can be fetched again.
 func TestDeferredUntilResult(t *testing.T) {
 	p := newTaskFixture(t, func(c *approval.Config, _ *conversation.Waiting) { c.Start = approval.StartOnResult })
 	id := taskID(t, p.ask(toolCall("7", "hold_forbidden", `,"task":{}`)))
@@ -37,29 +35,22 @@ func TestDeferredUntilResult(t *testing.T) {
 	}
 }
 
-// A batch asks for results as single requests do: a call in it, and tasks/result, let an
-// approved call begin.
+// tasks/result in a batch also starts an approved call.
 func TestDeferredInBatch(t *testing.T) {
-	for name, again := range map[string]func(id string) string{
-		"call":         func(string) string { return toolCall("8", "hold_x", "") },
-		"tasks/result": func(id string) string { return legacyAbout("tasks/result", id) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Start = approval.StartOnResult })
-			wantText(t, "held", h.ask("["+toolCall("7", "hold_x", "")+"]"), "has not run")
-			id := h.pending(1)[0]
-			h.approve(id)
-			eventually(t, "the batch gets the result", func() bool { return strings.Contains(h.ask("["+again(string(id))+"]"), "done hold_x") })
-			if ran := h.ran(); len(ran) != 1 {
-				t.Errorf("ran %v; want one call", ran)
-			}
-		})
+	h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, w *conversation.Waiting) {
+		c.Start, w.Hold = approval.StartOnResult, 1
+	})
+	wantText(t, "held", h.ask(toolCall("7", "hold_x", "")), "has not run")
+	id := h.pending(1)[0]
+	h.approve(id)
+	eventually(t, "the batch gets the result", func() bool { return strings.Contains(h.ask(batch(askResult("8", id))), "done hold_x") })
+	if ran := h.ran(); len(ran) != 1 {
+		t.Errorf("ran %v; want one call", ran)
 	}
 }
 
-// GOV-004 10.2 "Deferred sync: client abandons": a call whose client does not
-// come back once it is approved never runs.
-func TestDeferredIsAbandoned(t *testing.T) {
+// GOV-004 10.2 "Deferred sync: client abandons".
+func TestAbandonedDeferredCallNeverRuns(t *testing.T) {
 	var shift atomic.Int64
 	p := newTaskFixture(t, func(c *approval.Config, _ *conversation.Waiting) {
 		c.Start = approval.StartOnResult
@@ -69,16 +60,15 @@ func TestDeferredIsAbandoned(t *testing.T) {
 	id := taskID(t, p.ask(toolCall("7", "hold_forbidden", `,"task":{}`)))
 	p.approve(task.ID(id))
 	shift.Store(int64(48 * time.Hour))
-	eventually(t, "it has ended", func() bool { return p.state(id).State.Terminal() })
+	eventually(t, "the task has ended", func() bool { return p.state(id).State.Terminal() })
 	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"failed"`, "not run")
 	if called := p.server.heard("tools/call"); len(called) != 0 {
 		t.Errorf("called %v", called)
 	}
 }
 
-// GOV-004 10.1 "Deferred sync: timeout": an upstream that does not answer in time
-// fails the task.
-func TestDeferredTakesTooLong(t *testing.T) {
+// GOV-004 10.1 "Deferred sync: timeout".
+func TestDeferredCallTimesOut(t *testing.T) {
 	p := newTaskFixture(t, func(c *approval.Config, _ *conversation.Waiting) {
 		c.Start, c.Execution = approval.StartOnResult, 100*time.Millisecond
 	})

@@ -12,18 +12,18 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// Input during execution, modern: what the upstream's task asks is asked by the
-// gate's, and what the client answers reaches the upstream's.
-func TestNestedTaskAsks(t *testing.T) {
+// Modern clients: the gate's task passes on the question of the upstream's task, and the
+// client's answer.
+func TestQuestionOfNestedTaskReachesClient(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	id := p.start(modernCall("hold_required", tasksExtension), modernHeaders("hold_required")...)
-	eventually(t, "there is a task", func() bool { return len(p.server.made()) == 1 })
+	eventually(t, "the upstream has a task", func() bool { return len(p.server.made()) == 1 })
 	p.server.ask(`{"q1":{"method":"elicitation/create","params":{"message":"sure?"}},"q2":{"method":"roots/list"}}`)
 	message, headers := about("tasks/get", id)
 	var answer string
@@ -56,13 +56,13 @@ func headersOf(method, id string) []string {
 	return headers
 }
 
-// The same for a modern client that knows no tasks: it is asked in the answer to
-// its request, and goes on with the state it was given.
-func TestHeldRequestIsAsked(t *testing.T) {
+// The client gets the question in the answer to its request, and continues with the state it
+// was given.
+func TestQuestionReachesClientWithoutTasks(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	req := p.send(modernCall("hold_required", ""), modernHeaders("hold_required")...)
 	p.approve(p.pending(1)[0])
-	eventually(t, "there is a task", func() bool { return len(p.server.made()) == 1 })
+	eventually(t, "the upstream has a task", func() bool { return len(p.server.made()) == 1 })
 	p.server.ask(`{"q":{"method":"elicitation/create","params":{"message":"sure?"}}}`)
 	asked := req.wait(t)
 	wantText(t, "answer", asked, `"resultType":"input_required"`, `"inputRequests":{"q":{"method":"elicitation/create"`, `"requestState":"tg1.`)
@@ -74,7 +74,7 @@ func TestHeldRequestIsAsked(t *testing.T) {
 	}
 	p.server.ask(`{}`)
 	p.server.done(madeIt)
-	for strings.Contains(retry.wait(t), `"resultType":"input_required"`) { // it was asked before the upstream had taken the answer
+	for strings.Contains(retry.wait(t), `"resultType":"input_required"`) { // the gate repeats the question until the upstream has the answer
 		state = regexp.MustCompile(`"requestState":"([^"]+)"`).FindStringSubmatch(retry.wait(t))[1]
 		retry = p.send(strings.Replace(modernCall("hold_required", ""), `"arguments"`, `"requestState":"`+state+`","arguments"`, 1), modernHeaders("hold_required")...)
 	}
@@ -84,13 +84,12 @@ func TestHeldRequestIsAsked(t *testing.T) {
 	}
 }
 
-// A client that comes again without an answer to a question which the upstream no
-// longer asks is not asked again: the gate asks the upstream first.
-func TestQuestionNoLongerAsked(t *testing.T) {
+// The gate queries the upstream before it repeats a question.
+func TestWithdrawnQuestionIsNotRepeated(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	req := p.send(modernCall("hold_required", ""), modernHeaders("hold_required")...)
 	p.approve(p.pending(1)[0])
-	eventually(t, "there is a task", func() bool { return len(p.server.made()) == 1 })
+	eventually(t, "the upstream has a task", func() bool { return len(p.server.made()) == 1 })
 	p.server.ask(`{"q":{"method":"elicitation/create","params":{"message":"sure?"}}}`)
 	state := stateIn(t, req.wait(t))
 	p.server.ask(`{}`)
@@ -99,9 +98,9 @@ func TestQuestionNoLongerAsked(t *testing.T) {
 	wantText(t, "result", p.ask(again, modernHeaders("hold_required")...), "made it")
 }
 
-// MRTR: an upstream that answers a call with questions is called again with all
-// answers, once, with its state, and the arguments that were approved.
-func TestQuestionsBeforeAnAnswer(t *testing.T) {
+// MRTR: the gate repeats the upstream call once with all answers, the upstream's state and the
+// approved arguments.
+func TestUpstreamGetsAllAnswersOnce(t *testing.T) {
 	h := newFixture(t, nil)
 	retries := make(chan string, 10)
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -123,7 +122,7 @@ func TestQuestionsBeforeAnAnswer(t *testing.T) {
 		w.Write(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(result)))
 	})
 	h.gateway = startGate(t, up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{Hold: time.Minute, Beat: time.Second}
+		s.handler.Catalog, s.handler.Approvals, s.handler.Waiting = h.catalog, h.approvals, conversation.Waiting{Hold: time.Minute, Heartbeat: time.Second}
 	})
 	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
 	h.approve(task.ID(id))
@@ -134,7 +133,7 @@ func TestQuestionsBeforeAnAnswer(t *testing.T) {
 		return strings.Contains(answer, `"status":"input_required"`)
 	})
 	if wantText(t, "get", answer, `"a":{"method"`, `"b":{"method"`); strings.Contains(answer, "their state") {
-		t.Errorf("the client is told the upstream's state: %s", answer)
+		t.Errorf("the client got the state of the upstream: %s", answer)
 	}
 	respond := func(responses string) {
 		update, headers := about("tasks/update", id)
@@ -153,9 +152,8 @@ func TestQuestionsBeforeAnAnswer(t *testing.T) {
 	}
 }
 
-// A legacy upstream that asks its client while a held call runs is heard by a
-// client that waits in its request, and gets the answer. It does not speak of tasks of the
-// gate's there.
+// A waiting legacy client gets the upstream's question and answers it. The question does not
+// name a task of the gate.
 func TestQuestionDuringHeldCall(t *testing.T) {
 	h := newFixture(t, nil)
 	answered := make(chan string, 1)
@@ -180,7 +178,7 @@ func TestQuestionDuringHeldCall(t *testing.T) {
 		}
 	})
 	h.gateway = startGate(t, up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{Hold: time.Minute, Beat: time.Minute}
+		s.handler.Catalog, s.handler.Approvals, s.handler.Waiting = h.catalog, h.approvals, conversation.Waiting{Hold: time.Minute, Heartbeat: time.Minute}
 	})
 	resp := make(chan *http.Response, 1)
 	go func() { resp <- h.post(t, toolCall("7", "hold_x", "")) }()
@@ -202,9 +200,8 @@ func TestQuestionDuringHeldCall(t *testing.T) {
 	}
 }
 
-// A question that a legacy upstream asks because of its task, while the client waits for the
-// result of the gate's, belongs to that. A question because of another task of the gate's does
-// not reach the client. The upstream may be a gate itself.
+// The question names the task that the client knows. A question about another task of the gate
+// does not reach the client. The upstream may be a gate itself.
 func TestQuestionDuringNestedTask(t *testing.T) {
 	for _, nested := range []string{"theirs", "tg_inner"} {
 		t.Run(nested, func(t *testing.T) {
@@ -235,9 +232,8 @@ func TestQuestionDuringNestedTask(t *testing.T) {
 	}
 }
 
-// What a client says because of a task of the gate's belongs to the upstream's task that has
-// become of it. The upstream never reads an id of the gate's, in either era.
-func TestClientSpeaksOfTask(t *testing.T) {
+// The upstream never gets a task ID of the gate, in either era.
+func TestClientMessagesNameNestedTask(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	held := taskID(t, p.ask(toolCall("2", "hold_x", `,"task":{}`)))
 	nested := p.start(toolCall("3", "hold_required", `,"task":{}`))
@@ -280,11 +276,11 @@ func TestClientSpeaksOfTask(t *testing.T) {
 	}
 }
 
-// newAsking is a fixture whose upstream answers a call with questions, and goes on
-// with retry when it is called again.
+// newAsking returns a fixture whose upstream asks questions first, and uses retry for the
+// repeated call.
 func newAsking(t *testing.T, questions string, retry func(w http.ResponseWriter, m *jsonrpc.Message)) *fixture {
 	t.Helper()
-	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+	h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.Polling = task.Polling{Min: 10 * time.Millisecond, Max: time.Minute}
 	})
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -306,14 +302,13 @@ func newAsking(t *testing.T, questions string, retry func(w http.ResponseWriter,
 		}
 	})
 	h.gateway = startGate(t, up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{Hold: time.Minute, Beat: time.Second}
+		s.handler.Catalog, s.handler.Approvals, s.handler.Waiting = h.catalog, h.approvals, conversation.Waiting{Hold: time.Minute, Heartbeat: time.Second}
 	})
 	return h
 }
 
-// A client that was given a state with which to come again, and loses its
-// connection when it does, has not withdrawn its call.
-func TestLostWithAnswers(t *testing.T) {
+// A client that loses its connection while returning with a state has not withdrawn its call.
+func TestLostConnectionKeepsCall(t *testing.T) {
 	begun, finish := make(chan bool, 10), make(chan bool)
 	let := sync.OnceFunc(func() { close(finish) })
 	defer let()
@@ -344,9 +339,8 @@ func TestLostWithAnswers(t *testing.T) {
 	wantText(t, "result", retry.wait(t), "made it")
 }
 
-// An upstream that asks nothing, but wants to be called again with its state, is
-// called again: there is nothing that a client could do about it.
-func TestNothingIsAsked(t *testing.T) {
+// The client has nothing to answer, so the gate calls the upstream again.
+func TestUpstreamWithStateOnlyIsCalledAgain(t *testing.T) {
 	for name, capabilities := range map[string]string{"held": "", "task": tasksExtension} {
 		t.Run(name, func(t *testing.T) {
 			h := newAsking(t, `{}`, func(w http.ResponseWriter, m *jsonrpc.Message) {
@@ -360,7 +354,7 @@ func TestNothingIsAsked(t *testing.T) {
 				return
 			}
 			get, headers := about("tasks/get", string(id))
-			eventually(t, "it has ended", func() bool { return strings.Contains(h.ask(get, headers...), "made it") })
+			eventually(t, "the task has ended", func() bool { return strings.Contains(h.ask(get, headers...), "made it") })
 		})
 	}
 }

@@ -13,15 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// raw sends a message with exactly the given header lines, and returns the
-// status and the body.
+// raw sends a message with exactly the given headers, and returns status and body.
 func (h *fixture) raw(message string, lines ...[2]string) (int, string) {
 	h.t.Helper()
 	r, err := http.NewRequestWithContext(h.t.Context(), http.MethodPost, h.URL+"/mcp", strings.NewReader(message))
@@ -45,8 +44,8 @@ func (h *fixture) raw(message string, lines ...[2]string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// Header lines that gate and upstream could read differently are refused, and
-// nothing of the call reaches the upstream.
+// Headers that gate and upstream could read differently are refused, and the upstream gets
+// nothing.
 func TestAmbiguousHeaders(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -60,6 +59,9 @@ func TestAmbiguousHeaders(t *testing.T) {
 		{"session for the gate only", [][2]string{{"Mcp-Session-Id", "a"}, {"Connection", "keep-alive, mcp-session-id"}}},
 		{"credentials for the gate only", [][2]string{{"Authorization", "Bearer a"}, {"Connection", "Authorization"}}},
 		{"type for the gate only", [][2]string{{"Connection", "content-type"}}},
+		{"proxy's name for the gate only", [][2]string{{"X-Forwarded-User", "a"}, {"Connection", "close, x-forwarded-user"}}},
+		{"credential for the gate only", [][2]string{{"Cookie", "a=b"}, {"Connection", "cookie"}}},
+		{"any header for the gate only", [][2]string{{"X-Custom", "a"}, {"Connection", "x-custom"}}},
 		{"session by another spelling", [][2]string{{"Mcp-Session-Id", "a"}, {"Mcp_Session_Id", "b"}}},
 		{"session only by another spelling", [][2]string{{"Mcp_session-id", "b"}}},
 		{"encoding by another spelling", [][2]string{{"Content_Encoding", "deflate"}}},
@@ -75,7 +77,7 @@ func TestAmbiguousHeaders(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newFixture(t, nil)
 			h.gateway = startGate(t, h.target, func(s settings) {
-				s.handler.Gate, s.handler.Desk = h.gate, h.desk
+				s.handler.Catalog, s.handler.Approvals = h.catalog, h.approvals
 				s.upstream.Headers = http.Header{"X-Tenant": {"a"}}
 			})
 			status, body := h.raw(toolCall("1", "get_x", ""), tt.lines...)
@@ -90,8 +92,7 @@ func TestAmbiguousHeaders(t *testing.T) {
 	}
 }
 
-// Headers that say the same as the message, or that nobody goes by, pass.
-func TestPlainHeaders(t *testing.T) {
+func TestUnambiguousHeadersPass(t *testing.T) {
 	h := newFixture(t, nil)
 	for _, lines := range [][][2]string{
 		{{"Mcp-Method", "tools/call"}, {"Mcp-Name", "get_x"}},
@@ -103,8 +104,8 @@ func TestPlainHeaders(t *testing.T) {
 	}
 }
 
-// Headers of a batch that name one method or one name contradict the rest of it.
-func TestMirrorsOfBatch(t *testing.T) {
+// Headers that name one method or name contradict the rest of the batch.
+func TestBatchWithMirroredHeadersIsRefused(t *testing.T) {
 	h := newFixture(t, nil)
 	for _, name := range []string{"Mcp-Method", "Mcp-Name"} {
 		_, body := h.raw(batch(toolCall("1", "get_x", "")), [2]string{name, "tools/call"})
@@ -113,8 +114,7 @@ func TestMirrorsOfBatch(t *testing.T) {
 	h.wantRan()
 }
 
-// Whatever a call is dressed up as, it runs only if the policy lets it.
-func TestDisguisedCalls(t *testing.T) {
+func TestDisguisedCallsObeyPolicy(t *testing.T) {
 	denied := func(s string) string { return strings.ReplaceAll(s, "NAME", "drop_all") }
 	tests := []struct{ name, message string }{
 		{"escaped method", denied(`{"jsonrpc":"2.0","id":1,"method":"t\u006fols\/call","params":{"name":"NAME"}}`)},
@@ -134,7 +134,7 @@ func TestDisguisedCalls(t *testing.T) {
 		{"name with a long s", denied(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_x","argument` + "\u017f" + `":{}}}`)},
 		{"request and response", denied(`{"jsonrpc":"2.0","id":1,"result":{},"method":"tools/call","params":{"name":"NAME"}}`)},
 		{"two messages", denied(`{"jsonrpc":"2.0","id":1,"method":"ping"}{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"NAME"}}`)},
-		{"sealed state of nobody", denied(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"NAME","requestState":"tg1.AAAA"}}`)},
+		{"sealed state without a client", denied(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"NAME","requestState":"tg1.AAAA"}}`)},
 		{"name of a tool that passes, as seen by C", denied(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"NAME\u0000get_x"}}`)},
 		{"two names, as seen by C", denied(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name\u0000":"NAME","name":"get_x"}}`)},
 		{"two methods, as seen by C", denied(`{"jsonrpc":"2.0","id":1,"method\u0000":"tools/call","method":"ping","params":{"name":"NAME"}}`)},
@@ -157,9 +157,8 @@ func TestDisguisedCalls(t *testing.T) {
 	h.pending(0)
 }
 
-// The gate puts another cursor into a request only where the old one was,
-// whatever stands around the message.
-func TestPaddedListRequest(t *testing.T) {
+// The surroundings of the message stay unchanged.
+func TestCursorIsReplacedInPlace(t *testing.T) {
 	var got []string
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -169,10 +168,10 @@ func TestPaddedListRequest(t *testing.T) {
 	})
 	h := newFixture(t, nil)
 	g := startGate(t, up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{}
+		s.handler.Catalog, s.handler.Approvals, s.handler.Waiting = h.catalog, h.approvals, conversation.Waiting{}
 	})
 	h.gateway = g
-	h.gate.Meet(t.Context(), gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true, ListTasks: true, Session: met})
+	h.catalog.LearnHandshake(t.Context(), catalog.Client{Upstream: "test", Key: "session s-1"}, catalog.Handshake{Tasks: true, ListTasks: true, Session: met})
 	for _, want := range []string{
 		`{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{"x":1}}`,
 		`{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{"cursor":"theirs","x":1}}`,
@@ -201,10 +200,8 @@ func cursorIn(t *testing.T, answer string) string {
 	return cursor
 }
 
-// A tool that must be called as a task is not called otherwise by a client that
-// has not asked what tools there are.
-func TestForcedWithoutList(t *testing.T) {
-	h := newFixture(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) {
+func TestRequiredTaskWithoutListedTools(t *testing.T) {
+	h := newFixture(t, func(s *catalog.Settings, _ *approval.Config, _ *conversation.Waiting) {
 		s.ForceRequired = []string{"get_x", "hold_x"}
 	})
 	for _, name := range []string{"get_x", "hold_x"} {
@@ -215,10 +212,10 @@ func TestForcedWithoutList(t *testing.T) {
 	}
 }
 
-// The client's name and version count when policy is asked again, too.
+// Client name and version are also used when policy is asked again.
 func TestSessionCountsAtRecheck(t *testing.T) {
 	h := newFixture(t, nil)
-	h.gate.Meet(t.Context(), gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Session: policy.Session{Client: "rogue"}})
+	h.catalog.LearnHandshake(t.Context(), catalog.Client{Upstream: "test", Key: "session s-1"}, catalog.Handshake{Session: policy.Session{Client: "rogue"}})
 	req := h.send(toolCall("7", "hold_x", ""))
 	id := h.pending(1)[0]
 	tightened, _, err := policy.Compile(policy.Config{
@@ -230,7 +227,7 @@ forbid (principal, action, resource) when { context.session has client && contex
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.gate.Swap(&gate.Settings{Policy: tightened})
+	h.catalog.Configure(&catalog.Settings{Policy: tightened})
 	h.approve(id)
 	wantText(t, "answer", req.wait(t), "policy_drift", "did not run")
 	if ran := h.ran(); len(ran) != 0 {
@@ -238,9 +235,8 @@ forbid (principal, action, resource) when { context.session has client && contex
 	}
 }
 
-// The call is made without any wish for a task, however often one was wished
-// for: the upstream of the fixture complains about any.
-func TestTaskWishedTwice(t *testing.T) {
+// The upstream of the fixture complains about any task request.
+func TestCallIsSentWithoutTaskRequest(t *testing.T) {
 	h := newFixture(t, nil)
 	call := toolCall("24", "hold_x", `,"task":{"ttl":1},`+modernMeta(tasksExtension))
 	id := taskID(t, h.ask(call, modernHeaders("hold_x")...))
@@ -251,7 +247,6 @@ func TestTaskWishedTwice(t *testing.T) {
 	})
 }
 
-// A contact starts a call; it has no say in what the call is.
 func TestContactCannotChangeCall(t *testing.T) {
 	var got *http.Request
 	h := newFixture(t, nil)
@@ -266,7 +261,7 @@ func TestContactCannotChangeCall(t *testing.T) {
 		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(string(body))+`,"result":{"content":[]}}`)
 	})
 	h.gateway = startGate(t, up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{Beat: time.Second}
+		s.handler.Catalog, s.handler.Approvals, s.handler.Waiting = h.catalog, h.approvals, conversation.Waiting{Heartbeat: time.Second}
 	})
 	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), append(modernHeaders("hold_x"), "Mcp-Param-Region", "eu")...))
 	message, headers := about("tasks/get", id)
@@ -286,15 +281,14 @@ func TestContactCannotChangeCall(t *testing.T) {
 	}
 }
 
-// The upstream's answers to the rest of a batch are never lost.
-func TestBatchAnswers(t *testing.T) {
+func TestUpstreamBatchAnswersAreKept(t *testing.T) {
 	const object = `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`
 	tests := []struct {
 		name, answer string
 		want         []string
 	}{
-		{"array", "[" + object + "]", []string{object, `"policy_denied"`}},
-		{"object", object, []string{object, `"policy_denied"`}},
+		{"array", "[" + object + "]", []string{object, `"task_not_found"`}},
+		{"object", object, []string{object, `"task_not_found"`}},
 		{"nothing", "", []string{`"upstream_invalid_response"`}},
 		{"nonsense", "<html>", []string{`"upstream_invalid_response"`}},
 		{"half an array", "[" + object, []string{`"upstream_invalid_response"`}},
@@ -306,15 +300,14 @@ func TestBatchAnswers(t *testing.T) {
 				w.Header().Set("Content-Type", "application/json")
 				io.WriteString(w, tt.answer)
 			}
-			wantText(t, "batch", h.ask(`[`+toolCall("1", "get_a", "")+`,`+toolCall("2", "drop_b", "")+`]`), tt.want...)
+			wantText(t, "batch", h.ask(batch(toolCall("1", "get_a", ""), askResult("2", "tg_none"))), tt.want...)
 		})
 	}
 }
 
-// 2025-03-26 knows batches and no tasks: one that is asked for in a batch is no
-// task, and nothing is said to be approved or running that is not.
-func TestTaskInBatch(t *testing.T) {
-	h := newFixture(t, nil)
+// 2025-03-26 has batches but no tasks.
+func TestBatchIgnoresTaskRequests(t *testing.T) {
+	h := newFixture(t, func(_ *catalog.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 1 })
 	answer := h.ask(`[` + toolCall("1", "hold_a", `,"task":{}`) + `]`)
 	wantText(t, "batch", answer, "has not run")
 	if got := h.ask(`[` + toolCall("1", "hold_a", `,"task":{"ttl":0}`) + `]`); strings.Contains(got, "is being run") {
@@ -322,19 +315,20 @@ func TestTaskInBatch(t *testing.T) {
 	}
 }
 
-// A token that is no token is no reason to keep a client waiting for a day.
-func TestProgressTokens(t *testing.T) {
+func TestInvalidProgressTokensAreIgnored(t *testing.T) {
 	for _, token := range []string{"null", "{\n\"a\":\n1}", "[]", "true"} {
-		h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 100 * time.Millisecond })
+		h := newFixture(t, func(_ *catalog.Settings, _ *approval.Config, w *conversation.Waiting) {
+			w.Hold = 100 * time.Millisecond
+		})
 		req := h.send(toolCall("1", "hold_x", `,"_meta":{"progressToken":`+token+`}`))
 		wantText(t, token, req.wait(t), "has not run")
 		if strings.Contains(req.body, "notifications/progress") {
-			t.Errorf("progress was told to %s: %s", token, req.body)
+			t.Errorf("progress was sent to %s: %s", token, req.body)
 		}
 	}
 }
 
-// The upstream's answer to a held call reaches the client unchanged.
+// In a session, 404 would mean that the session has ended.
 func TestUpstreamErrorVerbatim(t *testing.T) {
 	const theirs = `{"code":-32050,"message":"no","data":{"error_type":"x","n":1.0},"more":[1]}`
 	for _, status := range []int{200, 400, 404} {
@@ -344,19 +338,19 @@ func TestUpstreamErrorVerbatim(t *testing.T) {
 			w.WriteHeader(status)
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":%s}`, id, theirs)
 		}
-		req := h.send(toolCall("7", "hold_x", ""))
+		req := h.send(toolCall("7", "hold_x", ""), unidentified...)
 		h.approve(h.pending(1)[0])
 		wantText(t, "held request", req.wait(t), `"error":`+theirs)
-		id := taskID(t, h.ask(toolCall("3", "hold_y", `,"task":{}`)))
+		id := taskID(t, h.ask(toolCall("3", "hold_y", `,"task":{}`), unidentified...))
 		h.approve(task.ID(id))
-		wantText(t, "tasks/result", h.ask(legacyAbout("tasks/result", id)), `"error":`+theirs)
+		wantText(t, "tasks/result", h.ask(legacyAbout("tasks/result", id), unidentified...), `"error":`+theirs)
 		if strings.Contains(scrape(h.gateway), `"x"`) {
-			t.Error("the upstream's text became the label of a metric")
+			t.Error("a metric has text of the upstream as a label")
 		}
 	}
 }
 
-// A modern notification without metadata passes a gate that traces.
+// A modern notification without metadata passes a gate with tracing.
 func TestTracedNotification(t *testing.T) {
 	collector := serve(t, func(http.ResponseWriter, *http.Request) {})
 	traces, err := tracing.New(tracing.Config{Endpoint: collector, Sample: 1}, slog.New(slog.DiscardHandler))
@@ -381,13 +375,11 @@ func TestTracedNotification(t *testing.T) {
 	}
 }
 
-// Taking all policy away while calls are on their way is no crash, and forwards
-// nothing that was held.
-func TestPolicyTakenAway(t *testing.T) {
+func TestRemovedPolicyStopsHeldCalls(t *testing.T) {
 	h := newFixture(t, nil)
 	req := h.send(toolCall("7", "hold_x", ""))
 	id := h.pending(1)[0]
-	governed := &gate.Settings{Policy: compile(t, policy.Rule{Match: "get_*", Action: policy.Forward})}
+	governed := &catalog.Settings{Policy: compile(t, policy.Rule{Match: "get_*", Action: policy.Forward})}
 	stop := make(chan struct{})
 	flipping := make(chan struct{})
 	go func() {
@@ -397,8 +389,8 @@ func TestPolicyTakenAway(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				h.gate.Swap(new(gate.Settings))
-				h.gate.Swap(governed)
+				h.catalog.Configure(new(catalog.Settings))
+				h.catalog.Configure(governed)
 			}
 		}
 	}()
@@ -410,7 +402,7 @@ func TestPolicyTakenAway(t *testing.T) {
 	}
 	close(stop)
 	<-flipping
-	h.gate.Swap(new(gate.Settings))
+	h.catalog.Configure(new(catalog.Settings))
 	h.approve(id)
 	wantText(t, "held", req.wait(t), "policy_drift", "did not run")
 	if ran := h.ran(); slices.Contains(ran, `hold_x {"x":1}`) {
@@ -418,10 +410,9 @@ func TestPolicyTakenAway(t *testing.T) {
 	}
 }
 
-// A call in a batch is told what became of it when it comes again, and never
-// that it runs when it does not.
-func TestBatchComesAgain(t *testing.T) {
-	h := newFixture(t, nil)
+func TestRepeatedBatchGetsOutcome(t *testing.T) {
+	h := newFixture(t, func(_ *catalog.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 1 })
+	h.batch = newBatchFixture(t, tellArray).batch
 	batch := func(name string) string { return `[` + toolCall("1", name, "") + `]` }
 	wantText(t, "first", h.ask(batch("hold_a")), "has not run")
 	h.reject(h.pending(1)[0], "no")
@@ -431,18 +422,17 @@ func TestBatchComesAgain(t *testing.T) {
 
 	wantText(t, "first", h.ask(batch("hold_b")), "has not run")
 	h.approve(h.pending(1)[0])
-	eventually(t, "the result is there", func() bool { return strings.Contains(h.ask(batch("hold_b")), "done hold_b") })
+	eventually(t, "the result is available", func() bool { return strings.Contains(h.ask(batch("hold_b")), "done hold_b") })
 	if n := h.times("hold_b"); n != 1 {
 		t.Errorf("ran %d times", n)
 	}
 	wantText(t, "a new call", h.ask(batch("hold_b")), "has not run")
 }
 
-// design 12: a gate that shuts down says so in the status, where that does not
-// end sessions.
-func TestStatusWhenClosed(t *testing.T) {
+// design 12: the shutdown status must not end sessions.
+func TestShutdownStatusKeepsSessions(t *testing.T) {
 	h := newFixture(t, nil)
-	if err := h.desk.Close(t.Context()); err != nil {
+	if err := h.approvals.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, capabilities := range []string{"", tasksExtension} {
@@ -459,9 +449,9 @@ func TestStatusWhenClosed(t *testing.T) {
 	}
 }
 
-// The headers with which a held call is made mirror that call: neither another
-// member of it, nor the contact that started it.
-func TestMirrorsOfHeldCall(t *testing.T) {
+// The headers of a held call depend neither on other members of the message nor on the request
+// that starts it.
+func TestHeadersMirrorHeldCall(t *testing.T) {
 	h := newFixture(t, nil)
 	headers := make(chan http.Header, 1)
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -473,7 +463,7 @@ func TestMirrorsOfHeldCall(t *testing.T) {
 		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(string(body))+`,"result":{"content":[]}}`)
 	})
 	h.gateway = startGate(t, up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{Hold: time.Minute, Beat: time.Second}
+		s.handler.Catalog, s.handler.Approvals, s.handler.Waiting = h.catalog, h.approvals, conversation.Waiting{Hold: time.Minute, Heartbeat: time.Second}
 	})
 	modern := h.send(toolCall("24", "hold_x", `,"uri":"get_x","taskId":"get_x",`+modernMeta("")), modernHeaders("hold_x")...)
 	h.approve(h.pending(1)[0])
@@ -482,7 +472,7 @@ func TestMirrorsOfHeldCall(t *testing.T) {
 	}
 	wantText(t, "modern", modern.wait(t), `"result"`)
 
-	// A legacy call, and a contact by the same client in modern clothes.
+	// A legacy call, and a contact by the same client in the modern era.
 	id := taskID(t, h.ask(toolCall("24", "hold_y", `,"task":{}`), "Mcp-Session-Id", "", "Authorization", "Bearer agent"))
 	message, contact := about("tasks/get", id)
 	h.ask(message, contact...)

@@ -2,12 +2,13 @@ package mcphttp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
-	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
@@ -17,23 +18,45 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// events passes a stream of events on. No event waits for more of the stream.
-func (a relay) events(ctx context.Context) error {
+// An eventRelay relays the upstream's events. It holds back only the incomplete event, so that
+// it can end a broken stream properly and insert the gate's events between others.
+type eventRelay struct {
+	h       *Handler
+	reply   *reply
+	request *conversation.Request
+	plan    *conversation.Plan
+	silence time.Duration // how long the upstream may be silent
+	edit    eventEditor
+	to      *stream
+
+	framer    jsonrpc.Framer
+	limit     silenceLimit // limits the upstream's silence
+	oversized bool         // an event was too large to hold, so part of it was sent
+	merged    bool         // the gate inserts its own events into the stream
+}
+
+// passEvents relays an event stream. A complete event never waits for more of the stream.
+func (a *relay) passEvents(ctx context.Context) error {
 	kind := metrics.StreamPost
-	if a.x.r.Method == http.MethodGet {
+	if a.use == httpclient.Stream {
 		kind = metrics.StreamGet
 	}
-	a.x.h.cfg.Metrics.StreamOpened(kind)
-	defer a.x.h.cfg.Metrics.StreamClosed(kind)
-	s := a.newEventRelay()
-	if a.x.request.Listens() {
-		defer a.x.request.Listening().Hear(ctx, s)()
+	a.h.cfg.Metrics.StreamOpened(kind)
+	defer a.h.cfg.Metrics.StreamClosed(kind)
+	s := &eventRelay{
+		h: a.h, reply: a.reply, request: a.request, plan: a.plan, silence: a.silence,
+		to: a.reply.newStream(), merged: a.plan.OwnTasks != nil,
 	}
-	a.x.out.header().Set("X-Accel-Buffering", "no") // proxies in front must not hold events back either
-	a.x.out.header().Del("Content-Length")
-	a.x.out.begin(a.resp.StatusCode)
+	s.edit.begin(a)
+	if a.request.Listens() {
+		defer a.request.Subscriber().Join(ctx, s.to)()
+	}
+	header := a.reply.out.header()
+	header.Set("X-Accel-Buffering", "no") // tells proxies not to buffer events
+	header.Del("Content-Length")
+	a.reply.out.begin(a.resp.StatusCode)
 	var err error
-	if a.x.endless() {
+	if a.request.Listens() {
 		ownstack.Do(func() { err = s.begin(ctx) })
 	} else {
 		err = s.begin(ctx)
@@ -41,266 +64,243 @@ func (a relay) events(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.plan.Own != nil {
+	if a.plan.OwnTasks != nil {
 		defer s.merge(ctx)()
 	}
 	body := a.resp.Body
-	if !a.x.endless() {
-		s.limited = a.patient()
-		body = s.limited
+	//mutate:swap "!a.request.Listens()" "a.request.ID() != nil && !a.request.Listens()" TestSilentStreamTimesOut a batch may wait forever for a silent stream
+	if !a.request.Listens() {
+		s.limit = silenceLimit{body: httpclient.NewTimeoutBody(body, a.patience), depth: a.h.cfg.Limits.Parse.Depth}
+		body = s.limit.body
 	}
-	forget := a.x.request.BeginEvents()
+	forget := a.request.TrackEvents()
 	err = s.run(body)
-	if !s.resumable {
+	if !s.framer.HasIDs() {
 		forget()
 	}
-	a.noteEvents(s.answer)
-	return a.ended(ctx, s, err)
-}
-
-// newEventRelay returns the relay of a stream, which changes what the plan says.
-func (a relay) newEventRelay() *eventRelay {
-	s := &eventRelay{stream: a.x.newStream(), relay: a, merged: a.plan.Own != nil}
-	switch {
-	case a.plan.Rewrite != nil:
-		s.change, s.strict = s.rewritten, true
-	case a.plan.HasLists():
-		s.change, s.strict = s.rewrittenBatch, true
-	case a.x.r.Method == http.MethodGet && a.x.h.cfg.Hub.Governs():
-		filter := a.x.request.Filter()
-		s.change, s.slow = func(raw []byte) ([]byte, error) { return s.filtered(filter, raw) }, filter.Concerns
-	case a.x.h.cfg.Hub.Governs():
-		s.change = s.expectedOnly
+	a.reply.account.Failed = a.reply.account.Failed || s.edit.failed()
+	if errors.Is(err, io.EOF) && s.edit.matched && !s.edit.strayed {
+		httpclient.Accept(a.resp.Body)
 	}
-	return s
+	return s.ended(ctx, err)
 }
 
-// begin writes the head. It sends the answers to what does not go to the upstream of a
-// batch.
+// begin writes the head, and the answers to those messages of a batch that are not forwarded.
 func (s *eventRelay) begin(ctx context.Context) error {
-	answers := s.relay.plan.Answers
-	if len(answers) == 0 && !s.x.endless() {
-		return s.write(nil)
+	answers := s.plan.Answers
+	if len(answers) == 0 && !s.request.Listens() {
+		return s.to.write(nil)
 	}
 	for _, answer := range answers {
-		if err := s.out.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: answer})); err != nil {
+		if err := s.to.out.write(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: answer})); err != nil {
 			return err
 		}
 	}
-	if err := s.send(nil); err != nil {
+	if err := s.to.send(nil); err != nil {
 		return err
 	}
-	s.x.request.HandOver(ctx, s.relay.plan)
+	s.request.NoteDelivered(ctx, s.plan)
 	return nil
 }
 
-// ended deals with the end of a stream, given why the upstream's part ended.
-func (a relay) ended(ctx context.Context, s *eventRelay, err error) error {
-	drained := ctx.Err() != nil && a.x.h.drain.Err() != nil
-	switch {
-	case errors.Is(err, upstream.ErrRefused):
-		return a.x.request.Listening().ListenAlone(ctx, a.plan, a.x.newStream())
-	case drained, errors.Is(err, io.EOF):
-		return nil
-	case errors.Is(err, conversation.ErrGone), s.isLost(), a.x.ctx.Err() != nil:
-		return conversation.ErrGone
-	default:
-		return s.cutOff(err)
+// run relays events until body ends, and returns the reason. A short remainder is flushed with
+// the end of the answer.
+func (s *eventRelay) run(body io.Reader) error {
+	defer s.to.Close()
+	err := s.passAll(body)
+	if errors.Is(err, io.EOF) && s.to.isNearlySent() {
+		return err
 	}
+	if gone := s.to.flush(); gone != nil {
+		return gone
+	}
+	return err
 }
 
-// An eventRelay passes the events of an upstream on. It holds back no more than
-// the event that is still incomplete, so that a stream which breaks off can be
-// ended properly, and so that an event of the gate's own can be inserted at any
-// time.
-type eventRelay struct {
-	*stream
-
-	relay   relay
-	framer  jsonrpc.Framer
-	limited *httpclient.PatientBody // the upstream's stream, until its silence has no limit; nil then, and if it never had one
-	huge    bool                    // whether an event was too large to be held until it was complete
-	check   *conversation.Check     // of the event that is too large to be held, while it passes
-	answer  []byte                  // the last events that may hold the answer to the request
-
-	resumable bool // whether an event may have an id, so that the client can take up the stream from there
-	searched  int  // bytes that were searched for one
-
-	change func([]byte) ([]byte, error) // what the client is to see of an event; nil leaves it as it is
-	slow   func([]byte) bool            // whether change may wait for the store; nil if it never does
-	strict bool                         // nothing may pass that change has not seen
-	merged bool                         // events of the gate's own are merged into the stream
-}
-
-// changed returns what the client is to see of an event, which may be the rest
-// of one that was too large to be held. The framer has read it, and nothing behind it.
-func (s *eventRelay) changed(raw []byte, framer *jsonrpc.Framer) ([]byte, error) {
-	switch {
-	case s.change == nil:
-		return raw, nil
-	case s.check != nil:
-		err := s.check.PassLast(raw)
-		s.check = nil
-		return raw, err
-	default:
-		event, err := s.change(raw)
-		if err == nil && isSame(event, raw) && !framer.Plain() {
-			event = plainEvent(eventOf(raw))
+// passAll relays events until body ends, and returns the reason. It flushes before any read
+// that may block, not after each event.
+func (s *eventRelay) passAll(body io.Reader) error {
+	//mutate:swap " _ = s.to.flush() " "" Test(StreamWrittenAtOnce|LargeEventsAreNotBuffered) events wait for more of the stream
+	body = beforeWait(body, func() { _ = s.to.flush() }) // the next write or flush reports a lost client
+	permit := s.reply.client.upstream.AnswerLimit().NewPermit()
+	defer permit.Release()
+	buffer := newEventBuffer()
+	defer buffer.giveBack()
+	for {
+		err := buffer.read(body)
+		sent, passErr := s.pass(buffer.text(), buffer.fresh)
+		if passErr != nil {
+			return passErr
 		}
-		return event, err
+		//mutate:drop TestQuestionLiftsSilenceLimit the time of a client for its answer is limited like that of the upstream
+		s.limit.lookForQuestion(buffer.text()[:sent])
+		buffer.discard(sent)
+		if err != nil {
+			return s.end(buffer.text(), err)
+		}
+		if buffer.held <= upstream.PieceSize {
+			permit.Release()
+		}
+		if err := s.makeSpace(buffer, permit); err != nil {
+			return err
+		}
 	}
 }
 
-// rewritten returns the event with its message changed, if that is the response
-// that the exchange is about, and as it is otherwise.
-func (s *eventRelay) rewritten(raw []byte) ([]byte, error) {
-	event := eventOf(raw)
-	if len(event.Data) == 0 {
-		return raw, nil // nothing but comments, or a place to resume from
-	}
-	m, err := s.x.readMessage(event.Data)
-	if err != nil {
-		return nil, upstream.ErrUnchecked
-	}
-	if !s.x.request.IsAnswer(m) {
-		return s.withoutUnasked(raw, event)
-	}
-	s.keep(raw)
-	return withData(raw, event, s.relay.plan.Rewrite(m)), nil
-}
-
-// rewrittenBatch returns the event with those of its messages changed that are
-// lists.
-func (s *eventRelay) rewrittenBatch(raw []byte) ([]byte, error) {
-	event := eventOf(raw)
-	if len(event.Data) == 0 {
-		return raw, nil
-	}
-	messages, err := s.x.request.ReadBatch(s.relay.plan, event.Data)
-	if err != nil {
-		return nil, upstream.ErrUnchecked
-	}
-	s.keep(raw)
-	switch event.Data = bytes.TrimSpace(event.Data); {
-	case len(messages) == 0:
-		return placeOf(event), nil
-	case event.Data[0] == '[':
-		event.Data = jsonrpc.Array(messages)
-	default:
-		event.Data = messages[0]
-	}
-	return plainEvent(event), nil
-}
-
-// filtered returns what a client is to see of an event on its GET stream.
-func (s *eventRelay) filtered(f *conversation.StreamFilter, raw []byte) ([]byte, error) {
-	if !f.Concerns(raw) {
-		return raw, nil
-	}
-	event := eventOf(raw)
-	m, err := s.x.readMessage(event.Data)
-	if err != nil || !f.Expects(m) {
-		return s.withoutUnasked(raw, event)
-	}
-	message, shown := f.Shown(m)
-	if !shown {
-		return placeOf(event), nil
-	}
-	return withData(raw, event, message), nil
-}
-
-// expectedOnly returns an event on the stream that answers a request without
-// responses to any other request, and without notifications about tasks of the
-// gate's own.
-func (s *eventRelay) expectedOnly(raw []byte) ([]byte, error) {
-	signs := conversation.Look(raw)
-	if signs == (conversation.Signs{}) {
-		return raw, nil
-	}
-	if signs.Answer {
-		s.keep(raw)
-	}
-	return s.withoutUnasked(raw, eventOf(raw))
-}
-
-// keep keeps events that may hold the answer to the request, to look for it when
-// the stream ends, until it has the answer.
-func (s *eventRelay) keep(events []byte) {
-	if s.x.id() != nil && !s.answered() {
-		s.answer = append(s.answer[:0], events...)
-	}
-}
-
-// withoutUnasked returns an event without the responses in it that the client
-// must not be given.
-func (s *eventRelay) withoutUnasked(raw []byte, event jsonrpc.Event) ([]byte, error) {
-	text := bytes.TrimSpace(event.Data)
-	if len(text) == 0 {
-		return placeOf(event), nil // what is not data says nothing
-	}
-	rest, err := s.x.request.WithoutUnasked(text)
+// makeSpace frees or adds space for the next read. It flushes before it waits for memory.
+func (s *eventRelay) makeSpace(buffer *eventBuffer, permit *upstream.Permit) error {
 	switch {
-	case err != nil:
-		return nil, err
-	case rest.All:
-		return raw, nil
-	case len(rest.Messages) == 0:
-		return placeOf(event), nil
-	default:
-		event.Data = jsonrpc.Array(rest.Messages)
-		return plainEvent(event), nil
+	case !buffer.full():
+		buffer.shrink()
+	case buffer.size() < s.maxHeld():
+		if err := s.reserve(permit, 2*buffer.size()); err != nil {
+			return err
+		}
+		buffer.grow()
+	case buffer.held == buffer.size():
+		if err := s.passPart(buffer.text()); err != nil {
+			return err
+		}
+		buffer.discard(buffer.held)
 	}
+	return nil
 }
 
-// placeOf returns an event without its message. The place to resume from stays.
-func placeOf(event jsonrpc.Event) []byte {
-	event.Data, event.Name = nil, ""
-	return plainEvent(event)
-}
-
-// withData returns the event of raw with other data, and raw itself if its data is
-// the same.
-func withData(raw []byte, event jsonrpc.Event, data []byte) []byte {
-	if bytes.Equal(data, event.Data) {
-		return raw
+// reserve takes the slot's memory for an event of size bytes.
+func (s *eventRelay) reserve(permit *upstream.Permit, size int) error {
+	if permit.TryAcquire(size) {
+		return nil
 	}
-	event.Data = data
-	return plainEvent(event)
+	//mutate:drop TestEventIsSentBeforeWaitingForMemory an event waits until there is memory for the next one
+	if err := s.to.flush(); err != nil {
+		return err
+	}
+	return permit.Acquire(s.reply.account.Context, size, s.silence)
 }
 
-// eventOf returns the event in raw, or none. Its data may be part of raw.
-func eventOf(raw []byte) jsonrpc.Event {
-	event, _ := jsonrpc.EventIn(raw)
-	return event
+// maxHeld is the largest event that is held until it is complete.
+func (s *eventRelay) maxHeld() int {
+	if s.edit.strict || s.merged || s.edit.change != nil && s.request.Listens() {
+		return upstream.MaxWhole
+	}
+	return upstream.PieceSize
 }
 
-// readMessage reads a message of the upstream's. Offsets in it count from the
-// start of its Raw.
-func (x *exchange) readMessage(data []byte) (*jsonrpc.Message, error) {
-	return jsonrpc.ParseMessage(data, x.h.cfg.Limits.Parse)
+// A watchfulBody calls f before each read that may block. BeforeWait reports whether it
+// supports that.
+type watchfulBody interface{ BeforeWait(f func()) bool }
+
+// beforeWait returns a body that calls f before each read that may block.
+func beforeWait(body io.Reader, f func()) io.Reader {
+	if watchful, ok := body.(watchfulBody); ok && watchful.BeforeWait(f) {
+		return body
+	}
+	return &waitingBody{body: body, before: f}
 }
 
-// merge has the events of the gate's own inserted into the upstream's stream,
-// once that has told what it acknowledges. It returns what ends that.
+// A waitingBody is a body of which any read may block.
+type waitingBody struct {
+	body   io.Reader
+	before func()
+}
+
+// Read implements [io.Reader].
+func (b *waitingBody) Read(p []byte) (int, error) {
+	b.before()
+	return b.body.Read(p)
+}
+
+// pass writes the complete events of p, of which bytes from fresh on are new. It returns the
+// length of those events.
+func (s *eventRelay) pass(p []byte, fresh int) (int, error) {
+	if s.edit.change == nil {
+		return s.passAsIs(p, fresh)
+	}
+	sent, start, at := 0, 0, fresh // events from sent to start will be written unchanged
+	for at < len(p) {
+		n, complete := s.framer.Next(p[at:])
+		if at += n; !complete {
+			break
+		}
+		if mayWait(p[start:at]) {
+			if err := cmp.Or(s.writeAll(p[sent:start]), s.to.flush()); err != nil {
+				return start, err
+			}
+			sent = start
+		}
+		event, err := s.edit.changed(p[start:at], &s.framer)
+		if err == nil && !s.merged && isSame(event, p[start:at]) {
+			start = at
+			continue
+		}
+		if err := errors.Join(s.writeAll(p[sent:start]), err); err != nil {
+			return start, err
+		}
+		if err := s.to.send(event); err != nil {
+			return start, err
+		}
+		sent, start = at, at
+	}
+	return start, s.writeAll(p[sent:start])
+}
+
+// mayWait reports whether editing the event may query the store. A wrong answer costs only an
+// extra flush or a short delay.
+func mayWait(event []byte) bool { return bytes.Contains(event, []byte("task")) }
+
+// passAsIs is pass for a stream that is not edited.
+func (s *eventRelay) passAsIs(p []byte, fresh int) (int, error) {
+	cut := s.framer.Advance(p[fresh:])
+	if cut == 0 {
+		return 0, nil
+	}
+	events := p[:fresh+cut]
+	if conversation.MayBeResponse(events) {
+		s.edit.keep(events)
+	}
+	return len(events), s.to.write(events)
+}
+
+// writeAll writes events, if there are any.
+func (s *eventRelay) writeAll(events []byte) error {
+	if len(events) == 0 {
+		return nil
+	}
+	return s.to.write(events)
+}
+
+// passPart writes part of an event that is too large to hold.
+func (s *eventRelay) passPart(part []byte) error {
+	if err := s.edit.checkPart(part); err != nil {
+		return err
+	}
+	if s.oversized = true; mayAsk(part) {
+		s.limit.lift() // possibly a question, whose rest is not parsed
+	}
+	return s.to.writePart(part)
+}
+
+// merge inserts the gate's events into the upstream's stream after the upstream's
+// acknowledgement. The returned function stops that.
 func (s *eventRelay) merge(ctx context.Context) (end func()) {
-	request := s.x.request
+	request := s.request
 	var following sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
-	s.change = func(raw []byte) ([]byte, error) {
+	s.edit.change = func(raw []byte) ([]byte, error) {
 		event := eventOf(raw)
-		m, err := s.x.readMessage(event.Data)
+		m, err := s.h.readMessage(event.Data)
 		switch {
 		case err == nil && request.IsAnswer(m) && m.Error.Present():
 			return nil, upstream.ErrRefused
 		case err == nil && conversation.IsAcknowledgement(m):
-			known := request.Listening().Known(ctx, s.relay.plan.Own)
-			s.change, s.after = s.expectedOnly, func() {
-				following.Go(func() { request.Listening().FollowTasks(ctx, s, known) })
+			known := request.Subscriber().ExistingTasks(ctx, s.plan.OwnTasks)
+			s.edit.change, s.to.after = s.edit.expectedOnly, func() {
+				following.Go(func() { request.Subscriber().FollowTasks(ctx, s.to, known) })
 			}
-			event.Data = conversation.Acknowledged(m, known)
+			event.Data = conversation.AddToAcknowledgement(m, known)
 			return plainEvent(event), nil
 		default:
-			return s.expectedOnly(raw)
+			return s.edit.expectedOnly(raw)
 		}
 	}
 	return func() {
@@ -309,56 +309,54 @@ func (s *eventRelay) merge(ctx context.Context) (end func()) {
 	}
 }
 
-// end writes what was held back when the stream ended as it should. There are
-// clients that read an event which nothing but the end of the stream ends.
+// end writes the incomplete rest of a stream that ended properly. Some clients accept an event
+// without a final empty line.
 func (s *eventRelay) end(held []byte, err error) error {
 	if !errors.Is(err, io.EOF) || len(held) == 0 {
 		return err
 	}
-	end, framer := []byte("\n\n"), s.framer
-	framer.Next(end)
+	end := []byte("\n\n")
+	s.framer.Next(end)
 	complete := slices.Concat(held, end)
-	event, refused := s.changed(complete, &framer)
+	event, refused := s.edit.changed(complete, &s.framer)
 	if refused != nil {
 		return refused
 	}
 	if bytes.Equal(event, complete) {
 		event = held
 	}
-	if gone := s.writePart(event); gone != nil {
+	if gone := s.to.writePart(event); gone != nil {
 		return gone
 	}
 	return err
 }
 
-// cutOff ends a stream whose upstream broke off. A client that can resume it
-// must see the break; another one gets an answer, unless it has it already.
-func (s *eventRelay) cutOff(cause error) error {
-	x := s.x
-	x.problem = brokenOff(cause)
-	if s.huge || x.id() == nil || s.framer.HasIDs() {
-		return conversation.ErrBrokenOff
-	}
-	if s.answered() {
+// ended handles the end of a stream; err is why the upstream's part ended.
+func (s *eventRelay) ended(ctx context.Context, err error) error {
+	drained := ctx.Err() != nil && s.h.drain.Err() != nil
+	switch {
+	case errors.Is(err, upstream.ErrRefused):
+		return s.request.Subscriber().ServeSubscription(ctx, s.plan, s.reply.newStream())
+	case drained, errors.Is(err, io.EOF):
 		return nil
+	case errors.Is(err, conversation.ErrGone), s.to.isLost(), s.reply.account.Context.Err() != nil:
+		return conversation.ErrGone
+	default:
+		return s.cutOff(err)
 	}
-	data := x.problem.AppendResponse(nil, x.client.era, x.id(), x.Correlation())
-	return x.out.sendNow(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: data}))
 }
 
-// answered reports whether the client has been sent the response.
-func (s *eventRelay) answered() bool {
-	if len(s.answer) == 0 {
-		return false
+// cutOff handles an upstream that broke off. A client that can resume must see the break;
+// another client gets an error, unless it has received its answer.
+func (s *eventRelay) cutOff(cause error) error {
+	account := s.reply.account
+	account.Problem = brokenOff(cause)
+	if s.oversized || s.request.ID() == nil || s.framer.HasIDs() {
+		return conversation.ErrBrokenOff
 	}
-	events := jsonrpc.NewEventReader(bytes.NewReader(s.answer), len(s.answer))
-	for {
-		event, err := events.Next()
-		if err != nil {
-			return false
-		}
-		if m, err := s.x.readMessage(event.Data); err == nil && s.x.request.IsAnswer(m) {
-			return true
-		}
+	if s.edit.response() != nil {
+		return nil
 	}
+	data := account.Problem.AppendResponse(nil, account.Era, s.request.ID(), account.Correlation())
+	return s.to.out.sendNow(jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: data}))
 }

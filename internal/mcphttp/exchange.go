@@ -4,277 +4,170 @@ import (
 	"bytes"
 	"context"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
-	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// An exchange is one HTTP request on its way through the gate. It implements
-// [conversation.Reply].
+// An exchange is one HTTP request and its answer.
 type exchange struct {
-	h        *Handler
-	r        *http.Request
-	ctx      *requestContext // of r
-	client   client
-	body     requestBody
-	out      response
-	upstream *httpclient.Client
-	start    time.Time
-
-	request *conversation.Request // what the client sent; before its body is read, nothing
-	label   string                // what metrics and logs call the exchange
-	problem *wire.Problem
-	failed  bool // whether the upstream answered the request with a JSON-RPC error
-	gone    bool // whether the client left before its answer
-
-	guest     admission.Client // see client.room
-	place     *admission.Pool  // in which the exchange counts; see moveTo
-	augmented bool             // whether the client asks for a task
-	calls     bool             // whether the client calls a tool, in a batch or not
-	blocks    bool             // see [upstream.Blocks]
-
-	span, upstreamSpan tracing.Span
+	h       *Handler
+	r       *http.Request
+	account conversation.Telemetry
+	client  client
+	body    requestBody
+	slot    slot
+	reply   reply
 }
 
-// post takes one message, or a batch, to the upstream, if it may pass.
+func newExchange(h *Handler, w http.ResponseWriter, r *http.Request) *exchange {
+	ctx := &conversation.RequestContext{Context: r.Context(), Remote: r.RemoteAddr, Principal: anonymous}
+	x := &exchange{h: h, r: r, account: h.cfg.Gateway.NewTelemetry(ctx, r.Method), slot: slot{h: h}}
+	x.reply = reply{h: h, account: &x.account, client: &x.client, body: &x.body, slot: &x.slot, out: newResponse(w, h.cfg.Limits.WriteTimeout)}
+	x.client = client{h: h, r: r, ctx: ctx, out: &x.reply.out}
+	x.body = requestBody{h: h, r: r, out: &x.reply.out}
+	return x
+}
+
+// serve answers the request.
+func (x *exchange) serve() error {
+	if err := x.body.expect(x.account.Start); err != nil {
+		return err
+	}
+	events, problem := x.enter()
+	if problem != nil {
+		return x.reply.Refuse(problem)
+	}
+	if events != "" {
+		return x.withSlot(x.h.streams, func() error { return x.taskEvents(task.ID(events)) })
+	}
+	switch x.r.Method {
+	case http.MethodPost:
+		return x.withSlot(x.h.requests, x.post)
+	case http.MethodDelete:
+		return x.withSlot(x.h.requests, x.delete)
+	case http.MethodGet:
+		return x.withSlot(x.h.streams, x.get)
+	default:
+		x.reply.out.header().Set("Allow", "POST, GET, DELETE")
+		return x.reply.Refuse(&mcp.Problem{Type: mcp.MethodNotAllowed})
+	}
+}
+
+// enter checks the headers, finds the upstream and identifies the agent. For an event stream it
+// returns the task ID.
+func (x *exchange) enter() (events string, problem *mcp.Problem) {
+	if problem := x.h.settings().Guard.check(x.r); problem != nil {
+		return "", problem
+	}
+	var ok bool
+	if x.client.upstream, events, ok = x.h.route(x.r.URL.Path); !ok {
+		return "", &mcp.Problem{Type: mcp.NotFound}
+	}
+	if problem := ambiguous(x.r.Header, x.client.upstream.IsCredential); problem != nil {
+		return "", problem
+	}
+	return events, x.client.recognise()
+}
+
+// withSlot runs serve if the pool has a free slot. Otherwise it refuses the request before
+// reading its body.
+func (x *exchange) withSlot(pool *admission.Pool, serve func() error) error {
+	x.body.client = x.client.admissionClient()
+	if err := x.slot.enter(pool, x.body.client); err != nil {
+		return x.reply.Fail(err)
+	}
+	defer func() {
+		x.slot.leave()
+		x.body.giveBack(0)
+	}()
+	return serve()
+}
+
+// post plans one message or batch, and answers or forwards it.
 func (x *exchange) post() error {
-	packet, body, err := x.read()
+	m, err := x.read()
 	if err != nil {
-		return x.refuseUnread(err)
+		return x.reply.refuseUnread(err)
 	}
-	defer x.request.End()
-	var ctx context.Context = x.ctx
-	if x.h.cfg.Tracing != nil {
-		ctx = x.traceRequest(ctx, packet)
+	request := x.reply.request
+	defer request.End()
+	if problem := x.client.checkSession(); problem != nil {
+		return x.reply.Refuse(problem)
 	}
-	if x.request.Listens() {
-		if err := x.moveTo(x.h.streams); err != nil {
-			return x.Fail(err)
+	ctx := x.account.StartSpan(x.account.Context, m.Packet, tracing.Parent{
+		Traceparent: x.r.Header.Get("Traceparent"), Tracestate: x.r.Header.Get("Tracestate"),
+	})
+	if request.Listens() {
+		if err := x.slot.moveTo(x.h.streams); err != nil {
+			return x.reply.Fail(err)
 		}
 		var stop func()
-		ctx, stop = x.endable(ctx)
+		ctx, stop = x.h.endable(ctx, x.client.epoch)
 		defer stop()
 	}
-	p := x.request.Plan(ctx)
+	p := request.Plan(ctx)
+	if p.Kind == conversation.HoldTask || p.Kind == conversation.HoldRequest {
+		if problem := x.client.confirmSession(); problem != nil {
+			return x.reply.Refuse(problem)
+		}
+	}
 	if p.Answer != nil {
 		return p.Answer(ctx)
 	}
-	if p.Own != nil { // the stream lasts as long as the client likes
-		leave, err := x.request.EnterWaiting()
+	if p.OwnTasks != nil { // the stream may stay open indefinitely
+		leave, err := request.EnterWaiting()
 		if err != nil {
-			return x.Fail(err)
+			return x.reply.Fail(err)
 		}
 		defer leave()
 	}
-	return x.forwardTraced(ctx, packet, body, p)
+	if x.h.cfg.Tracing != nil {
+		ctx, p.Body = x.traceUpstream(ctx, m, p.Body)
+	}
+	return x.forward(ctx, m.Packet, p)
 }
 
-// read reads the body and makes sure that it is a packet which the upstream
-// will read in the same way.
-func (x *exchange) read() (jsonrpc.Packet, []byte, error) {
-	body, problem := x.body.read(x.ctx)
+// read reads and parses the body. It refuses a body that the upstream could parse differently.
+func (x *exchange) read() (conversation.Message, error) {
+	body, problem := x.body.read(x.account.Context)
 	if problem == nil {
-		problem = x.client.recogniseAgain() // the body may have taken its time
+		//mutate:swap "x.client.recogniseAgain()" "nil" internal/app.TestReloadRevokes a revoked agent is served once its body has arrived
+		problem = x.client.recogniseAgain() // receiving the body may have taken long
 	}
 	if problem != nil {
-		return jsonrpc.Packet{}, nil, problem
+		return conversation.Message{}, problem
 	}
 	packet, err := jsonrpc.Parse(body, x.h.cfg.Limits.Parse)
 	if err != nil {
-		return jsonrpc.Packet{}, nil, err
+		return conversation.Message{}, err
 	}
-	x.describe(packet)
-	x.received()
-	x.client.era, err = wire.Classify(packet, wire.Headers{
+	x.account.Describe(packet)
+	x.account.Received(x.client.upstream.Name())
+	x.client.era, err = mcp.Classify(packet, mcp.Headers{
 		Version: x.r.Header["Mcp-Protocol-Version"],
 		Method:  x.r.Header["Mcp-Method"],
 		Name:    x.r.Header["Mcp-Name"],
 	})
-	x.request = x.h.cfg.Hub.Begin(&x.client, x, conversation.Message{Packet: packet, Body: body, Era: x.client.era})
-	return packet, body, err
+	x.client.meta, x.account.Era = metaOf(packet), x.client.era
+	m := conversation.Message{Packet: packet, Body: body, Era: x.client.era}
+	x.begin(m)
+	return m, err
 }
 
-// describe notes what the exchange is about.
-func (x *exchange) describe(p jsonrpc.Packet) {
-	x.blocks = upstream.Blocks(p)
-	for i := range p.Messages {
-		x.calls = x.calls || p.Messages[i].Method == "tools/call"
-	}
-	if p.Batch {
-		x.label = "batch"
-		x.h.cfg.Metrics.BatchSize(len(p.Messages))
-		return
-	}
-	m := &p.Messages[0]
-	x.label, x.augmented, x.client.meta = m.Method, m.Params.Task.Present(), m.Params.Meta
-	if m.Kind == jsonrpc.Response {
-		x.label = "response"
-	}
+// begin creates the conversation's Request for the message.
+func (x *exchange) begin(m conversation.Message) *conversation.Request {
+	x.reply.request = x.h.cfg.Gateway.Begin(&x.client, &x.reply, m)
+	return x.reply.request
 }
 
-// get opens the stream on which a legacy server speaks unasked.
-func (x *exchange) get() error {
-	if x.body.unread {
-		return x.Refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "a GET request has no body"})
-	}
-	x.received()
-	place := x.r.Header.Get("Last-Event-Id")
-	if x.h.cfg.Hub.Holds() && conversation.IsSealed(place) {
-		x.request = x.h.cfg.Hub.Begin(&x.client, x, conversation.Message{})
-		defer x.request.End()
-		return x.request.Resume(x.ctx, place)
-	}
-	x.request = x.h.cfg.Hub.BeginStream(&x.client, x, place != "")
-	defer x.request.End()
-	ctx, stop := x.endable(x.ctx)
-	defer stop()
-	return x.forward(ctx, &conversation.Plan{})
-}
-
-// delete ends a session.
-func (x *exchange) delete() error {
-	if x.body.unread {
-		return x.Refuse(&wire.Problem{Type: wire.InvalidRequest, Detail: "a DELETE request has no body"})
-	}
-	x.received()
-	x.request = x.h.cfg.Hub.Begin(&x.client, x, conversation.Message{})
-	defer x.request.End()
-	if x.r.Header.Get("Mcp-Session-Id") != "" {
-		x.request.EndSession(x.ctx)
-	}
-	return x.forward(x.ctx, &conversation.Plan{})
-}
-
-// endable returns a context that also ends with [Handler.EndStreams], and when
-// agents are no longer recognised as this one was.
-func (x *exchange) endable(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(x.h.drain, cancel)
-	forget := context.AfterFunc(x.client.since.over, cancel)
-	return ctx, func() { forget(); stop(); cancel() }
-}
-
-// forward sends what passed of the request upstream, and what comes back to the
-// client.
-func (x *exchange) forward(ctx context.Context, p *conversation.Plan) error {
-	defer x.upstreamSpan.End()
-	measurement := x.upstream.Sending()
-	resp, err := x.ask(ctx, p)
-	if err != nil {
-		measurement.Ended(httpclient.OutcomeOf(err))
-		return x.failUpstream(ctx, p, err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if x.endless() {
-		x.forgetBody(p)
-		measurement.Ended(httpclient.OutcomeOfStatus(resp.StatusCode)) // the time until it ends is the client's choice
-	} else {
-		defer func() { measurement.Ended(x.upstreamOutcome(resp.StatusCode)) }()
-	}
-	switch {
-	case ctx.Err() == nil && x.hearsGateOnly(p, resp):
-		_ = resp.Body.Close()
-		return x.listenWithout(ctx, p)
-	case x.hasOwnStream(resp):
-		_ = resp.Body.Close() // it may be long until the client leaves
-		return x.request.Listening().StreamAlone(ctx)
-	case resp.StatusCode == http.StatusNotFound && p.Unknown != nil:
-		return x.request.AnswerError(p.Unknown)
-	default:
-		return relay{x: x, plan: p, resp: resp, kind: kindOf(resp), silence: x.upstream.Silence(x.use())}.run(ctx)
-	}
-}
-
-// ask sends what passed of the request upstream, and returns the answer if that is
-// a proper one.
-func (x *exchange) ask(ctx context.Context, p *conversation.Plan) (*http.Response, error) {
-	by := httpclient.Peer{Use: x.use(), Principal: gate.PrincipalIn(x.client.From().Key), Room: x.guest}
-	resp, err := x.upstream.Do(ctx, by, x.r, p.Body)
-	if err != nil {
-		return nil, err
-	}
-	if problem := httpclient.Improper(resp); problem != nil {
-		_ = resp.Body.Close()
-		return nil, problem
-	}
-	return resp, nil
-}
-
-// use returns what the request to the upstream is for.
-func (x *exchange) use() httpclient.Use {
-	switch {
-	case x.r.Method == http.MethodGet:
-		return httpclient.Stream
-	case x.calls:
-		return httpclient.Call
-	default:
-		return httpclient.Plain
-	}
-}
-
-// failUpstream answers a client whose request got no usable answer from the
-// upstream, because of err.
-func (x *exchange) failUpstream(ctx context.Context, p *conversation.Plan, err error) error {
-	if message := x.substitute(p); message != nil {
-		return x.Answer(conversation.Answered, message)
-	}
-	if ctx.Err() == nil && x.hearsGateOnly(p, nil) {
-		return x.listenWithout(ctx, p)
-	}
-	return x.Fail(err)
-}
-
-// traceRequest starts the span of the exchange, as a child of the one that the
-// client names in a header or in the metadata of its message.
-func (x *exchange) traceRequest(ctx context.Context, p jsonrpc.Packet) context.Context {
-	parent := tracing.Parent{
-		Traceparent: x.r.Header.Get("Traceparent"),
-		Tracestate:  x.r.Header.Get("Tracestate"),
-	}
-	meta := metaOf(p)
-	if inner, traced := meta.Member(wire.MetaTraceparent).Text(); traced {
-		parent.Traceparent = inner
-		parent.Tracestate, _ = meta.Member(wire.MetaTracestate).Text()
-	}
-	ctx, x.span = x.h.cfg.Tracing.StartRequest(ctx, parent)
-	return ctx
-}
-
-// forwardTraced forwards what passed of a body, as a step of its trace if there
-// is one.
-func (x *exchange) forwardTraced(ctx context.Context, packet jsonrpc.Packet, body []byte, p *conversation.Plan) error {
-	if x.h.cfg.Tracing != nil {
-		ctx, p.Body = x.traceUpstream(ctx, packet, body, p.Body)
-	}
-	return x.forward(ctx, p)
-}
-
-// traceUpstream starts the span of the upstream's part and informs the upstream
-// of it, in headers and, where the message is one that has such metadata and
-// has not been changed, there as well.
-func (x *exchange) traceUpstream(ctx context.Context, p jsonrpc.Packet, body, passed []byte) (context.Context, []byte) {
-	ctx, x.upstreamSpan = x.h.cfg.Tracing.StartUpstream(ctx)
-	traceparent := x.upstreamSpan.Traceparent()
-	x.r.Header.Set("Traceparent", traceparent)
-	meta := metaOf(p)
-	traced := meta.Member(wire.MetaTraceparent).Present()
-	if !meta.IsObject() || !traced && x.client.era != wire.Modern || !bytes.Equal(body, passed) {
-		return ctx, passed
-	}
-	var patch jsonrpc.Patch
-	patch.Set(meta, wire.MetaTraceparent, jsonrpc.AppendString(nil, traceparent))
-	return ctx, patch.Apply(passed)
-}
-
-// metaOf returns the metadata of a packet with one message.
+// metaOf returns the _meta of a single message.
 func metaOf(p jsonrpc.Packet) jsonrpc.Value {
 	if p.Batch {
 		return jsonrpc.Value{}
@@ -282,49 +175,85 @@ func metaOf(p jsonrpc.Packet) jsonrpc.Value {
 	return p.Messages[0].Params.Meta
 }
 
-// streams reports whether an answer of the upstream's is a stream of events.
-func streams(resp *http.Response) bool { return kindOf(resp) == "text/event-stream" }
-
-// hearsGateOnly reports whether a client that listens gets the gate's own events
-// instead of the upstream's answer, which is nil if there is none. It does get the
-// upstream's 401 or 403, so that it can authenticate. A client that only
-// wants to hear of changed lists, which the gate declares, is served if
-// the upstream has no such method.
-func (x *exchange) hearsGateOnly(p *conversation.Plan, resp *http.Response) bool {
-	switch {
-	case p.Own == nil:
-		return resp != nil && resp.StatusCode == http.StatusNotFound && x.request.Listening().WantsLists()
-	case resp == nil:
-		return true
-	default:
-		return !streams(resp) && resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden
+// traceUpstream starts the span of the upstream request. It sends the trace context in headers,
+// and in _meta if that is present and the body is unchanged.
+func (x *exchange) traceUpstream(ctx context.Context, m conversation.Message, passed []byte) (context.Context, []byte) {
+	ctx, span := x.account.StartUpstream(ctx)
+	traceparent := span.Traceparent()
+	x.r.Header.Set("Traceparent", traceparent)
+	meta := metaOf(m.Packet)
+	traced := meta.Member(mcp.MetaTraceparent).Present()
+	if !meta.IsObject() || !traced && m.Era != mcp.Modern || !bytes.Equal(m.Body, passed) {
+		return ctx, passed
 	}
+	var patch jsonrpc.Patch
+	patch.Set(meta, mcp.MetaTraceparent, jsonrpc.AppendString(nil, traceparent))
+	return ctx, patch.Apply(m.Packet.Messages[0].Raw)
 }
 
-// listenWithout serves a modern client that wants to hear of the gate as well as
-// of the upstream, if the upstream does not answer with a stream.
-func (x *exchange) listenWithout(ctx context.Context, p *conversation.Plan) error {
-	if p.Own == nil {
-		leave, err := x.request.EnterWaiting()
-		if err != nil {
-			return x.Fail(err)
-		}
-		defer leave()
+// get opens the stream for messages that a legacy server sends on its own initiative.
+func (x *exchange) get() error {
+	if x.body.unread {
+		return x.reply.Refuse(&mcp.Problem{Type: mcp.InvalidRequest, Detail: "a GET request has no body"})
 	}
-	x.h.cfg.Log.InfoContext(ctx, "no notifications from the upstream: the client gets only those about held calls")
-	return x.request.Listening().ListenAlone(ctx, p, x.newStream())
+	x.account.Received(x.client.upstream.Name())
+	//mutate:drop internal/app.TestSessionBelongsToItsPrincipal the stream of a session is open to other principals
+	if problem := x.client.checkSession(); problem != nil {
+		return x.reply.Refuse(problem)
+	}
+	eventID := x.r.Header.Get("Last-Event-Id")
+	if x.h.cfg.Gateway.Holds() && conversation.IsSealed(eventID) {
+		request := x.begin(conversation.Message{})
+		defer request.End()
+		return request.Resume(x.account.Context, eventID)
+	}
+	x.reply.request = x.h.cfg.Gateway.BeginStream(&x.client, &x.reply, eventID != "")
+	defer x.reply.request.End()
+	ctx, stop := x.h.endable(x.account.Context, x.client.epoch)
+	defer stop()
+	return x.forward(ctx, jsonrpc.Packet{}, &conversation.Plan{})
 }
 
-// hasOwnStream reports whether a legacy client whose upstream has no GET stream
-// gets one of the gate's own: the gate has declared notifications of tasks, and of
-// changed lists.
-func (x *exchange) hasOwnStream(resp *http.Response) bool {
-	return x.r.Method == http.MethodGet && resp.StatusCode == http.StatusMethodNotAllowed && x.h.cfg.Hub.Governs() &&
-		!x.request.Resumed() && x.takesEvents() && x.client.version() < wire.Version20260728
+// delete ends a session.
+func (x *exchange) delete() error {
+	if x.body.unread {
+		return x.reply.Refuse(&mcp.Problem{Type: mcp.InvalidRequest, Detail: "a DELETE request has no body"})
+	}
+	x.account.Received(x.client.upstream.Name())
+	//mutate:drop internal/app.TestSessionBelongsToItsPrincipal other principals end a session
+	if problem := x.client.checkSession(); problem != nil {
+		return x.reply.Refuse(problem)
+	}
+	request := x.begin(conversation.Message{})
+	defer request.End()
+	if x.r.Header.Get(sessionHeader) != "" {
+		request.EndSession(x.account.Context)
+	}
+	return x.forward(x.account.Context, jsonrpc.Packet{}, &conversation.Plan{})
 }
 
-// takesEvents reports whether the client takes an answer that is a stream of
-// events.
-func (x *exchange) takesEvents() bool {
-	return strings.Contains(strings.Join(x.r.Header["Accept"], ","), "text/event-stream")
+// forward sends the planned body upstream and relays the answer.
+func (x *exchange) forward(ctx context.Context, packet jsonrpc.Packet, p *conversation.Plan) error {
+	f := forwarding{
+		h: x.h, r: x.r, client: &x.client, body: &x.body, reply: &x.reply, request: x.reply.request, plan: p,
+		use: useOf(x.r.Method, packet), blocks: upstream.WaitsForTask(packet),
+	}
+	return f.run(ctx)
+}
+
+// finish records the exchange in the metrics and the log. It breaks the connection if the answer is
+// incomplete or the client has no time left to read its end.
+func (x *exchange) finish(err error) {
+	out, took := &x.reply.out, time.Since(x.account.Start)
+	//mutate:swap ">= " "> 2*" TestUpstreamErrorsAreCounted a status of the upstream does not count
+	x.account.Failed = x.account.Failed || out.status >= http.StatusBadRequest
+	name := ""
+	if x.client.upstream != nil {
+		name = x.client.upstream.Name()
+	}
+	x.account.Finish(name, took, err)
+	//mutate:swap "|| took > out.timeout/2 && out.extend() != nil " "" TestLateEndIsDelivered the end of an answer is late
+	if err != nil || took > out.timeout/2 && out.extend() != nil { // the server sends the end of the answer after this function returns
+		panic(http.ErrAbortHandler)
+	}
 }

@@ -2,7 +2,7 @@ package mcphttp
 
 import "context"
 
-// Used returns how much of each pool is in use.
+// Used returns the usage of each pool.
 func (h *Handler) Used() map[string]int64 {
 	return map[string]int64{
 		"requests": h.requests.Used(), "streams": h.streams.Used(), "waiting": h.waiting.Used(),
@@ -10,7 +10,7 @@ func (h *Handler) Used() map[string]int64 {
 	}
 }
 
-// IsOwn reports whether the gate's own user has opened the connection of a context.
+// IsOwn reports whether the user of the gate opened the connection of a context.
 func IsOwn(ctx context.Context) bool {
 	u, known := ctx.Value(localUserKey{}).(*localUser)
 	return known && u.isOwn()

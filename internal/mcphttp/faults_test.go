@@ -19,8 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 
-// EC-MCP-009: an upstream that does not answer in time.
-// CORE-003 F-004.3, F-005.3.
+// EC-MCP-009, CORE-003 F-004.3, F-005.3: an upstream that does not answer in time.
 func TestUpstreamTimeout(t *testing.T) {
 	release := make(chan struct{})
 	up := serve(t, func(http.ResponseWriter, *http.Request) { <-release })
@@ -32,8 +31,7 @@ func TestUpstreamTimeout(t *testing.T) {
 	wantProblem(t, status, body, 200, -32001, "upstream_timeout")
 }
 
-// CORE-007 5.2: calls of tools have a time of their own, because it is for the
-// upstream to be slow at them.
+// CORE-007 5.2: tool calls have a separate limit.
 func TestCallTimeout(t *testing.T) {
 	release := make(chan struct{})
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -46,7 +44,7 @@ func TestCallTimeout(t *testing.T) {
 	})
 	t.Cleanup(func() { close(release) })
 	g := startGate(t, up, func(s settings) {
-		s.upstream.ResponseTimeout, s.upstream.CallTimeout = 20*time.Millisecond, patience
+		s.upstream.ResponseTimeout, s.upstream.CallTimeout = 20*time.Millisecond, testTimeout
 	})
 	if status, body := g.call(t, toolCall("1", "slow", "")); status != 200 || !strings.Contains(body, `"result"`) {
 		t.Errorf("%d %s; want a result", status, body)
@@ -59,8 +57,8 @@ func TestCallTimeout(t *testing.T) {
 	wantProblem(t, status, body, 200, -32001, "upstream_timeout")
 }
 
-// EC-MCP-009: an upstream that begins to answer and then stops.
-func TestUpstreamStalls(t *testing.T) {
+// EC-MCP-009: an upstream that stops in the middle of an answer.
+func TestStalledAnswerIsReported(t *testing.T) {
 	release := make(chan struct{})
 	up := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -77,8 +75,7 @@ func TestUpstreamStalls(t *testing.T) {
 	wantProblem(t, status, body, 200, -32001, "upstream_timeout")
 }
 
-// EC-MCP-010: nobody listens at the upstream's address.
-// CORE-003 F-004.5.
+// EC-MCP-010, CORE-003 F-004.5: the upstream refuses the connection.
 func TestUpstreamRefusesConnection(t *testing.T) {
 	g := startGate(t, "http://127.0.0.1:1", nil)
 
@@ -89,7 +86,7 @@ func TestUpstreamRefusesConnection(t *testing.T) {
 	wantProblem(t, status, body, 502, -32000, "upstream_unreachable")
 }
 
-// An upstream that breaks the connection, before or in the middle of an answer.
+// The connection breaks before or during an answer.
 func TestUpstreamBreaksOff(t *testing.T) {
 	tests := []struct{ name, answer string }{
 		{"before the headers", ""},
@@ -106,8 +103,7 @@ func TestUpstreamBreaksOff(t *testing.T) {
 	}
 }
 
-// A stream that breaks off is ended with an error where the client could not
-// know otherwise, and visibly broken off where it can resume.
+// The stream ends with an error, or breaks visibly if the client can resume it.
 func TestStreamBreaksOff(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 	const progress = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{}}\n\n"
@@ -116,7 +112,7 @@ func TestStreamBreaksOff(t *testing.T) {
 	huge := "data: " + strings.Repeat("x", 100<<10)
 	tests := []struct {
 		name, events string
-		want         string // what follows the complete events; "broken" if the break shows
+		want         string // after the complete events; "broken" if the client can see the break
 	}{
 		{"between events", progress, "upstream_invalid_response"},
 		{"within an event", progress + "data: {\"jsonr", "upstream_invalid_response"},
@@ -135,7 +131,7 @@ func TestStreamBreaksOff(t *testing.T) {
 			switch {
 			case tt.want == "broken":
 				if err == nil {
-					t.Errorf("the client took the stream for complete: %.200q", body)
+					t.Errorf("the stream seems complete: %.200q", body)
 				}
 			case err != nil:
 				t.Error(err)
@@ -148,12 +144,11 @@ func TestStreamBreaksOff(t *testing.T) {
 	}
 }
 
-// padded returns an event behind a comment of n bytes, which has the gate send it apart
-// from others: at first it reads 512 bytes at a time.
+// padded returns an event after a comment of n bytes. The gate sends it separately, since it
+// first reads 512 bytes at a time.
 func padded(event string, n int) string { return ":" + strings.Repeat(".", n) + "\n" + event }
 
-// EC-MCP-011: a gate that is full says so before it reads a body.
-// CORE-003 NFR-003, backpressure.
+// EC-MCP-011, CORE-003 NFR-003: a full gate refuses a request before reading its body.
 func TestMaxConcurrency(t *testing.T) {
 	arrived, release := make(chan struct{}), make(chan struct{})
 	up := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -186,7 +181,7 @@ func TestMaxConcurrency(t *testing.T) {
 	}
 }
 
-// EC-MCP-012, F-006.4: when the client goes, so does the request upstream.
+// EC-MCP-012, F-006.4: when the client disconnects, the upstream request is cancelled.
 func TestClientDisconnects(t *testing.T) {
 	for _, how := range []string{"while it waits for headers", "in a stream"} {
 		t.Run(how, func(t *testing.T) {
@@ -219,8 +214,8 @@ func TestClientDisconnects(t *testing.T) {
 			<-gone
 			select {
 			case <-left:
-			case <-time.After(patience):
-				t.Fatal("the upstream was not told")
+			case <-time.After(testTimeout):
+				t.Fatal("the upstream request was not cancelled")
 			}
 			eventually(t, "the exchange is counted", func() bool {
 				return strings.Contains(scrape(g), `thoughtgate_mcp_requests_total{method="ping",status="error"} 1`)
@@ -232,7 +227,7 @@ func TestClientDisconnects(t *testing.T) {
 	}
 }
 
-// Events are passed on while the stream goes on, not when it ends.
+// Events are forwarded at once.
 func TestStreamsAreNotBuffered(t *testing.T) {
 	for _, method := range []string{http.MethodPost, http.MethodGet} {
 		t.Run(method, func(t *testing.T) {
@@ -279,8 +274,8 @@ func TestStreamsAreNotBuffered(t *testing.T) {
 	}
 }
 
-// A body that comes too slowly, is too large, or ends early.
-func TestBadBodies(t *testing.T) {
+// A body may be too slow, too large or incomplete.
+func TestBadBodiesAreRefused(t *testing.T) {
 	const head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 	tests := []struct {
 		name, request string
@@ -318,8 +313,7 @@ func TestBadBodies(t *testing.T) {
 	}
 }
 
-// A client that does not read its answer cannot hold a place for ever.
-func TestClientDoesNotRead(t *testing.T) {
+func TestSlowClientReleasesSlot(t *testing.T) {
 	done := make(chan struct{})
 	up := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		defer close(done)
@@ -329,7 +323,7 @@ func TestClientDoesNotRead(t *testing.T) {
 				return
 			}
 		}
-		t.Error("the client took it all without reading")
+		t.Error("the answer fits into the buffers")
 	})
 	g := startGate(t, up, func(s settings) { s.handler.Limits.WriteTimeout = 50 * time.Millisecond })
 	conn, err := net.Dial("tcp", g.addr)
@@ -340,12 +334,12 @@ func TestClientDoesNotRead(t *testing.T) {
 	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 57\r\n\r\n"+
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}   `)
 	<-done
-	eventually(t, "the place is free again", func() bool {
+	eventually(t, "the slot is free again", func() bool {
 		return strings.Contains(scrape(g), `thoughtgate_mcp_requests_total{method="notifications/initialized",status="error"} 1`)
 	})
 }
 
-// Streams end when the gate stops; calls under way go on.
+// Streams end at shutdown; calls in progress continue.
 func TestEndStreams(t *testing.T) {
 	release := make(chan struct{})
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -387,8 +381,8 @@ func TestEndStreams(t *testing.T) {
 	}
 }
 
-// An upstream is never asked twice, not even by a client that says it may be.
-func TestNoRetry(t *testing.T) {
+// The gate does not repeat a request, even if the client declares it idempotent.
+func TestForwardedRequestIsSentOnce(t *testing.T) {
 	calls := make(chan struct{}, 10)
 	first := true
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -404,7 +398,7 @@ func TestNoRetry(t *testing.T) {
 		conn.Close()
 	})
 	g := startGate(t, up, nil)
-	g.call(t, ping) // leaves a connection that will be used again
+	g.call(t, ping) // leaves an idle connection for reuse
 	<-calls
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/mcp", strings.NewReader(ping))
 	r.Header.Set("Content-Type", "application/json")
@@ -420,8 +414,7 @@ func TestNoRetry(t *testing.T) {
 	}
 }
 
-// serveRaw starts an upstream that reads a request, writes answer and breaks
-// the connection.
+// serveRaw starts an upstream that reads a request, writes answer and breaks the connection.
 func serveRaw(t *testing.T, answer string) string {
 	t.Helper()
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -452,8 +445,7 @@ func wantProblem(t *testing.T, status int, body string, wantStatus, wantCode int
 	}
 }
 
-// An upstream that takes no more of a large request is given up on.
-func TestUpstreamDoesNotRead(t *testing.T) {
+func TestUpstreamThatStopsReadingIsGivenUp(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -464,7 +456,7 @@ func TestUpstreamDoesNotRead(t *testing.T) {
 		conn, err := l.Accept()
 		if err == nil {
 			_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-			accepted <- conn // and never read
+			accepted <- conn // and never reads
 		}
 	}()
 	g := startGate(t, "http://"+l.Addr().String(), func(s settings) {

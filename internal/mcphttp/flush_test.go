@@ -16,13 +16,14 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// How a large event begins and ends.
+// Begin and end of a large event.
 const (
 	largeHead = `data: {"jsonrpc":"2.0","method":"notifications/message","params":{"data":"`
 	largeTail = `"}}` + "\n\n"
@@ -33,15 +34,15 @@ func largeEvent(size int) string {
 	return largeHead + strings.Repeat("x", size-len(largeHead)-len(largeTail)) + largeTail
 }
 
-// withRules has the gate look at every event.
+// withRules makes the gate inspect every event.
 func withRules(t *testing.T, s settings) {
 	t.Helper()
-	rules := &gate.Settings{Policy: compile(t, policy.Rule{Match: "get_*", Action: policy.Forward})}
-	s.handler.Gate = gate.New(rules, time.Now, slog.New(slog.DiscardHandler), nil)
+	rules := &catalog.Settings{Policy: compile(t, policy.Rule{Match: "get_*", Action: policy.Forward})}
+	s.handler.Catalog = catalog.New(rules, time.Now, slog.New(slog.DiscardHandler), nil)
 }
 
-// servePieces is an upstream that answers with a stream of what it is given, each piece as
-// one chunk.
+// servePieces starts an upstream that answers with a stream of the given pieces, one chunk
+// each.
 func servePieces(t *testing.T, pieces <-chan string) string {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -54,7 +55,7 @@ func servePieces(t *testing.T, pieces <-chan string) string {
 	})
 }
 
-// wantNext reads what must come next.
+// wantNext reads the expected bytes.
 func wantNext(t *testing.T, in io.Reader, want string) {
 	t.Helper()
 	began := time.Now()
@@ -62,13 +63,13 @@ func wantNext(t *testing.T, in io.Reader, want string) {
 	if n, err := io.ReadFull(in, got); err != nil || string(got) != want {
 		t.Fatalf("read %d of %d bytes, %v: %.100q; want %.100q", n, len(want), err, got, want)
 	}
-	if took := time.Since(began); took > patience/2 {
+	if took := time.Since(began); took > testTimeout/2 {
 		t.Fatalf("it took %s until %.100q came", took, want)
 	}
 }
 
-// Nothing of a complete event stays with the gate while the upstream is silent, however
-// large the event is and however much of the next one has arrived with it.
+// A complete event is forwarded while the upstream is silent, even if part of the next event
+// has arrived.
 func TestLargeEventsAreNotBuffered(t *testing.T) {
 	for name, adjust := range map[string]func(settings){
 		"without rules": nil,
@@ -79,7 +80,7 @@ func TestLargeEventsAreNotBuffered(t *testing.T) {
 			g := startGate(t, servePieces(t, pieces), adjust)
 			defer close(pieces)
 			in := g.post(t, toolCall("1", "get_x", "")).Body
-			// What fills the buffer of the gate: a small event, and the beginning of a large one.
+			// Two events that fill the gate's buffer: a small one and the start of a large one.
 			first, small, large := largeEvent(64<<10), largeEvent(300), largeEvent(100<<10)
 			begun := 64<<10 - len(small)
 			pieces <- first + small + large[:begun]
@@ -102,8 +103,8 @@ func TestLargeEventsAreNotBuffered(t *testing.T) {
 	}
 }
 
-// serveAtOnce is an upstream that sends the head of its answer, which is a stream, with the
-// first piece of it in one write, and the rest when it is given that.
+// serveAtOnce starts an upstream that writes the head of a stream together with the first
+// piece, and later the rest.
 func serveAtOnce(t *testing.T, first string, rest <-chan string) string {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -121,8 +122,7 @@ func serveAtOnce(t *testing.T, first string, rest <-chan string) string {
 
 func chunk(text string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(text), text) }
 
-// A complete event does not wait for the rest of a chunk that has arrived in part.
-func TestEventBeforeHalfAChunk(t *testing.T) {
+func TestEventIsSentBeforePartialChunk(t *testing.T) {
 	const answer = `data: {"jsonrpc":"2.0","id":1,"result":{"content":[]}}` + "\n\n"
 	following := largeEvent(60000)
 	for _, part := range []int{500, 5000, 50000} { // of less, net/http waits for more itself
@@ -136,18 +136,17 @@ func TestEventBeforeHalfAChunk(t *testing.T) {
 	}
 }
 
-// A complete event does not wait until there is room for the large one behind it.
-func TestEventBeforeRoom(t *testing.T) {
+func TestEventIsSentBeforeWaitingForMemory(t *testing.T) {
 	first, large := largeEvent(200), largeEvent(500<<10)
 	rest := make(chan string, 1)
 	g := startGate(t, serveAtOnce(t, chunk(first+large[:100<<10]), rest), func(s settings) { withRules(t, s) })
 	var leave []func()
 	for range 32 {
-		seat := g.client.Room().Seat()
-		if err := seat.Take(t.Context(), 1<<20, patience); err != nil {
+		permit := g.client.AnswerLimit().NewPermit()
+		if err := permit.Acquire(t.Context(), 1<<20, testTimeout); err != nil {
 			t.Fatal(err)
 		}
-		leave = append(leave, seat.Leave)
+		leave = append(leave, permit.Release)
 	}
 	resp, err := g.Client().Get(g.URL + "/mcp")
 	if err != nil {
@@ -155,38 +154,38 @@ func TestEventBeforeRoom(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	wantNext(t, resp.Body, first)
-	for _, seat := range leave {
-		seat()
+	for _, permit := range leave {
+		permit()
 	}
 	rest <- chunk(large[100<<10:]) + chunk("")
 	wantNext(t, resp.Body, large)
 }
 
-// A haltedStore lists nothing until it is released.
+// A haltedStore blocks List until it is released.
 type haltedStore struct {
-	task.GateStore
+	gatestore.Store
 
 	halted, gaveUp atomic.Bool
 	released       chan struct{}
 }
 
-// List implements [task.GateStore].
+// List implements [gatestore.Store].
 func (s *haltedStore) List(ctx context.Context, q task.Query) (task.Page, error) {
 	if s.halted.Load() {
 		select {
 		case <-s.released:
-		case <-time.After(patience / 2): // only if the test fails
+		case <-time.After(testTimeout / 2): // only if the test fails
 			s.gaveUp.Store(true)
 		}
 	}
-	return s.GateStore.List(ctx, q)
+	return s.Store.List(ctx, q)
 }
 
-// A complete event does not wait until the store says whose task the next one is about.
-func TestEventBeforeStore(t *testing.T) {
+// The store must tell to whom the next event belongs.
+func TestEventIsSentBeforeStoreAnswers(t *testing.T) {
 	store := &haltedStore{released: make(chan struct{})}
-	h := newFixture(t, func(_ *gate.Settings, desk *approval.Config, _ *conversation.Waiting) {
-		store.GateStore, desk.Store = desk.Store, store
+	h := newFixture(t, func(_ *catalog.Settings, approvals *approval.Config, _ *conversation.Waiting) {
+		store.Store, approvals.Store = approvals.Store, store
 	})
 	const first = `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"first"}}`
 	const report = `{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"up-1","status":"working",` +
@@ -204,48 +203,46 @@ func TestEventBeforeStore(t *testing.T) {
 	store.halted.Store(true)
 	close(send)
 	if got := next(); got != first || store.gaveUp.Load() {
-		t.Errorf("got %s; want %s before the store was asked in vain", got, first)
+		t.Errorf("got %s; want %s before the store answered", got, first)
 	}
 	close(store.released)
 }
 
-// A deafListener accepts connections that take nothing after a large write, or nothing
-// at all.
-type deafListener struct {
+// A failingListener accepts connections whose writes fail after a large write, or at once.
+type failingListener struct {
 	net.Listener
 
-	deaf    bool   // from the beginning
-	refuses func() // is called before a write is refused
+	fails   bool   // fail at once
+	refuses func() // called before a write fails
 }
 
 // Accept implements [net.Listener].
-func (l deafListener) Accept() (net.Conn, error) {
+func (l failingListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
-	return &deafConn{Conn: c, refuses: l.refuses, deaf: l.deaf}, err
+	return &failingConn{Conn: c, refuses: l.refuses, fails: l.fails}, err
 }
 
-type deafConn struct {
+type failingConn struct {
 	net.Conn
 
 	refuses func()
-	deaf    bool
+	fails   bool
 }
 
 // Write implements [net.Conn].
-func (c *deafConn) Write(p []byte) (int, error) {
-	if c.deaf {
+func (c *failingConn) Write(p []byte) (int, error) {
+	if c.fails {
 		c.refuses()
 		return 0, os.ErrDeadlineExceeded
 	}
-	c.deaf = len(p) > 30000
+	c.fails = len(p) > 30000
 	return c.Conn.Write(p)
 }
 
-// A client that does not take the end of an answer has not got it, even if the upstream
-// has ended its answer properly by then.
-func TestEndNotTaken(t *testing.T) {
+// The answer counts as undelivered although the upstream has ended it properly.
+func TestUndeliveredEndCountsAsUndelivered(t *testing.T) {
 	const little = 100
-	for _, size := range []int{little, 60 << 10, 64 << 10} { // the buffer of net/http is enough, does not fill the buffer of the gate, fills it
+	for _, size := range []int{little, 60 << 10, 64 << 10} { // fits into the buffer of net/http, does not fill the buffer of the gate, fills it
 		end := make(chan struct{})
 		g := startGate(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
@@ -257,9 +254,9 @@ func TestEndNotTaken(t *testing.T) {
 		}), nil)
 		var once sync.Once
 		front := httptest.NewUnstartedServer(g.handler)
-		front.Listener = deafListener{front.Listener, size == little, func() {
+		front.Listener = failingListener{front.Listener, size == little, func() {
 			once.Do(func() { close(end) })
-			time.Sleep(50 * time.Millisecond) // if the end has not arrived by then, the test shows less
+			time.Sleep(50 * time.Millisecond) // usually enough for the end to arrive
 		}}
 		front.Start()
 		resp, err := front.Client().Post(front.URL+"/mcp", "application/json", strings.NewReader(toolCall("1", "get_x", "")))
@@ -277,7 +274,7 @@ func TestEndNotTaken(t *testing.T) {
 	}
 }
 
-// A countingListener accepts connections whose writes are counted.
+// A countingListener counts the writes of its connections.
 type countingListener struct {
 	net.Listener
 
@@ -302,8 +299,8 @@ func (c countedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// A stream that arrives as a whole goes to the client as a whole. The head of another one
-// does not wait for its first event.
+// A stream that arrives as a whole is written at once. The head of another stream is sent
+// before its first event.
 func TestStreamWrittenAtOnce(t *testing.T) {
 	const answer = `data: {"jsonrpc":"2.0","id":1,"result":{"content":[]}}` + "\n\n"
 	for _, whole := range []bool{true, false} {
@@ -333,9 +330,9 @@ func TestStreamWrittenAtOnce(t *testing.T) {
 	}
 }
 
-// A client may take the end of an answer that comes long after the rest of it.
-func TestLateEnd(t *testing.T) {
-	const patience = time.Second
+// The client accepts the end of an answer long after the rest.
+func TestLateEndIsDelivered(t *testing.T) {
+	const testTimeout = time.Second
 	const call = `{"jsonrpc":"2.0","id":1,"result":{"content":"`
 	for kind, answer := range map[string]string{
 		"text/event-stream": "data: " + call + `"}}` + "\n\n",
@@ -347,8 +344,8 @@ func TestLateEnd(t *testing.T) {
 				w.Header().Set("Content-Type", kind)
 				io.WriteString(w, answer)
 				w.(http.Flusher).Flush()
-				time.Sleep(3 * patience / 2)
-			}), func(s settings) { s.handler.Limits.WriteTimeout = patience })
+				time.Sleep(3 * testTimeout / 2)
+			}), func(s settings) { s.handler.Limits.WriteTimeout = testTimeout })
 			resp := g.post(t, toolCall("1", "get_x", ""))
 			defer resp.Body.Close()
 			if got, err := io.ReadAll(resp.Body); string(got) != answer || err != nil {

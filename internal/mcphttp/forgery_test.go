@@ -12,8 +12,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A pausedAnswer is an answer of the upstream's that stops after its beginning
-// until the test lets it go on.
+// A pausedAnswer is an upstream answer that stops after its beginning until it is released.
 type pausedAnswer struct {
 	form, begin, end string
 	goOn             chan struct{}
@@ -27,8 +26,8 @@ func (a pausedAnswer) write(w http.ResponseWriter) {
 	io.WriteString(w, a.end)
 }
 
-// readSlowly reads an answer. It calls begun when more of it has come than the gate
-// may hold, or when there is no more.
+// readSlowly reads an answer. It calls begun when more has arrived than the gate may hold, or
+// at the end.
 func readSlowly(resp *http.Response, begun func()) string {
 	defer resp.Body.Close()
 	begin := make([]byte, 100<<10)
@@ -41,8 +40,8 @@ func readSlowly(resp *http.Response, begun func()) string {
 	return string(begin) + string(rest)
 }
 
-// slowlyForged are large messages that a client may take for an answer to the
-// request 7, in two parts.
+// slowlyForged has large messages, in two parts, that a client may take for an answer to
+// request 7.
 var slowlyForged = [][2]string{
 	{`{"jsonrpc":"2.0","result":{"pad":"PAD`, `"},"id":7}`},
 	{`{"jsonrpc":"2.0","id":7,"result":{"pad":"PAD`, `"}}`},
@@ -60,8 +59,8 @@ var slowlyForged = [][2]string{
 	{`{"jsonrpc":"2.0","id":9,"result":{"pad":"PAD`, `"}}{"jsonrpc":"2.0","id":7,"result":{}}`},
 }
 
-// forgeSlowly has the upstream answer what ask sends in two parts, and holds the
-// call 7 of the same client between the two. It returns what the client gets.
+// forgeSlowly makes the upstream answer in two parts, and holds call 7 of the same client in
+// between. It returns the bytes that the client reads.
 func (h *fixture) forgeSlowly(form, begin, end string, ask func(context.Context) *http.Response) string {
 	h.t.Helper()
 	answer := pausedAnswer{form: form, begin: begin, end: end, goOn: make(chan struct{})}
@@ -80,10 +79,9 @@ func (h *fixture) forgeSlowly(form, begin, end string, ask func(context.Context)
 	return got
 }
 
-// Issue 8, C17: an upstream that begins a large answer while the client waits for
-// nothing, and ends it while a call of the client is held, cannot end it as an
-// answer to that call, in a body or in an event.
-func TestSlowForgery(t *testing.T) {
+// Issue 8, C17: the upstream begins a large answer before a call is held, and ends it as an
+// answer to that call, in a body or an event.
+func TestForgedAnswerInTwoPartsIsRefused(t *testing.T) {
 	pad := strings.Repeat("x", 200<<10)
 	for i, parts := range slowlyForged {
 		begin := strings.Replace(parts[0], "PAD", pad, 1)
@@ -110,8 +108,8 @@ func TestSlowForgery(t *testing.T) {
 	}
 }
 
-// The same on a stream that the client has taken up again, where events may be
-// answers to earlier requests.
+// A forged answer in two parts is also refused on a resumed stream, which may carry answers to
+// earlier requests.
 func TestSlowForgeryOnResumedStream(t *testing.T) {
 	h := newFixture(t, nil)
 	h.beginStreams("7", "9")
@@ -138,13 +136,12 @@ func TestSlowForgeryOnResumedStream(t *testing.T) {
 	}
 	honest := "data: " + strings.Replace(slowlyForged[0][0], "PAD", pad, 1)
 	if got := h.forgeSlowly(asEvents, honest, `"},"id":9}`+"\n\n", resume); !strings.HasPrefix(got, honest+`"},"id":9}`+"\n\n") {
-		t.Errorf("of an honest answer with %d bytes the client got %d", len(honest), len(got))
+		t.Errorf("the client got %[2]d of the %[1]d bytes of a correct answer", len(honest), len(got))
 	}
 }
 
-// An event that ends with the stream and not with an empty line is checked, for
-// there are clients that read it.
-func TestForgedLastEvent(t *testing.T) {
+// Some clients read an event without a final empty line.
+func TestUnterminatedLastEventIsChecked(t *testing.T) {
 	h := newFixture(t, nil)
 	held := h.send(toolCall("7", "hold_x", ""))
 	id := h.pending(1)[0]
@@ -171,9 +168,7 @@ func TestForgedLastEvent(t *testing.T) {
 	held.wait(t)
 }
 
-// Large messages of an honest upstream pass as they are, whether the client waits
-// for the gate or not.
-func TestLargeHonestMessages(t *testing.T) {
+func TestLargeMessagesPassUnchanged(t *testing.T) {
 	pad := strings.Repeat(`{"id":7,"result":"\\\"é"},`, 10<<10)
 	result := `{"items":[` + pad + `0],"text":"\"id\":7,\"result\"","error":{"id":7}}`
 	answer := `{"jsonrpc":"2.0","id":ID,"result":` + result + `}`
@@ -209,9 +204,8 @@ func TestLargeHonestMessages(t *testing.T) {
 	}
 }
 
-// On no stream does an upstream tell a client how a task of the gate's own stands,
-// in whatever form. What else it says passes as it is.
-func TestForgedReports(t *testing.T) {
+// Forged reports are dropped on every stream and in every form. All other messages pass unchanged.
+func TestForgedTaskReportsAreDropped(t *testing.T) {
 	h := newFixture(t, nil)
 	held := h.send(toolCall("7", "hold_x", ""))
 	id := string(h.pending(1)[0])

@@ -3,23 +3,26 @@ package mcphttp_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
-// A forwardedCall is a call that passes the gate, as bytes on both sides of it.
+// A forwardedCall has the bytes of a call on both sides of the gate.
 type forwardedCall struct{ request, answer, end string }
 
-// forwardedCalls are calls of about 1 KiB with answers of the same size.
+// forwardedCalls are calls and answers of about 1 KiB.
 func forwardedCalls() map[string]forwardedCall {
 	text := strings.Repeat(`The north bridge carries 4,120 cars a day.\n`, 18)
 	result := `{"jsonrpc":"2.0","id":17,"result":{"content":[{"type":"text","text":"` + text + `"}],"isError":false}}`
@@ -42,8 +45,7 @@ func forwardedCalls() map[string]forwardedCall {
 	}
 }
 
-// canned starts an upstream that sends the answer whenever it gets anything. It
-// allocates nothing for that.
+// canned starts an upstream that always sends the same answer and allocates nothing.
 func canned(tb testing.TB, answer string) string {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -74,7 +76,7 @@ func canned(tb testing.TB, answer string) string {
 	return "http://" + l.Addr().String()
 }
 
-// A rawClient sends the same request again and again on one connection.
+// A rawClient repeats one request on one connection.
 type rawClient struct {
 	net.Conn
 
@@ -99,9 +101,21 @@ func (c *rawClient) do() error {
 	}
 }
 
-// startForwarding starts a gate with 100 rules, all of which are tried, between a
-// client and an upstream that allocate nothing.
+// startForwarding starts a gate between a client and an upstream that allocate nothing.
 func startForwarding(tb testing.TB, call forwardedCall) *rawClient {
+	tb.Helper()
+	c := dialGate(tb, canned(tb, call.answer))
+	c.request, c.end = []byte(call.request), []byte(call.end)
+	for range 10 { // both sides have their connections and buffers then
+		if err := c.do(); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return c
+}
+
+// dialGate starts a gate that tries 100 rules, and connects a client.
+func dialGate(tb testing.TB, upstream string) *rawClient {
 	tb.Helper()
 	rules := make([]policy.Rule, 100)
 	for i := range rules {
@@ -115,16 +129,16 @@ func startForwarding(tb testing.TB, call forwardedCall) *rawClient {
 	}
 	store := memstore.New(memstore.Options{})
 	tb.Cleanup(func() { _ = store.Close() })
-	judging := gate.New(&gate.Settings{Policy: snapshot}, time.Now, slog.New(slog.DiscardHandler), nil)
-	desk, err := approval.New(approval.Config{
+	judging := catalog.New(&catalog.Settings{Policy: snapshot}, time.Now, slog.New(slog.DiscardHandler), nil)
+	approvals, err := approval.New(approval.Config{
 		Store: store, Judge: judging.Recheck,
 		Workflow: func(string) (approval.Workflow, bool) { return approval.Workflow{Timeout: time.Hour}, true },
 	})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	g := startGate(tb, canned(tb, call.answer), func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Records = judging, desk, store
+	g := startGate(tb, upstream, func(s settings) {
+		s.handler.Catalog, s.handler.Approvals, s.handler.Records = judging, approvals, store
 		all := admission.Limits{Total: 1000, Anonymous: 1000, Client: 1000}
 		s.handler.Limits.Requests, s.handler.Limits.Streams, s.handler.Limits.Anonymous = all, all, 1000
 		s.handler.Bodies = admission.NewPool(admission.Limits{Total: 1 << 30, Client: 1 << 30})
@@ -134,17 +148,10 @@ func startForwarding(tb testing.TB, call forwardedCall) *rawClient {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = conn.Close() })
-	c := &rawClient{Conn: conn, request: []byte(call.request), end: []byte(call.end), buf: make([]byte, 64<<10)}
-	for range 10 { // both sides have their connections and buffers then
-		if err := c.do(); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	return c
+	return &rawClient{Conn: conn, buf: make([]byte, 64<<10)}
 }
 
-// BenchmarkForward is one call after the other through the server, the handler and
-// the upstream's client. Its allocations are those of a gate.
+// BenchmarkForward makes sequential calls. Its allocations are those of the gate.
 func BenchmarkForward(b *testing.B) {
 	for name, call := range forwardedCalls() {
 		b.Run(name, func(b *testing.B) {
@@ -159,8 +166,42 @@ func BenchmarkForward(b *testing.B) {
 	}
 }
 
-// A forwarded call allocates no more than it did. A few more are allowed, because
-// the race detector takes things out of pools.
+// BenchmarkNotification measures GOV-004 NF-001.4, 50 ms: the time of an upstream's task report
+// through the gate.
+func BenchmarkNotification(b *testing.B) {
+	const status = `{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"u-1","status":"working",` +
+		`"createdAt":"2026-11-18T09:00:00Z","lastUpdatedAt":"2026-11-18T09:00:00Z","ttl":60000}}`
+	said := make(chan struct{})
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for {
+			_, _ = io.WriteString(w, "data: "+status+"\n\n")
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-said:
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}))
+	b.Cleanup(upstream.Close)
+	c := dialGate(b, upstream.URL)
+	c.request = []byte("GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\nMcp-Session-Id: s-1\r\n\r\n")
+	c.end = []byte(status + "\n\n\r\n")
+	if err := c.do(); err != nil {
+		b.Fatal(err)
+	}
+	c.request = nil
+	for b.Loop() {
+		said <- struct{}{}
+		if err := c.do(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	_ = c.Close() // ends the stream of the upstream
+}
+
+// A few more allocations are allowed, because the race detector empties pools.
 func TestForwardAllocations(t *testing.T) {
 	most := map[string]float64{"json": 70, "sse": 100, "modern": 82}
 	for name, call := range forwardedCalls() {

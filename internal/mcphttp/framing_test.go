@@ -12,8 +12,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// Ways in which clients take a stream of events apart. All but the first differ from the
-// standard.
+// Ways in which clients parse an event stream. Only the first follows the standard.
 var readings = map[string]func(stream string) []string{
 	"standard": func(stream string) []string {
 		return eventsIn(regexp.MustCompile("\r\n|\r|\n").Split(stream, -1), joinLines)
@@ -40,7 +39,7 @@ var readings = map[string]func(stream string) []string{
 	},
 }
 
-// linesOf splits a stream where go-sdk does.
+// linesOf splits a stream as go-sdk does.
 func linesOf(stream string) (lines []string) {
 	in := bufio.NewScanner(strings.NewReader(stream))
 	in.Buffer(nil, len(stream)+1)
@@ -58,8 +57,8 @@ func joinLines(groups [][]string) string {
 	return strings.Join(all, "\n")
 }
 
-// eventsIn returns the data of the events in lines. Groups are lines of data with other
-// fields between them.
+// eventsIn returns the data of the events in lines. Groups are data lines separated by other
+// fields.
 func eventsIn(lines []string, join func(groups [][]string) string) (data []string) {
 	var groups [][]string
 	apart := true
@@ -83,8 +82,8 @@ func eventsIn(lines []string, join func(groups [][]string) string) (data []strin
 	return data
 }
 
-// deceives reports whether a client takes data for an answer to the request 7, or for a
-// report on a task of the gate's.
+// deceives reports whether a client takes data for an answer to request 7, or for a report on a
+// task of the gate.
 func deceives(data, own string) bool {
 	var m struct {
 		ID            json.RawMessage
@@ -110,7 +109,7 @@ func deceives(data, own string) bool {
 	return false
 }
 
-// framings hide MSG from clients that take events apart as the standard says.
+// framings hide MSG from clients that follow the standard.
 var framings = []string{
 	"data: MSG\n\n",
 	"data: CUT\r\n\n",
@@ -131,9 +130,9 @@ var framings = []string{
 	"data: {\"x\":1}\r\rdata: MSG\r\r\n\n",
 }
 
-// A hostile upstream cannot frame an event so that any client finds something in it that
-// the client must not be given, on any stream, whatever the size of the event.
-func TestForgedFraming(t *testing.T) {
+// No client may find a forbidden message in an event, on any stream and in an event of any
+// size.
+func TestForgedFramingIsRefused(t *testing.T) {
 	h := newFixture(t, nil)
 	held := h.send(toolCall("7", "hold_x", ""))
 	own := string(h.pending(1)[0])
@@ -176,7 +175,6 @@ func TestForgedFraming(t *testing.T) {
 	held.wait(t)
 }
 
-// Events that clients might take apart in different ways reach them in a plain form.
 func TestEventsInPlainForm(t *testing.T) {
 	const message = `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"a: b"}}`
 	const answer = "data: {\"jsonrpc\":\"2.0\",\"id\":9,\"result\":{}}\n\n"

@@ -14,51 +14,49 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
-	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
 // A gateway is a handler on a real listener.
 type gateway struct {
 	*httptest.Server
 
-	addr    string
-	target  string // where the upstream is
-	client  *httpclient.Client
-	hub     *conversation.Hub
-	handler *mcphttp.Handler
-	metrics *metrics.Metrics
-	log     *logBuffer
+	addr          string
+	target        string // URL of the upstream
+	client        *httpclient.Client
+	conversations *conversation.Gateway
+	handler       *mcphttp.Handler
+	metrics       *metrics.Metrics
+	log           *logBuffer
 }
 
-// patience is how long a test waits for what must happen. Only a test that
-// fails uses it up.
-const patience = time.Minute
+// testTimeout is the time limit of tests. Only a failing test uses it up.
+const testTimeout = time.Minute
 
-// settings are what tests change about the gate they start.
+// settings are the settings that tests can change.
 type settings struct {
 	upstream *httpclient.Config
 	handler  *handlerConfig
 }
 
-// A handlerConfig is what a handler and its hub are made of.
+// A handlerConfig configures a handler and its conversation.
 type handlerConfig struct {
 	mcphttp.Config
 
-	Desk    *approval.Desk
-	Records task.Records
-	Waiting conversation.Waiting
-	Texts   *keyring.Ring
+	Approvals *approval.Service
+	Records   gatestore.Records
+	Waiting   conversation.Waiting
+	Texts     *keyring.Ring
 }
 
-// startGate starts a gate in front of the upstream at target. The limits are
-// small enough for tests to reach them; adjust may change anything.
+// startGate starts a gate in front of the upstream at target, with small limits.
 func startGate(t testing.TB, target string, adjust func(settings)) *gateway {
 	t.Helper()
 	u, err := url.Parse(target)
@@ -68,14 +66,14 @@ func startGate(t testing.TB, target string, adjust func(settings)) *gateway {
 	g := &gateway{target: target, metrics: metrics.New(), log: new(logBuffer)}
 	upstream := httpclient.Config{
 		Name: "test", URL: u, ForwardAuthorization: true, Metrics: g.metrics,
-		ConnectTimeout: patience, ResponseTimeout: patience, CallTimeout: patience, IdleTimeout: time.Minute, MaxIdle: 100,
+		ConnectTimeout: testTimeout, ResponseTimeout: testTimeout, CallTimeout: testTimeout, IdleTimeout: time.Minute, MaxIdle: 100,
 	}
 	cfg := handlerConfig{Config: mcphttp.Config{
-		Gate:     gate.New(new(gate.Settings), time.Now, slog.New(slog.DiscardHandler), nil),
+		Catalog:  catalog.New(new(catalog.Settings), time.Now, slog.New(slog.DiscardHandler), nil),
 		Settings: mcphttp.Settings{Guard: mcphttp.Guard{Loopback: true}},
 		Limits: mcphttp.Limits{
 			Requests: admission.Limits{Total: 1000}, Streams: admission.Limits{Total: 1000}, Body: 1 << 20,
-			ReadTimeout: patience, WriteTimeout: patience,
+			ReadTimeout: testTimeout, WriteTimeout: testTimeout,
 		},
 		Log:     logging.New(g.log, "json", slog.LevelInfo),
 		Metrics: g.metrics,
@@ -86,11 +84,11 @@ func startGate(t testing.TB, target string, adjust func(settings)) *gateway {
 	client := httpclient.New(upstream)
 	g.client = client
 	cfg.Routes = map[string]*httpclient.Client{"/mcp": client, "/mcp/v1": client}
-	cfg.Hub = conversation.NewHub(conversation.Config{
-		Gate: cfg.Gate, Desk: cfg.Desk, Records: cfg.Records, Waiting: cfg.Waiting, Texts: cfg.Texts, Parse: cfg.Limits.Parse,
+	cfg.Gateway = conversation.NewGateway(conversation.Config{
+		Catalog: cfg.Catalog, Approvals: cfg.Approvals, Records: cfg.Records, Waiting: cfg.Waiting, Texts: cfg.Texts, Parse: cfg.Limits.Parse,
 		Log: cfg.Log, Metrics: cfg.Metrics, Tracing: cfg.Tracing,
 	})
-	g.hub, g.handler = cfg.Hub, mcphttp.NewHandler(cfg.Config)
+	g.conversations, g.handler = cfg.Gateway, mcphttp.NewHandler(cfg.Config)
 	g.Server = httptest.NewUnstartedServer(g.handler)
 	g.Config.ConnContext = mcphttp.WithLocalUser
 	g.Start()
@@ -103,7 +101,7 @@ func startGate(t testing.TB, target string, adjust func(settings)) *gateway {
 	return g
 }
 
-// post sends one message as a client of 2025-11-25 would.
+// post sends one message as a 2025-11-25 client.
 func (g *gateway) post(t *testing.T, message string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/mcp", strings.NewReader(message))
@@ -120,7 +118,7 @@ func (g *gateway) post(t *testing.T, message string) *http.Response {
 	return resp
 }
 
-// call is post for those who want to know the status and the body only.
+// call is post that returns only status and body.
 func (g *gateway) call(t *testing.T, message string) (int, string) {
 	t.Helper()
 	resp := g.post(t, message)
@@ -136,7 +134,7 @@ func readBody(t *testing.T, resp *http.Response) string {
 	return string(body)
 }
 
-// A logBuffer keeps what is logged for the test to read.
+// A logBuffer collects log output.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -157,19 +155,19 @@ func (b *logBuffer) String() string {
 // eventually waits until condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !condition() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("it never happened that %s", what)
+			t.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }
 
-// serve starts an upstream that answers with handle.
+// serve starts an upstream with handler handle.
 func serve(t *testing.T, handle http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewServer(handle)

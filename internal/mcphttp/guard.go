@@ -4,30 +4,30 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/textproto"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 )
 
-// A Guard refuses requests that a web page made a browser send: those for a
-// name that is not the gate's (DNS rebinding), and those from a page that is
-// not known.
+// A Guard refuses requests that a foreign web page caused a browser to send: requests with a
+// foreign Host (DNS rebinding) or an unknown Origin.
 type Guard struct {
 	Loopback bool     // the listener is on a loopback address, so Host must be one too
-	Hosts    []string // more values of Host that are fine, with or without port
-	Origins  []string // values of Origin that are fine besides local ones
+	Hosts    []string // more allowed values of Host, with or without port
+	Origins  []string // allowed values of Origin besides local ones
 
-	SameOrigin bool // an Origin that is the very host of the request is fine
+	SameOrigin bool // allow an Origin that equals the request's Host
 
-	// Pages says that the listener has pages of its own, whose requests are fine.
+	// Pages is true if the listener serves pages of its own, and so accepts their requests.
 	Pages bool
 }
 
-// Wrap returns next behind the guard.
+// Wrap returns next protected by the guard.
 func (g Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if problem := g.check(r); problem != nil {
@@ -38,24 +38,25 @@ func (g Guard) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-func (g Guard) check(r *http.Request) *wire.Problem {
+func (g Guard) check(r *http.Request) *mcp.Problem {
+	//mutate:false Test(Conversations|Guard).* any Host is served on loopback
 	if !g.hostAllowed(r.Host) {
-		return &wire.Problem{Type: wire.HostNotAllowed}
+		return &mcp.Problem{Type: mcp.HostNotAllowed}
 	}
 	if g.Pages && fromOwnPage(r) {
 		return nil
 	}
 	for _, origin := range r.Header["Origin"] {
+		//mutate:false Test(Conversations|Guard).* any Origin is served
 		if !g.originAllowed(origin) && (!g.SameOrigin || !sameHost(origin, r.Host)) {
-			return &wire.Problem{Type: wire.OriginNotAllowed}
+			return &mcp.Problem{Type: mcp.OriginNotAllowed}
 		}
 	}
 	return nil
 }
 
-// fromOwnPage reports whether the browser says that a page of the same listener
-// made it send r. Pages that hide where they are have an Origin of null,
-// so that this is the only sign.
+// fromOwnPage reports whether the browser marks r as coming from a page of the same listener. A
+// page with a no-referrer policy sends "Origin: null", so this header is the only sign.
 func fromOwnPage(r *http.Request) bool { return r.Header.Get("Sec-Fetch-Site") == "same-origin" }
 
 func (g Guard) hostAllowed(host string) bool {
@@ -84,33 +85,53 @@ func sameHost(origin, host string) bool {
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
 }
 
-// single are headers that say who a client is. They have one line or none: the
-// upstream might go by another one than the gate.
-var single = [...]string{"Authorization", "Mcp-Session-Id"}
+// singleHeaders identify a client. They must not be repeated, because the upstream could use
+// another line than the gate.
+var singleHeaders = [...]string{"Authorization", "Mcp-Session-Id"}
 
-// ambiguous returns the problem of a request that the upstream could take for
-// another one than the gate does, because of how its headers are given. Meant
-// reports whether the upstream goes by a header for another reason than the gate.
-func ambiguous(h http.Header, meant func(name string) bool) *wire.Problem {
-	for _, name := range single {
+// ambiguous returns a problem if the upstream could read the headers differently from the gate.
+// meant reports whether only the upstream uses a header. A header named by Connection is
+// refused: the gate would act on it, and the upstream would never see it.
+func ambiguous(h http.Header, usedByUpstream func(name string) bool) *mcp.Problem {
+	for _, name := range singleHeaders {
 		if len(h[name]) > 1 {
-			return &wire.Problem{Type: wire.InvalidRequest, Detail: name + " is given more than once"}
+			return &mcp.Problem{Type: mcp.InvalidRequest, Detail: name + " is given more than once"}
 		}
 	}
 	connection := h["Connection"]
 	for name := range h {
-		if connection != nil && endToEnd(name) && httpclient.NamedIn(connection, name) {
-			return &wire.Problem{Type: wire.InvalidRequest, Detail: name + " cannot be for one connection only"}
+		//mutate:swap "!httpclient.NeverForwarded" "endToEnd" TestAmbiguousHeaders Connection removes a header that the gate has used
+		if connection != nil && !httpclient.NeverForwarded(name) && namedIn(connection, name) {
+			return &mcp.Problem{Type: mcp.InvalidRequest, Detail: name + " cannot be for one connection only"}
 		}
-		if usual, ok := identity.UsualSpelling(name); ok && (h[usual] != nil || endToEnd(usual) || meant(usual)) {
-			return &wire.Problem{Type: wire.InvalidRequest, Detail: "a header could be taken for " + usual}
+		usual, other := identity.CanonicalHeader(name)
+		switch {
+		case !other:
+		case httpclient.NeverForwarded(usual):
+			//mutate:drop TestUpstreamHeaders hop-by-hop headers in another spelling are forwarded
+			delete(h, name) // as in its usual spelling
+		case h[usual] != nil || endToEnd(usual) || usedByUpstream(usual):
+			//mutate:swap `&mcp.Problem{Type: mcp.InvalidRequest, Detail: "a header could be taken for " + usual}` "nil" TestAmbiguousHeaders a header in another spelling passes
+			return &mcp.Problem{Type: mcp.InvalidRequest, Detail: "a header could be taken for " + usual}
 		}
 	}
 	return nil
 }
 
-// endToEnd reports whether the gate goes by a header, so that the upstream must
-// get it as well.
+// namedIn reports whether the Connection header lists the header name, which then is for one
+// connection only.
+func namedIn(lines []string, name string) bool {
+	for _, line := range lines {
+		for token := range strings.SplitSeq(line, ",") {
+			if textproto.CanonicalMIMEHeaderKey(textproto.TrimString(token)) == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// endToEnd reports whether the gate reads the header, so that the upstream must receive it too.
 func endToEnd(name string) bool {
 	switch name {
 	case "Authorization", "Accept", "Content-Type", "Content-Encoding", "Last-Event-Id":

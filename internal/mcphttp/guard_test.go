@@ -8,13 +8,12 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 )
 
-// A page of the listener's own tells nobody where it is, and may still send its
-// forms. No other page can say that it is one.
-func TestGuardPages(t *testing.T) {
+// A page with a no-referrer policy sends no origin, but the browser marks its requests.
+func TestGuardAcceptsOwnPages(t *testing.T) {
 	tests := map[string]struct {
 		pages  bool
 		origin string
-		site   string // what the browser says
+		site   string // the Sec-Fetch-Site header
 		status int
 	}{
 		"own page":                       {true, "null", "same-origin", http.StatusOK},

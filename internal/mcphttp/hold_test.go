@@ -14,28 +14,28 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
-// A fixture is a gate that holds calls, in front of an upstream that keeps a
-// ledger of what it ran.
+// A fixture is a gate that holds calls. Its upstream records the calls that it ran.
 type fixture struct {
 	*gateway
 
-	t       *testing.T
-	desk    *approval.Desk
-	gate    *gate.Gate
-	store   *memstore.Store
-	waiting conversation.Waiting
-	texts   *keyring.Ring
-	rules   *gate.Settings
+	t         *testing.T
+	approvals *approval.Service
+	catalog   *catalog.Catalog
+	store     *memstore.Store
+	waiting   conversation.Waiting
+	texts     *keyring.Ring
+	rules     *catalog.Settings
 
 	mu      sync.Mutex
 	ledger  []string
@@ -43,8 +43,8 @@ type fixture struct {
 	heard   []string // requests to listen
 	answer  func(w http.ResponseWriter, id string)
 	record  func(body string) // may be nil
-	tools   string            // the tools that the gate is told of when it asks, as JSON; none if empty
-	listing func()            // is called before the gate is told of tools; nil does nothing
+	tools   string            // the tools that the upstream lists, as JSON
+	listing func()            // called before the tools are listed; may be nil
 
 	get    http.HandlerFunc // answers GET
 	listen http.HandlerFunc // answers subscriptions/listen
@@ -94,7 +94,7 @@ func (h *fixture) serve(w http.ResponseWriter, r *http.Request) {
 	if h.record != nil && !strings.HasPrefix(string(m.ID.Bytes), `"tg-`) {
 		h.record(string(body))
 	}
-	if strings.HasPrefix(string(m.ID.Bytes), `"tg-`) { // the gate asks what there is
+	if strings.HasPrefix(string(m.ID.Bytes), `"tg-`) { // a query of the gate
 		h.mu.Lock()
 		tools, listing := h.tools, h.listing
 		h.mu.Unlock()
@@ -129,7 +129,7 @@ func (h *fixture) serve(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"done %s"}]}}`, m.ID.Bytes, name)
 }
 
-// define has the upstream tell the gate of tools, as JSON without brackets.
+// define sets the upstream's tools, as JSON without brackets.
 func (h *fixture) define(tools string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -150,15 +150,15 @@ func compile(t *testing.T, rules ...policy.Rule) *policy.Snapshot {
 	return snapshot
 }
 
-// newFixture starts a gate that forwards get_*, holds hold_* and denies the rest.
-func newFixture(t *testing.T, adjust func(*gate.Settings, *approval.Config, *conversation.Waiting)) *fixture {
+// newFixture starts a gate that forwards get_*, holds hold_* and denies everything else.
+func newFixture(t *testing.T, adjust func(*catalog.Settings, *approval.Config, *conversation.Waiting)) *fixture {
 	t.Helper()
 	h := &fixture{t: t, store: memstore.New(memstore.Options{})}
-	rules := &gate.Settings{Policy: compile(t,
+	rules := &catalog.Settings{Policy: compile(t,
 		policy.Rule{Match: "get_*", Action: policy.Forward},
 		policy.Rule{Match: "hold_two_*", Action: policy.Approve, Workflow: "two"},
 		policy.Rule{Match: "hold_*", Action: policy.Approve})}
-	desk := approval.Config{
+	approvals := approval.Config{
 		Store: h.store,
 		Workflow: func(name string) (approval.Workflow, bool) {
 			w := approval.Workflow{Timeout: time.Hour}
@@ -167,45 +167,46 @@ func newFixture(t *testing.T, adjust func(*gate.Settings, *approval.Config, *con
 			}
 			return w, true
 		},
-		Judge: func(c policy.Call) policy.Verdict { return h.gate.Recheck(c) },
+		Judge: func(c policy.Call) policy.Verdict { return h.catalog.Recheck(c) },
 	}
-	waiting := conversation.Waiting{Hold: patience, Longest: time.Hour, Beat: 20 * time.Millisecond, Drafts: true}
+	waiting := conversation.Waiting{Hold: testTimeout, HoldWithProgress: time.Hour, Heartbeat: 20 * time.Millisecond, Drafts: true}
 	if adjust != nil {
-		adjust(rules, &desk, &waiting)
+		adjust(rules, &approvals, &waiting)
 	}
 	log := slog.New(slog.DiscardHandler)
 	h.rules = rules
-	h.gate = gate.New(rules, time.Now, log, nil)
+	h.catalog = catalog.New(rules, time.Now, log, nil)
 	var err error
-	if h.desk, err = approval.New(desk); err != nil {
+	if h.approvals, err = approval.New(approvals); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- h.desk.Run(ctx) }()
+	go func() { done <- h.approvals.Run(ctx) }()
 	t.Cleanup(func() {
-		_ = h.desk.Close(context.Background())
+		_ = h.approvals.Close(context.Background())
 		stop()
 		<-done
 		h.store.Close()
 	})
 	h.waiting = waiting
 	h.gateway = startGate(t, serve(t, h.serve), func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Records, s.handler.Waiting = h.gate, h.desk, h.store, waiting
+		s.handler.Catalog, s.handler.Approvals, s.handler.Records, s.handler.Waiting = h.catalog, h.approvals, h.store, waiting
 	})
 	return h
 }
 
-// A request is one that a test sends without waiting for the answer.
+// A request is sent without waiting for its answer.
 type request struct {
 	done   chan struct{}
 	status int
 	body   string
+	broken bool // the body ended with an error
 	cancel context.CancelFunc
 }
 
-// send sends a message as the client of a session, with more headers as
-// name and value in turn.
+// send sends a message as the client of a session, with additional headers as name and value in
+// turn.
 func (h *fixture) send(message string, headers ...string) *request {
 	return h.sendAs(http.MethodPost, message, headers...)
 }
@@ -234,19 +235,19 @@ func (h *fixture) sendAs(method, message string, headers ...string) *request {
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
 		req.status, req.body = resp.StatusCode, string(body)
-		if err != nil {
+		if req.broken = err != nil; req.broken {
 			req.body += err.Error()
 		}
 	}()
 	return req
 }
 
-// wait returns the answer, without the framing of events and without comments.
+// wait returns the answer without event framing and comments.
 func (r *request) wait(t *testing.T) string {
 	t.Helper()
 	select {
 	case <-r.done:
-	case <-time.After(2 * patience):
+	case <-time.After(2 * testTimeout):
 		t.Fatal("no answer")
 	}
 	var data string
@@ -266,12 +267,12 @@ func (h *fixture) ask(message string, headers ...string) string {
 	return h.send(message, headers...).wait(h.t)
 }
 
-// pending waits until n calls are pending, and returns the ids of their tasks.
+// pending waits for n pending calls, and returns their task IDs.
 func (h *fixture) pending(n int) []task.ID {
 	h.t.Helper()
 	var ids []task.ID
 	eventually(h.t, fmt.Sprintf("%d calls are pending", n), func() bool {
-		page, err := h.desk.Cases().Pending(h.t.Context(), casefile.Filter{})
+		page, err := h.approvals.Viewer().Pending(h.t.Context(), review.Filter{})
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -286,14 +287,14 @@ func (h *fixture) pending(n int) []task.ID {
 
 func (h *fixture) approve(id task.ID) {
 	h.t.Helper()
-	if _, err := decide(h.t.Context(), h.desk, id, approval.Approver{Name: "alice"}, approval.Approve, ""); err != nil {
+	if _, err := decide(h.t.Context(), h.approvals, id, approval.Approver{Name: "alice"}, approval.Approve, ""); err != nil {
 		h.t.Fatal(err)
 	}
 }
 
 func (h *fixture) reject(id task.ID, reason string) {
 	h.t.Helper()
-	if _, err := decide(h.t.Context(), h.desk, id, approval.Approver{Name: "alice"}, approval.Reject, reason); err != nil {
+	if _, err := decide(h.t.Context(), h.approvals, id, approval.Approver{Name: "alice"}, approval.Reject, reason); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -322,7 +323,7 @@ func taskID(t *testing.T, answer string) string {
 }
 
 // CORE-003 5.4, first row: approval received, client connected.
-func TestHeldRequest(t *testing.T) {
+func TestHeldRequestRunsAfterApproval(t *testing.T) {
 	for _, accept := range []string{"application/json, text/event-stream", "application/json"} {
 		t.Run(accept, func(t *testing.T) {
 			h := newFixture(t, nil)
@@ -334,13 +335,13 @@ func TestHeldRequest(t *testing.T) {
 			h.approve(id)
 			wantText(t, "answer", req.wait(t), `"id":7`, "done hold_x")
 			if ran := h.ran(); !slices.Equal(ran, []string{`hold_x {"x":1}`}) {
-				t.Errorf("ran %v; want the call once, as it was", ran)
+				t.Errorf("ran %v; want the call once, unchanged", ran)
 			}
 		})
 	}
 }
 
-// CORE-003 5.4: rejection, on both faces.
+// CORE-003 5.4: rejection, for both kinds of waiting.
 func TestHeldRequestRejected(t *testing.T) {
 	h := newFixture(t, nil)
 	req := h.send(toolCall("7", "hold_x", ""))
@@ -355,12 +356,12 @@ func TestHeldRequestRejected(t *testing.T) {
 	}
 }
 
-// CORE-003 5.4: approval received, client disconnected: it is not run.
-func TestClientGoneBeforeApproval(t *testing.T) {
+// CORE-003 5.4: approval received, client disconnected.
+func TestCallOfDisconnectedClientDoesNotRun(t *testing.T) {
 	abandoned := make(chan struct{}, 1)
-	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+	h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.Observe = func(_ context.Context, e approval.Event) {
-			if e.Step == approval.Abandoned {
+			if e.Step == approval.OwnerAbsent {
 				abandoned <- struct{}{}
 			}
 		}
@@ -369,7 +370,7 @@ func TestClientGoneBeforeApproval(t *testing.T) {
 	id := h.pending(1)[0]
 	req.cancel()
 	<-req.done
-	eventually(t, "the gate notices", func() bool {
+	eventually(t, "the gate notices the disconnect", func() bool {
 		return strings.Contains(scrape(h.gateway), `thoughtgate_mcp_requests_total{method="tools/call",status="error"} 1`)
 	})
 	h.approve(id)
@@ -378,17 +379,17 @@ func TestClientGoneBeforeApproval(t *testing.T) {
 		t.Errorf("ran %v; want nothing", ran)
 	}
 
-	// The client comes back with the same call, and gets what was approved.
+	// The client repeats the call and gets the approved one.
 	wantText(t, "retry", h.ask(toolCall("8", "hold_x", "")), `"id":8`, "done hold_x")
 	if ran := h.ran(); len(ran) != 1 {
 		t.Errorf("ran %v; want one call", ran)
 	}
 }
 
-// A client that has waited long enough is told to come again; an identical call
-// attaches, to the decision and then to the result, and only once.
+// After the wait, the client is told to call again. An identical call attaches, first to the
+// decision and then to the result, and only once.
 func TestPendingAnswerAndAttach(t *testing.T) {
-	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 30 * time.Millisecond })
+	h := newFixture(t, func(_ *catalog.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 30 * time.Millisecond })
 	for i := range 2 {
 		wantText(t, "pending", h.ask(toolCall(fmt.Sprint(i), "hold_x", "")), `"isError":true`, "has not run", "same arguments")
 	}
@@ -411,10 +412,9 @@ func TestPendingAnswerAndAttach(t *testing.T) {
 	}
 }
 
-// A slowStore does not answer those who look while they wait before their time
-// is over.
+// A slowStore answers waiting readers only when their time is over.
 type slowStore struct {
-	task.GateStore
+	gatestore.Store
 
 	slow atomic.Bool
 }
@@ -425,15 +425,14 @@ func (s *slowStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 		<-ctx.Done()
 		return task.Task{}, ctx.Err()
 	}
-	return s.GateStore.Get(ctx, ref)
+	return s.Store.Get(ctx, ref)
 }
 
-// A client whose wait ends before the store has answered once is sent round, or
-// told to call again, like any other, and finds its call.
-func TestWaitOverBeforeTheFirstLook(t *testing.T) {
+// The client is told to call again, and finds its call.
+func TestShortWaitFindsCall(t *testing.T) {
 	var store slowStore
-	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
-		store.GateStore = c.Store
+	h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, w *conversation.Waiting) {
+		store.Store = c.Store
 		c.Store, w.Hold = &store, 20*time.Millisecond
 	})
 	store.slow.Store(true)
@@ -448,9 +447,8 @@ func TestWaitOverBeforeTheFirstLook(t *testing.T) {
 	})
 }
 
-// askUntil asks again as long as the client is sent round or told to call again,
-// as clients of a gate that holds requests briefly do, and demands that the
-// answer then has a text in it.
+// askUntil repeats the request while the client is told to call again, and checks that the
+// final answer contains a text.
 func (h *fixture) askUntil(want string, ask func() string) {
 	h.t.Helper()
 	answer := ""
@@ -461,18 +459,18 @@ func (h *fixture) askUntil(want string, ask func() string) {
 	wantText(h.t, "the answer", answer, want)
 }
 
-// notifications/cancelled withdraws a held request, and only the client's own.
+// notifications/cancelled withdraws only the client's own request.
 func TestCancelHeldRequest(t *testing.T) {
 	h := newFixture(t, nil)
 	req := h.sendHeld(toolCall("7", "hold_x", ""))
 	id := h.pending(1)[0]
 	cancelled := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`
-	h.ask(cancelled, "Mcp-Session-Id", "s-2") // somebody else's: goes to the upstream
+	h.ask(cancelled, "Mcp-Session-Id", "s-2") // another session: forwarded
 	h.pending(1)
 	other := h.send(cancelled)
 	wantNoAnswer(t, req, "7")
 	other.wait(t)
-	if _, err := decide(t.Context(), h.desk, id, approval.Approver{Name: "alice"}, approval.Approve, ""); err == nil {
+	if _, err := decide(t.Context(), h.approvals, id, approval.Approver{Name: "alice"}, approval.Approve, ""); err == nil {
 		t.Error("a cancelled call was approved")
 	}
 	if ran := h.ran(); slices.Contains(ran, `hold_x {"x":1}`) {
@@ -480,12 +478,11 @@ func TestCancelHeldRequest(t *testing.T) {
 	}
 }
 
-// Policy that tightens while a call waits stops it.
-func TestPolicyDrift(t *testing.T) {
+func TestTightenedPolicyStopsHeldCall(t *testing.T) {
 	h := newFixture(t, nil)
 	req := h.send(toolCall("7", "hold_x", ""))
 	id := h.pending(1)[0]
-	h.gate.Swap(&gate.Settings{Policy: compile(t, policy.Rule{Match: "get_*", Action: policy.Forward})})
+	h.catalog.Configure(&catalog.Settings{Policy: compile(t, policy.Rule{Match: "get_*", Action: policy.Forward})})
 	h.approve(id)
 	wantText(t, "answer", req.wait(t), `"code":-32011`, "policy_drift", "did not run")
 	if ran := h.ran(); len(ran) != 0 {
@@ -493,44 +490,43 @@ func TestPolicyDrift(t *testing.T) {
 	}
 }
 
-// A quorum of two takes two people.
-func TestQuorum(t *testing.T) {
+func TestQuorumNeedsTwoApprovers(t *testing.T) {
 	h := newFixture(t, nil)
 	req := h.send(toolCall("7", "hold_two_x", ""))
 	id := h.pending(1)[0]
 	h.approve(id)
-	if _, err := decide(t.Context(), h.desk, id, approval.Approver{Name: "alice"}, approval.Approve, ""); err == nil {
+	if _, err := decide(t.Context(), h.approvals, id, approval.Approver{Name: "alice"}, approval.Approve, ""); err == nil {
 		t.Error("alice approved twice")
 	}
-	if _, err := decide(t.Context(), h.desk, id, approval.Approver{Name: "bob"}, approval.Approve, ""); err != nil {
+	if _, err := decide(t.Context(), h.approvals, id, approval.Approver{Name: "bob"}, approval.Approve, ""); err != nil {
 		t.Error(err)
 	}
 	wantText(t, "answer", req.wait(t), "done hold_two_x")
 }
 
-// Held clients get a retryable answer at once when the gate stops, and their
-// tasks are ended, since this store forgets (EC-TASK-016).
+// EC-TASK-016: held clients get a retryable answer at shutdown. Their tasks end, since this
+// store is not persistent.
 func TestShutdownWhileHeld(t *testing.T) {
 	h := newFixture(t, nil)
 	req := h.send(toolCall("7", "hold_x", ""))
 	h.pending(1)
-	if err := h.desk.Close(context.Background()); err != nil {
+	if err := h.approvals.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	wantText(t, "answer", req.wait(t), `"code":-32013`)
 }
 
-// A modern client that asks for its task while the gate stops is told to try again by the
-// status too, so that a balancer sends it to another replica.
+// A modern client that requests its task during shutdown gets a retryable status, so that a
+// load balancer tries another replica.
 func TestTaskDuringShutdown(t *testing.T) {
 	var later atomic.Int64
-	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+	h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.Durable, c.Now = true, func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
 	})
 	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
-	later.Store(int64(30 * time.Minute)) // so that its client is not there
+	later.Store(int64(30 * time.Minute)) // so that the client counts as absent
 	h.approve(task.ID(id))
-	if err := h.desk.Close(context.Background()); err != nil {
+	if err := h.approvals.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	message, headers := about("tasks/get", id)
@@ -541,8 +537,7 @@ func TestTaskDuringShutdown(t *testing.T) {
 	}
 }
 
-// A client of 2025-11-25 that loses the stream of a held request resumes it,
-// and only that client can.
+// A 2025-11-25 client resumes the stream of its held request. Other clients cannot.
 func TestResumeHeldRequest(t *testing.T) {
 	h := newFixture(t, nil)
 	version := []string{"MCP-Protocol-Version", "2025-11-25"}
@@ -558,14 +553,14 @@ func TestResumeHeldRequest(t *testing.T) {
 	}
 	first, err := jsonrpc.NewEventReader(resp.Body, 1<<20).Next()
 	if err != nil || !first.HasID || len(first.Data) != 0 {
-		t.Fatalf("first event %+v, %v; want a place to resume from", first, err)
+		t.Fatalf("first event %+v, %v; want an event ID", first, err)
 	}
 	resp.Body.Close()
 	id := h.pending(1)[0]
 
-	stranger := h.sendAs(http.MethodGet, "", "Last-Event-ID", first.ID, "Mcp-Session-Id", "s-2")
-	if stranger.wait(t); stranger.status != http.StatusBadRequest {
-		t.Errorf("somebody else resumed it: %d %s", stranger.status, stranger.body)
+	other := h.sendAs(http.MethodGet, "", "Last-Event-ID", first.ID, "Mcp-Session-Id", "s-2")
+	if other.wait(t); other.status != http.StatusBadRequest {
+		t.Errorf("another session resumed the stream: %d %s", other.status, other.body)
 	}
 	back := h.sendAs(http.MethodGet, "", append(version, "Last-Event-ID", first.ID)...)
 	h.approve(id)
@@ -575,11 +570,42 @@ func TestResumeHeldRequest(t *testing.T) {
 	}
 }
 
-// decide looks at a call and then decides, as an approver does.
-func decide(ctx context.Context, desk *approval.Desk, id task.ID, who approval.Approver, what approval.Decision, reason string) (task.Task, error) {
+// decide views a call and decides it, as an approver does.
+func decide(ctx context.Context, approvals *approval.Service, id task.ID, who approval.Approver, what approval.Decision, reason string) (task.Task, error) {
 	r := approval.Ruling{Decision: what, Reason: reason}
-	if shown, err := desk.Cases().ShowAll(ctx, id); err == nil {
+	if shown, err := approvals.Viewer().ShowAll(ctx, id); err == nil {
 		r.Shown = shown.ShownDigest
 	}
-	return desk.Decide(ctx, id, who, r)
+	return approvals.Decide(ctx, id, who, r)
+}
+
+// A client that attaches to a running call gets the answer in the form that its headers
+// announce.
+func TestAnswerOfRunningCallHasItsForm(t *testing.T) {
+	h := newFixture(t, nil)
+	answer := make(chan struct{})
+	h.answer = func(w http.ResponseWriter, id string) {
+		<-answer
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"done"}]}}`, id)
+	}
+	first := h.send(toolCall("7", "hold_x", ""))
+	h.approve(h.pending(1)[0])
+	eventually(t, "the call runs", func() bool { return len(h.ran()) == 1 })
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+"/mcp", strings.NewReader(toolCall("8", "hold_x", "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Mcp-Session-Id": {"s-1"}}
+	time.AfterFunc(10*time.Millisecond, func() { close(answer) })
+	resp, err := h.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body := readBody(t, resp)
+	if events := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream"); events == strings.HasPrefix(body, "{") {
+		t.Errorf("%s: %s", resp.Header.Get("Content-Type"), body)
+	}
+	wantText(t, "the first client", first.wait(t), "done")
 }

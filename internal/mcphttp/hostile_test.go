@@ -14,17 +14,16 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A socket is an upstream that says what a test wants, byte by byte, on
-// connections that it keeps.
+// A socket is an upstream that sends given bytes on persistent connections.
 type socket struct {
 	open sync.WaitGroup
 
 	mu    sync.Mutex
-	early bool // it answers before it has read the body
+	early bool // answer before reading the body
 	say   func(w io.Writer, id string)
 }
 
-// says has the upstream answer with say from now on.
+// says sets how the upstream answers.
 func (s *socket) says(early bool, say func(w io.Writer, id string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,8 +50,7 @@ func serveSocket(t *testing.T, s *socket) string {
 	return "http://" + listener.Addr().String()
 }
 
-// talk answers requests on one connection. It answers the gate's own
-// requests properly.
+// talk answers requests on one connection. It answers requests of the gate properly.
 func (s *socket) talk(conn net.Conn) {
 	defer conn.Close()
 	for in := bufio.NewReader(conn); ; {
@@ -80,7 +78,7 @@ func (s *socket) talk(conn net.Conn) {
 	}
 }
 
-// response returns an honest answer.
+// response returns a valid answer.
 func response(body string) string {
 	return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }
@@ -89,20 +87,19 @@ func textResult(id, text string) string {
 	return `{"jsonrpc":"2.0","id":` + id + `,"result":{"content":[{"type":"text","text":"` + text + `"}]}}`
 }
 
-// newSocketFixture returns a fixture whose gate stands in front of s.
+// newSocketFixture returns a fixture with upstream s.
 func newSocketFixture(t *testing.T, s *socket) *fixture {
 	t.Helper()
 	h := newFixture(t, nil)
 	up := serveSocket(t, s)
 	h.gateway = startGate(t, up, func(c settings) {
-		c.handler.Gate, c.handler.Desk, c.handler.Waiting = h.gate, h.desk, h.waiting
+		c.handler.Catalog, c.handler.Approvals, c.handler.Waiting = h.catalog, h.approvals, h.waiting
 	})
 	return h
 }
 
-// hostileAnswers are what an upstream may say in place of an answer to the
-// request ID. Those that are none end with what may be taken for an answer to
-// another request.
+// hostileAnswers may replace the answer to request ID. Invalid ones end with bytes that could
+// be taken for an answer to another request.
 func hostileAnswers() map[string]hostileAnswer {
 	return map[string]hostileAnswer{
 		"informational answers":                 {strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", 3) + "FINE", true},
@@ -116,7 +113,7 @@ func hostileAnswers() map[string]hostileAnswer {
 		"a length and chunks":                   {"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nSIZE\r\nBODY\r\n0\r\n\r\nSMUGGLED", true},
 		"an unknown coding":                     {"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: xchunked\r\n\r\nBODYSMUGGLED", false},
 		"two codings":                           {"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: gzip, chunked\r\n\r\nSIZE\r\nBODY\r\n0\r\n\r\nSMUGGLED", false},
-		"a chunk size that is no number":        {"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\nBODY\r\n0\r\n\r\n", false},
+		"an invalid chunk size":                 {"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\nBODY\r\n0\r\n\r\n", false},
 		"a chunk size that is too large":        {"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\nBODY\r\n0\r\n\r\n", false},
 		"a chunk without an end":                {"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nSIZE\r\nBODYSMUGGLED", false},
 		"no last chunk":                         {"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nSIZE\r\nBODY\r\n", false},
@@ -127,18 +124,18 @@ func hostileAnswers() map[string]hostileAnswer {
 		"no answer to a request":                {"HTTP/1.1 204 No Content\r\n\r\nSMUGGLED", false},
 		"no HTTP":                               {"BODY", false},
 		"another answer's id":                   {"SMUGGLED", false},
-		"a kind that is no message":             {"HTTP/1.1 201 Created\r\nContent-Type: text/event-streams\r\nContent-Length: 77\r\n\r\ndata: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"content\":[\"smuggled\"],\"pad\":\"xx\"}}\n\n", false},
+		"an unknown media type":                 {"HTTP/1.1 201 Created\r\nContent-Type: text/event-streams\r\nContent-Length: 77\r\n\r\ndata: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"content\":[\"smuggled\"],\"pad\":\"xx\"}}\n\n", false},
 		"control characters in an event":        {"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nid: a\x00b\r\nevent: message\revent: message\r\nretry: 1\x00\r\ndata: BODY\r\n\r\n", true},
 	}
 }
 
-// A hostileAnswer is one that a client can read, if it is fine.
+// A hostileAnswer may be one that clients can read.
 type hostileAnswer struct {
 	text string
 	fine bool
 }
 
-// hostile returns the bytes of a hostile answer to the request with the given id.
+// hostile returns a hostile answer to the request with the given ID.
 func hostile(text, id string) string {
 	body := textResult(id, "fine")
 	return strings.NewReplacer(
@@ -148,10 +145,9 @@ func hostile(text, id string) string {
 	).Replace(text)
 }
 
-// Whatever an upstream says on its connection, a client gets either the answer
-// or an error, what follows an answer is no answer to the next request, and a
-// call that got no answer does not count as completed.
-func TestHostileSocket(t *testing.T) {
+// A client gets the answer or an error. Bytes after an answer do not answer the next request. A
+// call without an answer does not count as completed.
+func TestHostileAnswersAreContained(t *testing.T) {
 	for name, tt := range hostileAnswers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -209,8 +205,8 @@ func checkHostile(t *testing.T, what, got string, fine bool) {
 	}
 }
 
-// A forged head has no end. Neither a forwarded nor a held call waits for it.
-func TestEndlessHead(t *testing.T) {
+// A response head without an end delays neither a forwarded nor a held call.
+func TestEndlessHeadIsCutOff(t *testing.T) {
 	for name, piece := range map[string]string{
 		"informational answers": "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n",
 		"a header":              strings.Repeat("x", 1<<10),
@@ -239,9 +235,9 @@ func TestEndlessHead(t *testing.T) {
 	}
 }
 
-// Bytes that an upstream sends after the end of an answer are no answer to the next
-// request on the same connection, though that request may be there already.
-func TestNoAnswerBeforeRequest(t *testing.T) {
+// Bytes after the end of an answer do not answer the next request on the connection, even if
+// that was already sent.
+func TestAnswerBeforeRequestIsNotUsed(t *testing.T) {
 	h := newSocketFixture(t, &socket{say: func(w io.Writer, id string) { io.WriteString(w, hostile("FINESMUGGLED", id)) }})
 	var clients sync.WaitGroup
 	for range 16 {
@@ -257,8 +253,7 @@ func TestNoAnswerBeforeRequest(t *testing.T) {
 	clients.Wait()
 }
 
-// The client reads an answer as what the gate took it for.
-func TestKindOfAnswer(t *testing.T) {
+func TestContentTypeMatchesParsedAnswer(t *testing.T) {
 	tests := []struct{ status, given, want string }{
 		{"200 OK", "application/json", "application/json"},
 		{"200 OK", "application/json; charset=utf-8", "application/json; charset=utf-8"},
@@ -281,7 +276,7 @@ func TestKindOfAnswer(t *testing.T) {
 		resp := h.answering(t.Context(), toolCall("9", "get_x", ""))
 		resp.Body.Close()
 		if got := resp.Header["Content-Type"]; len(got) != 1 || got[0] != tt.want {
-			t.Errorf("%s as %q: the client is told %q; want %q", tt.status, tt.given, got, tt.want)
+			t.Errorf("%s as %q: the client got %q; want %q", tt.status, tt.given, got, tt.want)
 		}
 	}
 }

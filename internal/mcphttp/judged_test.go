@@ -7,17 +7,17 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// newOpenFixture starts a gate that denies /etc and drop_*, holds hold_* and
-// docs://hold/*, and forwards all else.
+// newOpenFixture starts a gate that denies /etc and drop_*, holds hold_* and docs://hold/*, and
+// forwards everything else.
 func newOpenFixture(t *testing.T) *fixture {
 	t.Helper()
-	return newFixture(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) {
+	return newFixture(t, func(s *catalog.Settings, _ *approval.Config, _ *conversation.Waiting) {
 		s.Policy = compile(t,
 			policy.Rule{Match: "file:///etc/*", Action: policy.Deny},
 			policy.Rule{Match: "drop_*", Action: policy.Deny},
@@ -27,8 +27,7 @@ func newOpenFixture(t *testing.T) *fixture {
 	})
 }
 
-// TestAmbiguousNames: what the upstream could read otherwise than the gate never
-// reaches it.
+// Names that the upstream could read differently are refused.
 func TestAmbiguousNames(t *testing.T) {
 	h := newOpenFixture(t)
 	for _, params := range []string{
@@ -51,9 +50,40 @@ func TestAmbiguousNames(t *testing.T) {
 	wantText(t, "a plain URI", h.ask(`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///home/x"}}`), "done")
 }
 
-// TestLongNames: a call that needs approval is refused if its name is too long to be
-// shown at once wherever people approve. Others may have any name.
-func TestLongNames(t *testing.T) {
+// A tool or prompt name of more than 1 KiB, or a URI of more than 8 KiB, is refused under any
+// policy.
+func TestLongNamesAreRefused(t *testing.T) {
+	h := newOpenFixture(t)
+	name, uri := strings.Repeat("a", 1025), "docs://"+strings.Repeat("a", 8186)
+	for _, params := range []string{
+		`"method":"tools/call","params":{"name":"` + name + `"}`,
+		`"method":"prompts/get","params":{"name":"` + name + `"}`,
+		`"method":"resources/read","params":{"uri":"` + uri + `"}`,
+		`"method":"resources/subscribe","params":{"uri":"` + uri + `"}`,
+		`"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"` + name + `"}}`,
+		`"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"` + uri + `"}}`,
+		`"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["docs://x","` + uri + `"]}}`,
+	} {
+		message := `{"jsonrpc":"2.0","id":1,` + params + `}`
+		wantText(t, params, h.ask(message), `"code":-32602`, `"error_type":"name_too_long"`)
+		wantText(t, params+" in a batch", h.ask(batch(message)), `"error_type":"name_too_long"`)
+		wantText(t, params+" as a notification", h.ask(`{"jsonrpc":"2.0",`+params+`}`), `"error_type":"name_too_long"`)
+	}
+	wantText(t, "a modern call", h.ask(modernCall(name, ""), modernHeaders(name)...), `"code":-32602`, `"error_type":"name_too_long"`)
+	h.wantRan()
+	wantText(t, "the longest name", h.ask(toolCall("1", name[1:], "")), "done")
+	wantText(t, "the longest URI", h.ask(`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"`+uri[:8192]+`"}}`), "done")
+}
+
+func TestManySubscriptionsAreRefused(t *testing.T) {
+	h := newOpenFixture(t)
+	uris := strings.Repeat(`"docs://x",`, 1000) + `"docs://x"`
+	wantText(t, "1001 resources", h.ask(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":[`+uris+`]}}}`),
+		`"error_type":"invalid_params"`, "more than 1000 resources")
+}
+
+// A held call must have a name that approvers can read at once.
+func TestHeldCallWithLongNameIsRefused(t *testing.T) {
 	h := newOpenFixture(t)
 	read := func(uri string) string {
 		return h.ask(`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"` + uri + `"}}`)
@@ -61,14 +91,13 @@ func TestLongNames(t *testing.T) {
 	hidden := strings.Repeat("a", 2000)
 	wantText(t, "a long URI", read("docs://hold/"+hidden), `"code":-32602`, `"error_type":"invalid_params"`, "uri of more than 2000 bytes", "it did not run")
 	wantText(t, "in a batch", h.ask(batch(`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"docs://hold/`+hidden+`"}}`)), `"error_type":"invalid_params"`)
-	wantText(t, "a long name", h.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold_`+hidden+`"}}`), "name of more than 2000 bytes")
 	h.wantRan()
 	wantText(t, "one that needs no approval", read("docs://free/"+hidden), "done")
 }
 
-// TestMisspelledMethods: a method that differs from one that the gate acts on
-// only by case, white space or invisible characters never reaches the upstream.
-func TestMisspelledMethods(t *testing.T) {
+// A method that differs from a known one only by case, white space or invisible characters does
+// not reach the upstream.
+func TestMisspelledMethodsAreRefused(t *testing.T) {
 	h := newOpenFixture(t)
 	for _, method := range []string{
 		"TOOLS/CALL", `tools/call\u0000`, " tools/call", "tools/ call", `tools\u200b/call`, "Tools/Call", `tools/call\n`, `ｔools/call`, "Resources/Read",
@@ -83,9 +112,9 @@ func TestMisspelledMethods(t *testing.T) {
 	wantText(t, "an unknown method", h.ask(`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel"}`), "done")
 }
 
-// TestReferences: messages that refer to prompts or resources are judged by each
-// of them. One that needs approval is refused, because there is no way to hold it.
-func TestReferences(t *testing.T) {
+// Messages that refer to prompts or resources are judged by each of them. Those that need
+// approval are refused, since they cannot be held.
+func TestReferencesAreJudged(t *testing.T) {
 	h := newOpenFixture(t)
 	h.listen = func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -127,36 +156,30 @@ func TestReferences(t *testing.T) {
 	wantText(t, "allowed", h.ask(`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"file:///home/{name}"}}}`), "done")
 }
 
-// 3.5 and F-006.3 of REQ-CORE-007: requests about the gate's own tasks are
-// answered by the gate, also in a batch, whatever becomes of the rest of it.
+// 3.5 and F-006.3 of REQ-CORE-007: the gate answers requests about its own tasks, also in a
+// batch.
 func TestOwnTasksInBatch(t *testing.T) {
-	for _, whole := range []bool{false, true} {
-		t.Run(fmt.Sprintf("whole %v", whole), func(t *testing.T) {
-			h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.WholeBatches = whole })
-			h.batch = newBatchFixture(t, tellArray).batch
-			id := taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`)))
-			ask := func(requestID, method, id string) string {
-				return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"taskId":%q}}`, requestID, method, id)
-			}
-			answer := h.ask(batch(ask("1", "tasks/get", id), toolCall("2", "get_a", ""), ask("3", "tasks/result", id), ask("4", "tasks/get", "tg_none"), ask("5", "tasks/update", id)))
-			wantText(t, "beside a call", answer, `"id":1,"result":{"taskId":"`+id, `"id":2,"result"`, "done get_a",
-				`"id":3,"error":{"code":-32013`, `"id":4,"error":{"code":-32602`, `"id":5,"error":{"code":-32601`)
-			h.wantRan(`get_a {"x":1}`)
-			h.approve(h.pending(1)[0])
-			eventually(t, "the result", func() bool {
-				return strings.Contains(h.ask(batch(ask(`"r"`, "tasks/result", id))), `"id":"r","result":{"content":[{"type":"text","text":"done hold_x"`)
-			})
-			wantText(t, "cancelled too late", h.ask(batch(ask("1", "tasks/cancel", id))), `"id":1,"error":{"code":-32602`)
-			other := taskID(t, h.ask(toolCall("1", "hold_y", `,"task":{}`)))
-			wantText(t, "cancelled", h.ask(batch(ask("1", "tasks/cancel", other))), `"id":1,"result"`, `"status":"cancelled"`)
-			wantText(t, "a list", h.ask(batch(`{"jsonrpc":"2.0","id":1,"method":"tasks/list"}`)), `"error_type":"invalid_request"`)
-			h.wantRan(`get_a {"x":1}`, `hold_x {"x":1}`)
-		})
+	h := newBatchFixture(t, tellArray)
+	id := taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`)))
+	ask := func(requestID, method, id string) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"taskId":%q}}`, requestID, method, id)
 	}
+	answer := h.ask(batch(ask("1", "tasks/get", id), toolCall("2", "get_a", ""), ask("3", "tasks/result", id), ask("4", "tasks/get", "tg_none"), ask("5", "tasks/update", id)))
+	wantText(t, "beside a call", answer, `"id":1,"result":{"taskId":"`+id, `"id":2,"result"`, "done get_a",
+		`"id":3,"error":{"code":-32013`, `"id":4,"error":{"code":-32602`, `"id":5,"error":{"code":-32601`)
+	h.wantRan(`get_a {"x":1}`)
+	h.approve(h.pending(1)[0])
+	eventually(t, "the result is available", func() bool {
+		return strings.Contains(h.ask(batch(ask(`"r"`, "tasks/result", id))), `"id":"r","result":{"content":[{"type":"text","text":"done hold_x"`)
+	})
+	wantText(t, "cancelled too late", h.ask(batch(ask("1", "tasks/cancel", id))), `"id":1,"error":{"code":-32602`)
+	other := taskID(t, h.ask(toolCall("1", "hold_y", `,"task":{}`)))
+	wantText(t, "cancelled", h.ask(batch(ask("1", "tasks/cancel", other))), `"id":1,"result"`, `"status":"cancelled"`)
+	h.wantRan(`get_a {"x":1}`, `hold_x {"x":1}`)
+	wantText(t, "a list", h.ask(batch(`{"jsonrpc":"2.0","id":1,"method":"tasks/list"}`)), `[{"jsonrpc":"2.0","id":1,"result":{"tasks":[{"taskId":"`+other, `"_meta":{"thoughtgate/tool":"hold_y"}`)
 }
 
-// TestOwnTasksInNotifications: the upstream never hears of the gate's own tasks,
-// even in a message that nobody answers.
+// The upstream never gets messages about tasks of the gate.
 func TestOwnTasksInNotifications(t *testing.T) {
 	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("1", "hold_x", `,"task":{}`)))
@@ -175,8 +198,7 @@ func TestOwnTasksInNotifications(t *testing.T) {
 	h.pending(1)
 }
 
-// F-007.2 of REQ-CORE-003: a list can be asked for in a batch, and does not show
-// there what is hidden elsewhere.
+// F-007.2 of REQ-CORE-003: a list in a batch is filtered like any other.
 func TestListInBatch(t *testing.T) {
 	answers := func(p jsonrpc.Packet) (all []string) {
 		for i := range p.Messages {
@@ -196,27 +218,21 @@ func TestListInBatch(t *testing.T) {
 		},
 	}
 	for name, tell := range tells {
-		for _, whole := range []bool{false, true} {
-			h := newFixture(t, func(s *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
-				s.HideDenied, w.WholeBatches = true, whole
-			})
-			h.batch = func(w http.ResponseWriter, p jsonrpc.Packet) { tell(w, answers(p)) }
-			message := batch(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `{"jsonrpc":"2.0","id":2,"method":"ping"}`)
-			request := h.send(message)
-			request.wait(t)
-			wantText(t, name, request.body, `"id":1,"result":{"tools":[{"name":"get_x"`, `"id":2,"result":{}`)
-			if strings.Contains(request.body, "drop_all") {
-				t.Errorf("%s: a hidden tool shows: %s", name, request.body)
-			}
+		h := newFixture(t, func(s *catalog.Settings, _ *approval.Config, _ *conversation.Waiting) { s.HideDenied = true })
+		h.batch = func(w http.ResponseWriter, p jsonrpc.Packet) { tell(w, answers(p)) }
+		message := batch(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+		request := h.send(message)
+		request.wait(t)
+		wantText(t, name, request.body, `"id":1,"result":{"tools":[{"name":"get_x"`, `"id":2,"result":{}`)
+		if strings.Contains(request.body, "drop_all") {
+			t.Errorf("%s: a hidden tool shows: %s", name, request.body)
 		}
 	}
 }
 
-// A list in a batch that was held does not show what is hidden either.
+// A list in a held batch is filtered too.
 func TestListInHeldBatch(t *testing.T) {
-	h := newFixture(t, func(s *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
-		s.HideDenied, w.WholeBatches = true, true
-	})
+	h := newFixture(t, func(s *catalog.Settings, _ *approval.Config, _ *conversation.Waiting) { s.HideDenied = true })
 	h.batch = func(w http.ResponseWriter, p jsonrpc.Packet) {
 		var answers []string
 		for i, result := range []string{`{"tools":[{"name":"drop_all"},{"name":"get_x"}]}`, `{"content":[]}`} {

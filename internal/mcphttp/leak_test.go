@@ -14,23 +14,22 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 )
 
-// leakRequests is how many requests TestNothingLeaks makes, unless LEAK_REQUESTS
-// says otherwise.
+// leakRequests is the number of requests of TestAllSlotsAreReleased; LEAK_REQUESTS overrides
+// it.
 const leakRequests = 1000
 
-// Whatever becomes of requests, of all kinds and from many clients, the gate has
-// all its room back in the end.
-func TestNothingLeaks(t *testing.T) {
+// Many clients send requests of all kinds, with every outcome. Afterwards no slot is in use.
+func TestAllSlotsAreReleased(t *testing.T) {
 	total := leakRequests
 	if n, err := strconv.Atoi(os.Getenv("LEAK_REQUESTS")); err == nil {
 		total = n
 	}
-	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
-		w.Hold, w.Beat = 10*time.Millisecond, time.Millisecond
+	h := newFixture(t, func(_ *catalog.Settings, _ *approval.Config, w *conversation.Waiting) {
+		w.Hold, w.Heartbeat = 10*time.Millisecond, time.Millisecond
 	})
 	h.listen = func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", asEvents)
@@ -50,7 +49,7 @@ func TestNothingLeaks(t *testing.T) {
 		func(w int) { h.try(t, w, time.Minute, http.MethodPost, toolCall("1", "other", "")) },      // denied
 		func(w int) { h.try(t, w, time.Minute, http.MethodPost, "nonsense") },
 		func(w int) { h.try(t, w, time.Minute, http.MethodPost, strings.Repeat(" ", 1<<20+1)) },
-		func(w int) { h.try(t, w, time.Minute, http.MethodPost, toolCall("1", "hold_x", "")) },        // until told to come again
+		func(w int) { h.try(t, w, time.Minute, http.MethodPost, toolCall("1", "hold_x", "")) },        // until the client must call again
 		func(w int) { h.try(t, w, 5*time.Millisecond, http.MethodPost, toolCall("1", "hold_x", "")) }, // leaves while it waits
 		func(w int) { h.try(t, w, time.Minute, http.MethodPost, listen, listenHeaders...) },
 		func(w int) { h.try(t, w, 5*time.Millisecond, http.MethodGet, "", "Accept", asEvents) },
@@ -69,14 +68,14 @@ func TestNothingLeaks(t *testing.T) {
 	}
 	workers.Wait()
 	for pool := range h.handler.Used() {
-		eventually(t, "all is given back: "+pool, func() bool { return h.handler.Used()[pool] == 0 })
+		eventually(t, "all slots are released: "+pool, func() bool { return h.handler.Used()[pool] == 0 })
 	}
 }
 
-// try makes a request from a worker's own address, and gives up after a while.
-func (h *fixture) try(t *testing.T, worker int, patience time.Duration, method, body string, headers ...string) {
+// try makes a request from a worker's address, and gives up after a while.
+func (h *fixture) try(t *testing.T, worker int, testTimeout time.Duration, method, body string, headers ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, h.URL+"/mcp", strings.NewReader(body))
 	if err != nil {
@@ -92,7 +91,7 @@ func (h *fixture) try(t *testing.T, worker int, patience time.Duration, method, 
 	transport := &http.Transport{DialContext: (&net.Dialer{LocalAddr: workersAddress(worker)}).DialContext, DisableKeepAlives: true}
 	resp, err := transport.RoundTrip(r)
 	if err != nil {
-		return // it gave up, or was refused before it had sent all
+		return // the client gave up, or was refused before it had sent everything
 	}
 	io.Copy(io.Discard, resp.Body)
 	resp.Body.Close()

@@ -8,15 +8,15 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// One client that has many requests wait is told to come again; it takes no
-// place from others.
-func TestManyWaitForOneClient(t *testing.T) {
-	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.PerOwner = 2 })
+// The client is told to call again, and others can still wait.
+func TestOneClientCannotUseAllWaitingSlots(t *testing.T) {
+	h := newFixture(t, func(_ *catalog.Settings, _ *approval.Config, w *conversation.Waiting) { w.PerOwner = 2 })
 	sentAway := make(chan string, 3)
 	for range 3 {
 		req := h.send(toolCall("1", "hold_x", ""))
@@ -35,9 +35,9 @@ func TestManyWaitForOneClient(t *testing.T) {
 	wantText(t, "forwarded meanwhile", h.ask(toolCall("4", "get_x", "")), "done get_x")
 }
 
-// The gate sends nothing that the approver was not shown: neither the query of a
-// client that asks for the task, nor answers to questions of the upstream.
-func TestUnseenIsNotSent(t *testing.T) {
+// The gate sends neither the query of the client that requests the task, nor answers to the
+// upstream's questions.
+func TestOnlyShownContentIsSent(t *testing.T) {
 	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	h.approve(task.ID(id))
@@ -63,19 +63,18 @@ func TestUnseenIsNotSent(t *testing.T) {
 	}
 }
 
-// A store that fails refuses what needs approval, in words that are true, and
-// leaves everything else alone.
-func TestStoreFails(t *testing.T) {
+// The refusal says whether the call may still run. Other messages pass.
+func TestStoreFailureRefusesHeldCalls(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err  error
 		told string
 	}{
-		"not asked":  {&task.Error{Kind: task.KindUnavailable, NotAsked: true}, "the call did not run"},
-		"full":       {&task.Error{Kind: task.KindUnavailable, Err: &task.Error{Kind: task.KindCapacityExceeded, Err: errors.New("disk full")}}, "the call did not run"},
+		"not asked":  {&task.Error{Kind: task.ErrUnavailable, NotAttempted: true}, "the call did not run"},
+		"full":       {&task.Error{Kind: task.ErrUnavailable, Err: &task.Error{Kind: task.ErrCapacityExceeded, Err: errors.New("disk full")}}, "the call did not run"},
 		"broken off": {errors.New("connection reset"), "it may still be approved and run"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+			h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, _ *conversation.Waiting) {
 				c.Store = failing{c.Store, tt.err}
 			})
 			wantText(t, "legacy", h.ask(toolCall("1", "hold_x", "")), `"code":-32013`, `"store_unavailable"`, tt.told, `"retry_after"`)
@@ -95,7 +94,7 @@ func TestStoreFails(t *testing.T) {
 
 // A failing store creates no tasks.
 type failing struct {
-	task.GateStore
+	gatestore.Store
 
 	err error
 }

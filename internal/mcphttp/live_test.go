@@ -13,7 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A slowAnswer is a large answer of an upstream that waits in the middle.
+// A slowAnswer is a large upstream answer that pauses in the middle.
 type slowAnswer struct {
 	half  string
 	goOn  chan struct{}
@@ -37,7 +37,7 @@ func (a *slowAnswer) result() string {
 	return `"result":{"content":[{"type":"text","text":"` + a.half + a.half + `"}]`
 }
 
-// begins reads an answer until the result in it has begun, and returns it.
+// begins reads an answer until its result has begun.
 func begins(t *testing.T, resp *http.Response) string {
 	t.Helper()
 	head := make([]byte, 100<<10)
@@ -58,9 +58,9 @@ func (a *slowAnswer) check(t *testing.T, what, begin string, resp *http.Response
 	}
 }
 
-// 10.1 "Sync execution streams", design 5: a large answer reaches those who wait for it while it is being kept;
-// all of them share one execution, and it can be had again.
-func TestAnswerArrives(t *testing.T) {
+// 10.1 "Sync execution streams", design 5: readers get a large answer while it is stored. They
+// share one execution, and the answer can be fetched again.
+func TestReadersShareStreamingAnswer(t *testing.T) {
 	h := newFixture(t, nil)
 	slow := newSlowAnswer()
 	h.answer = slow.serve
@@ -80,9 +80,8 @@ func TestAnswerArrives(t *testing.T) {
 	}
 }
 
-// design 6: a client that leaves while its answer arrives does not stop it, in
-// either era.
-func TestReaderLeaves(t *testing.T) {
+// design 6: a reader that disconnects does not interrupt the call, in either era.
+func TestAnswerSurvivesLeavingReader(t *testing.T) {
 	calls := map[string][]string{
 		"legacy": {toolCall("7", "hold_x", "")},
 		"modern": append([]string{modernCall("hold_x", "")}, modernHeaders("hold_x")...),
@@ -102,14 +101,14 @@ func TestReaderLeaves(t *testing.T) {
 			begins(t, resp)
 			leave()
 			resp.Body.Close()
-			eventually(t, "the gate notices", func() bool { used := h.handler.Used(); return used["requests"]+used["waiting"] == 0 })
+			eventually(t, "the gate notices the disconnect", func() bool { used := h.handler.Used(); return used["requests"]+used["waiting"] == 0 })
 			close(slow.goOn)
 			<-slow.other
 			eventually(t, "the task has ended", func() bool {
 				got, err := h.store.Get(t.Context(), task.AnyOwner().Ref(id))
 				return err == nil && got.State == task.Completed && got.Result.Chunks > 0
 			})
-			slow.check(t, "a retry", "", h.answering(t.Context(), call[0], call[1:]...)) // which attaches
+			slow.check(t, "a retry", "", h.answering(t.Context(), call[0], call[1:]...)) // attaches
 			if ran := h.ran(); len(ran) != 1 {
 				t.Errorf("ran %v; want one call", ran)
 			}
@@ -117,8 +116,7 @@ func TestReaderLeaves(t *testing.T) {
 	}
 }
 
-// GOV-004 F-007.7: cancelling lets an answer that is being read finish, and the
-// task stays cancelled.
+// GOV-004 F-007.7: cancelling lets a reader finish, and the task stays cancelled.
 func TestCancelWhileAnswerArrives(t *testing.T) {
 	h := newFixture(t, nil)
 	slow := newSlowAnswer()
@@ -133,11 +131,10 @@ func TestCancelWhileAnswerArrives(t *testing.T) {
 	wantText(t, "afterwards", h.ask(legacyAbout("tasks/get", id)), `"status":"cancelled"`)
 }
 
-// Without a reader, cancelling interrupts the answer.
 func TestCancelWithoutReader(t *testing.T) {
 	h := newFixture(t, nil)
 	interrupted := make(chan struct{})
-	once := sync.OnceFunc(func() { close(interrupted) }) // the upstream is also told that the call is cancelled
+	once := sync.OnceFunc(func() { close(interrupted) }) // the upstream also gets the cancellation
 	h.answer = func(w http.ResponseWriter, id string) {
 		defer once()
 		w.Header().Set("Content-Type", asJSON)

@@ -9,8 +9,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
-// A program of the gate's own user is told from one of another user. Tests that run as root
-// try both.
+// The gate distinguishes its own user's programs from others. Tests that run as root try both.
 func TestLocalUser(t *testing.T) {
 	uids := []int{os.Getuid()}
 	if os.Getuid() == 0 {
@@ -29,7 +28,7 @@ func TestLocalUser(t *testing.T) {
 		}
 		defer c.Close()
 		if own := mcphttp.IsOwn(mcphttp.WithLocalUser(t.Context(), c)); own != (uid == os.Getuid()) {
-			t.Errorf("a connection of user %d counts as the gate's own user's: %t", uid, own)
+			t.Errorf("a connection of user %d counts as one of the user of the gate: %t", uid, own)
 		}
 	}
 }

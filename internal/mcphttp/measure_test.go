@@ -13,8 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// seriesOf returns the value of a series on the page of metrics, or -1 if it is
-// not there.
+// seriesOf returns the value of a series on the metrics page, or -1 if it is missing.
 func seriesOf(g *gateway, series string) float64 {
 	for line := range strings.Lines(scrape(g)) {
 		if rest, ok := strings.CutPrefix(line, "thoughtgate_"+series+" "); ok {
@@ -27,9 +26,9 @@ func seriesOf(g *gateway, series string) float64 {
 	return -1
 }
 
-// NFR-001 of REQ-CORE-003, mcp_requests_total and mcp_upstream_requests_total:
-// an answer of the upstream's that is an error does not count as success. An
-// upstream that refuses a request properly is in good health all the same.
+// NFR-001 of REQ-CORE-003, mcp_requests_total and mcp_upstream_requests_total: an error answer
+// of the upstream does not count as success. A proper refusal does not count as an upstream
+// fault.
 func TestUpstreamErrorsAreCounted(t *testing.T) {
 	rpcError := `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no such tool"}}`
 	result := `{"jsonrpc":"2.0","id":1,"result":{"note":"\"error\": none"}}`
@@ -37,7 +36,7 @@ func TestUpstreamErrorsAreCounted(t *testing.T) {
 		name              string
 		status            int
 		kind, body        string
-		request, upstream string // how each is to count
+		request, upstream string // the expected outcome labels
 	}{
 		{"result", 200, "application/json", result, "success", "success"},
 		{"result in an event", 200, "text/event-stream", "data: " + result + "\n\n", "success", "success"},
@@ -59,7 +58,7 @@ func TestUpstreamErrorsAreCounted(t *testing.T) {
 				var adjust func(settings)
 				if governed {
 					h := newFixture(t, nil)
-					adjust = func(s settings) { s.handler.Gate, s.handler.Desk = h.gate, h.desk }
+					adjust = func(s settings) { s.handler.Catalog, s.handler.Approvals = h.catalog, h.approvals }
 				}
 				g := startGate(t, up, adjust)
 				g.call(t, toolCall("1", "get_it", ""))
@@ -78,9 +77,9 @@ func TestUpstreamErrorsAreCounted(t *testing.T) {
 	}
 }
 
-// NFR-001 of REQ-CORE-003, mcp_upstream_duration_seconds: the time goes on until
-// the upstream's answer has ended.
-func TestUpstreamDurationIsToTheEnd(t *testing.T) {
+// NFR-001 of REQ-CORE-003, mcp_upstream_duration_seconds: the duration includes the whole
+// answer.
+func TestUpstreamDurationIncludesBody(t *testing.T) {
 	for _, kind := range []string{"text/event-stream", "application/json"} {
 		t.Run(kind, func(t *testing.T) {
 			took := make(chan time.Duration, 1)
@@ -109,8 +108,7 @@ func TestUpstreamDurationIsToTheEnd(t *testing.T) {
 
 var counted = regexp.MustCompile(`thoughtgate_mcp_upstream_requests_total\{status="(\w+)"\} (\d+)`)
 
-// upstreamRequests returns how many requests to the upstream were counted, by
-// how they ended.
+// upstreamRequests returns the counted upstream requests by outcome.
 func upstreamRequests(g *gateway) map[string]int {
 	by := make(map[string]int)
 	for _, found := range counted.FindAllStringSubmatch(scrape(g), -1) {
@@ -119,8 +117,7 @@ func upstreamRequests(g *gateway) map[string]int {
 	return by
 }
 
-// NFR-001 of REQ-CORE-003: what is sent upstream for held calls counts as well,
-// with how it ended.
+// NFR-001 of REQ-CORE-003: upstream requests for held calls are counted with their outcome.
 func TestHeldCallsCountUpstream(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	before := upstreamRequests(p.gateway)

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// mediaTypes are Content-Types of requests, and whether the gate takes them.
+// mediaTypes has Content-Types, and whether the gate accepts them.
 var mediaTypes = []struct {
-	given string
-	taken bool
+	given    string
+	accepted bool
 }{
 	{"application/json", true},
 	{"Application/JSON", true},
@@ -40,9 +40,8 @@ var mediaTypes = []struct {
 	{"", false},
 }
 
-// The upstream reads a body in no other encoding than the gate: a type that it may
-// read otherwise is refused, and of all others it is told the same one. In UTF-7,
-// the message of the test calls delete_x.
+// The upstream must not decode a body differently. Ambiguous types are refused, and all others
+// are normalized. In UTF-7, the message of the test calls delete_x.
 func TestMediaTypeOfRequests(t *testing.T) {
 	const message = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_x","_":"+ACIALAAi-name+ACIAOgAi-delete_x"}}`
 	var mu sync.Mutex
@@ -69,10 +68,10 @@ func TestMediaTypeOfRequests(t *testing.T) {
 		resp.Body.Close()
 		mu.Lock()
 		switch {
-		case tt.taken && (len(seen) != 1 || seen[0] != "application/json"):
-			t.Errorf("%s: status %d; the upstream was told %q; want application/json", tt.given, resp.StatusCode, seen)
-		case !tt.taken && (len(seen) > 0 || resp.StatusCode != http.StatusUnsupportedMediaType):
-			t.Errorf("%s: status %d; the upstream was told %q; want a refusal", tt.given, resp.StatusCode, seen)
+		case tt.accepted && (len(seen) != 1 || seen[0] != "application/json"):
+			t.Errorf("%s: status %d; the upstream got %q; want application/json", tt.given, resp.StatusCode, seen)
+		case !tt.accepted && (len(seen) > 0 || resp.StatusCode != http.StatusUnsupportedMediaType):
+			t.Errorf("%s: status %d; the upstream got %q; want a refusal", tt.given, resp.StatusCode, seen)
 		}
 		mu.Unlock()
 	}

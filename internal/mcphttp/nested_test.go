@@ -15,12 +15,12 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
 const madeIt = `{"content":[{"type":"text","text":"made it"}]}`
 
-// start makes a call that becomes a task of the gate's, approves it, and asks
-// how it stands until it runs.
+// start creates and approves a task, and queries it until it runs.
 func (p *taskFixture) start(call string, headers ...string) string {
 	p.t.Helper()
 	id := taskID(p.t, p.ask(call, headers...))
@@ -29,9 +29,8 @@ func (p *taskFixture) start(call string, headers ...string) string {
 	return id
 }
 
-// 10.1 "Sync path selection", "Task path selection",
-// 10.2 "Optional uses task path"; F-002.1, F-002.2: which way a call is made depends on the tool, and on
-// how its client waits.
+// 10.1 "Sync path selection", "Task path selection", 10.2 "Optional uses task path"; F-002.1,
+// F-002.2: the tool and the client's way of waiting decide how a call is made.
 func TestExecutionPath(t *testing.T) {
 	tests := []struct {
 		tool         string
@@ -69,8 +68,8 @@ func TestExecutionPath(t *testing.T) {
 	}
 }
 
-// F-001.2: what is not known of a tool is asked for, once.
-func TestAnnotationIsAskedFor(t *testing.T) {
+// F-001.2: an unknown tool is looked up once.
+func TestUnknownToolIsLookedUpOnce(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	for range 2 {
 		id := taskID(t, p.ask(toolCall("7", "hold_required", `,"task":{}`)))
@@ -83,12 +82,11 @@ func TestAnnotationIsAskedFor(t *testing.T) {
 	}
 }
 
-// 10.2 "Full task flow", "Upstream slow", 10.1 "Task creation",
-// "Lazy poll: working", "Lazy poll: completed", "Stream result: success",
-// "tasks/result routing: task path"; F-004, F-005.11: for a legacy client the
-// upstream is asked when it asks, and the result is fetched when it wants it.
-// GOV-004 F-004.3, F-004.5, F-005.1, F-005.8, F-006.8, F-006.9, NF-003.5: without
-// streams the client learns everything by asking.
+// 10.2 "Full task flow", "Upstream slow", 10.1 "Task creation", "Lazy poll: working", "Lazy
+// poll: completed", "Stream result: success", "tasks/result routing: task path"; F-004,
+// F-005.11, GOV-004 F-004.3, F-004.5, F-005.1, F-005.8, F-006.8, F-006.9, NF-003.5: the gate
+// queries the upstream when a legacy client asks, and fetches the result when the client wants
+// it. Without streams the client learns everything by polling.
 func TestNestedLegacyTask(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
@@ -104,7 +102,7 @@ func TestNestedLegacyTask(t *testing.T) {
 	if fetched := p.server.heard("tasks/result"); len(fetched) != 0 {
 		t.Errorf("the result was fetched before the client asked for it: %v", fetched)
 	}
-	for range 2 { // it can be had again
+	for range 2 { // the result can be fetched again
 		wantText(t, "result", p.ask(legacyAbout("tasks/result", id)), "made it", `"io.modelcontextprotocol/related-task":{"taskId":"`+id+`"}`)
 	}
 	if fetched := p.server.heard("tasks/result"); len(fetched) != 1 {
@@ -113,7 +111,7 @@ func TestNestedLegacyTask(t *testing.T) {
 	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"completed"`)
 }
 
-// The same for a modern client, whose upstream tells the result with the status.
+// A modern upstream sends the result of a task together with its status.
 func TestNestedModernTask(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	id := p.start(modernCall("hold_required", tasksExtension), modernHeaders("hold_required")...)
@@ -135,35 +133,34 @@ func TestNestedModernTask(t *testing.T) {
 	}
 }
 
-// F-004.1, 5.3: the upstream's task lives no longer than the gate's.
+// F-004.1, 5.3: the upstream's task lives at most as long as the gate's.
 func TestNestedTTL(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	p.start(toolCall("7", "hold_required", `,"task":{"ttl":7200000}`))
-	eventually(t, "there is a task", func() bool { return len(p.server.made()) == 1 })
+	eventually(t, "the upstream has a task", func() bool { return len(p.server.made()) == 1 })
 	made, err := p.server.tasks.Store.Get(t.Context(), task.AnyOwner().Ref(task.ID(p.server.made()[0])))
 	if ttl := made.TTL(); err != nil || ttl > 2*time.Hour || ttl < 2*time.Hour-time.Minute {
 		t.Errorf("ttl %v, %v; want what is left of two hours", ttl, err)
 	}
 }
 
-// GOV-004 5.3: nor does it live longer than the upstream is to be asked for.
+// GOV-004 5.3: it lives at most as long as the gate queries it.
 func TestNestedTTLLimited(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	p.gateway = startGate(t, p.up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, p.desk, p.waiting
+		s.handler.Catalog, s.handler.Approvals, s.handler.Waiting = p.catalog, p.approvals, p.waiting
 		s.upstream.MaxTaskTTL = 30 * time.Minute
 	})
 	p.ask(initialize)
 	p.start(toolCall("7", "hold_required", `,"task":{"ttl":7200000}`))
-	eventually(t, "there is a task", func() bool { return len(p.server.made()) == 1 })
+	eventually(t, "the upstream has a task", func() bool { return len(p.server.made()) == 1 })
 	made, err := p.server.tasks.Store.Get(t.Context(), task.AnyOwner().Ref(task.ID(p.server.made()[0])))
 	if ttl := made.TTL(); err != nil || ttl != 30*time.Minute {
 		t.Errorf("ttl %v, %v; want 30m", ttl, err)
 	}
 }
 
-// 10.1 "Lazy poll: failed", and the upstream's own cancellation; F-005.10.
-// GOV-004 F-006.10.
+// 10.1 "Lazy poll: failed", F-005.10, GOV-004 F-006.10, and cancellation by the upstream.
 func TestNestedTaskFails(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
@@ -180,7 +177,7 @@ func TestNestedTaskFails(t *testing.T) {
 	}
 
 	p = newTaskFixture(t, nil)
-	id = p.start(toolCall("7", "hold_required", `,"task":{}`)) // a client that waits for the result gets it as it is
+	id = p.start(toolCall("7", "hold_required", `,"task":{}`)) // a client that waits for the result gets the error unchanged
 	result := p.send(legacyAbout("tasks/result", id))
 	p.server.done(`out of paper!`)
 	wantText(t, "result", result.wait(t), `"code":-32050`, "out of paper")
@@ -197,9 +194,9 @@ func TestNestedTaskFails(t *testing.T) {
 
 	p = newTaskFixture(t, nil)
 	id = p.start(toolCall("7", "hold_required", `,"task":{}`))
-	eventually(t, "there is a task", func() bool { return len(p.server.made()) == 1 })
+	eventually(t, "the upstream has a task", func() bool { return len(p.server.made()) == 1 })
 	theirs := task.AnyOwner().Ref(task.ID(p.server.made()[0]))
-	if _, err := task.Advance(t.Context(), p.server.tasks.Store, theirs, task.Cancel{By: "an operator"}, time.Now()); err != nil {
+	if _, err := lifecycle.Advance(t.Context(), p.server.tasks.Store, theirs, lifecycle.Cancel{By: "an operator"}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the task has ended", func() bool {
@@ -211,15 +208,15 @@ func TestNestedTaskFails(t *testing.T) {
 	}
 }
 
-// sender reaches the upstream with the gate's own credentials.
+// sender reaches the upstream with the gate's credentials.
 func (p *taskFixture) sender(t task.Task) approval.Sender {
 	u, err := url.Parse(p.target)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	own := httpclient.New(httpclient.Config{Name: "test", URL: u, ConnectTimeout: patience})
+	own := httpclient.New(httpclient.Config{Name: "test", URL: u, ConnectTimeout: testTimeout})
 	p.t.Cleanup(own.Close)
-	return own.Upstream().Sender(t, p.gate)
+	return own.Upstream().Sender(t, p.catalog)
 }
 
 func (p *taskFixture) state(id string) task.Task {
@@ -231,13 +228,11 @@ func (p *taskFixture) state(id string) task.Task {
 	return got
 }
 
-// F-005.12, NF-003.1: an upstream that cannot be asked
-// changes nothing; the client may ask again.
-// GOV-004 F-005.7.
-func TestPollFailsTaskGoesOn(t *testing.T) {
+// F-005.12, NF-003.1, GOV-004 F-005.7: the client may ask again.
+func TestFailedPollKeepsTask(t *testing.T) {
 	p := newTaskFixture(t, func(c *approval.Config, _ *conversation.Waiting) { c.Poll = 2 * time.Second })
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
-	eventually(t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
+	eventually(t, "the upstream has a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
 	stuck := make(chan struct{})
 	p.server.fail(func(method string) {
 		if method == "tasks/get" {
@@ -252,7 +247,7 @@ func TestPollFailsTaskGoesOn(t *testing.T) {
 		}
 		return nil
 	})
-	eventually(t, "its error is told", func() bool {
+	eventually(t, "the client is told the error", func() bool {
 		answer := p.ask(legacyAbout("tasks/get", id))
 		return strings.Contains(answer, `"code":-32002`) && strings.Contains(answer, `"error_type":"upstream_invalid_response"`)
 	})
@@ -261,7 +256,7 @@ func TestPollFailsTaskGoesOn(t *testing.T) {
 		t.Fatalf("state %s; want it to go on", state)
 	}
 	p.server.done(madeIt)
-	eventually(t, "there is a result", func() bool { // a poll may take longer than it may on a busy machine
+	eventually(t, "the result is available", func() bool { // a poll may take longer than it may on a busy machine
 		return strings.Contains(p.ask(legacyAbout("tasks/result", id)), "made it")
 	})
 	for _, line := range []string{
@@ -273,9 +268,9 @@ func TestPollFailsTaskGoesOn(t *testing.T) {
 	}
 }
 
-// 10.2 "Upstream purges result", 10.1 "Stream result: upstream gone"; NF-003.2:
-// what the upstream no longer knows cannot be known.
-func TestUpstreamTaskGone(t *testing.T) {
+// 10.2 "Upstream purges result", 10.1 "Stream result: upstream gone", NF-003.2: the outcome is
+// then unknown.
+func TestLostUpstreamTaskHasUnknownOutcome(t *testing.T) {
 	for _, method := range []string{"tasks/get", "tasks/result"} {
 		t.Run(method, func(t *testing.T) {
 			p := newTaskFixture(t, nil)
@@ -293,9 +288,8 @@ func TestUpstreamTaskGone(t *testing.T) {
 	}
 }
 
-// 10.1 "Stream result: not ready": who asks before there is a result waits for
-// it, as MCP has it; concurrent readers share one fetch.
-// GOV-004 F-006.11 as design 5 has it: a reader waits instead of being refused.
+// 10.1 "Stream result: not ready", GOV-004 F-006.11 as design 5 has it: readers wait for the
+// result, and share one fetch.
 func TestOneFetchForAllReaders(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
@@ -312,32 +306,32 @@ func TestOneFetchForAllReaders(t *testing.T) {
 	}
 }
 
-// 10.4 "ThoughtGate restart": tasks are not lost. After a crash of the gate a call that is the upstream's task goes on being
-// asked for, by whoever is there; it is not unknown.
-func TestAnotherReplicaGoesOn(t *testing.T) {
+// 10.4 "ThoughtGate restart": after a crash, any replica can continue to query the upstream's
+// task. Its outcome is not unknown.
+func TestAnotherReplicaContinuesTask(t *testing.T) {
 	p := newTaskFixture(t, func(c *approval.Config, _ *conversation.Waiting) { c.Durable, c.Lease = true, time.Second })
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
-	eventually(t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
+	eventually(t, "the upstream has a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
 	if x := p.state(id).Execution; !x.Detached() || x.Executor != "" {
-		t.Errorf("execution %+v; want nobody at it", x)
+		t.Errorf("execution %+v; want no lease holder", x)
 	}
-	if err := p.desk.Close(t.Context()); err != nil {
+	if err := p.approvals.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if cancelled := p.server.heard("tasks/cancel"); len(cancelled) != 0 {
-		t.Errorf("a gate that comes back cancelled %v", cancelled)
+		t.Errorf("a restarted gate cancelled %v", cancelled)
 	}
 	next, err := approval.New(approval.Config{
-		Store: p.store, Judge: p.gate.Recheck, Settings: approval.Settings{Polling: task.Polling{Min: 10 * time.Millisecond, Max: time.Minute}},
+		Store: p.store, Judge: p.catalog.Recheck, Settings: approval.Settings{Polling: task.Polling{Min: 10 * time.Millisecond, Max: time.Minute}},
 		Workflow: func(string) (approval.Workflow, bool) { return approval.Workflow{}, true },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer next.Close(t.Context())
-	p.desk = next
+	p.approvals = next
 	p.gateway = startGate(t, p.target, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, next, conversation.Waiting{Hold: time.Minute, Beat: time.Second}
+		s.handler.Catalog, s.handler.Approvals, s.handler.Waiting = p.catalog, next, conversation.Waiting{Hold: time.Minute, Heartbeat: time.Second}
 	})
 	wantText(t, "get", p.ask(legacyAbout("tasks/get", id)), `"status":"working"`)
 	p.server.done(madeIt)
@@ -347,17 +341,17 @@ func TestAnotherReplicaGoesOn(t *testing.T) {
 	}
 }
 
-// F-007.1, F-007.2, 10.1 "Cancellation": the upstream is told, without making the client wait.
+// F-007.1, F-007.2, 10.1 "Cancellation": the client does not wait until the upstream is told.
 func TestNestedCancellation(t *testing.T) {
 	for era, call := range map[string]func(p *taskFixture) (string, string){
 		"legacy": func(p *taskFixture) (string, string) {
 			id := p.start(toolCall("7", "hold_required", `,"task":{}`))
-			eventually(p.t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
+			eventually(p.t, "the upstream has a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
 			return id, p.ask(legacyAbout("tasks/cancel", id))
 		},
 		"modern": func(p *taskFixture) (string, string) {
 			id := p.start(modernCall("hold_required", tasksExtension), modernHeaders("hold_required")...)
-			eventually(p.t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
+			eventually(p.t, "the upstream has a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
 			message, headers := about("tasks/cancel", id)
 			return id, p.ask(message, headers...)
 		},
@@ -372,15 +366,14 @@ func TestNestedCancellation(t *testing.T) {
 			eventually(t, "the upstream is told", func() bool {
 				return slices.Equal(p.server.heard("tasks/cancel"), []string{"tasks/cancel " + p.server.made()[0]})
 			})
-			eventually(t, "it is counted", func() bool {
+			eventually(t, "the metrics count it", func() bool {
 				return strings.Contains(scrape(p.gateway), `thoughtgate_upstream_cancellations_total{result="success"} 1`)
 			})
 		})
 	}
 }
 
-// lists asks for all pages of the client's tasks, and for those of a client that
-// cannot be told from others.
+// lists returns all task pages of the client, and of a client that looks the same.
 func (p *taskFixture) lists(ask func(message string, headers ...string)) {
 	cursor := regexp.MustCompile(`"nextCursor":"([^"]+)"`)
 	for next := ""; ; {
@@ -393,12 +386,11 @@ func (p *taskFixture) lists(ask func(message string, headers ...string)) {
 		next = `"cursor":"` + found[1] + `"`
 	}
 	if lists := p.server.heard("tasks/list"); len(lists) == 0 {
-		p.t.Error("the upstream's list was not asked for")
+		p.t.Error("the gate did not request the list of the upstream")
 	}
 }
 
-// Upstream ids never reach the client, whatever it asks.
-func TestUpstreamIDsStayInside(t *testing.T) {
+func TestUpstreamIDsNeverReachClient(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	var received strings.Builder
 	ask := func(message string, headers ...string) {
@@ -434,16 +426,14 @@ func TestUpstreamIDsStayInside(t *testing.T) {
 	}
 	for _, id := range p.server.made() {
 		if before, _, told := strings.Cut(received.String(), id); told {
-			t.Errorf("the client was told of %s after %s", id, before[max(0, len(before)-200):])
+			t.Errorf("the client got the id %s after %s", id, before[max(0, len(before)-200):])
 		}
 	}
 }
 
-// F-005.6, F-007.1, F-008, 10.1 "Lazy poll: expired TG task",
-// 10.2 "Client abandons task": the end of a task's
-// time is told to the upstream too, and an upstream that is stuck meanwhile holds
-// up nobody: the client is answered, and other tasks expire, while it is.
-// GOV-004 F-005.5, F-007.6, F-008.1, F-008.2, F-008.4.
+// F-005.6, F-007.1, F-008, 10.1 "Lazy poll: expired TG task", 10.2 "Client abandons task",
+// GOV-004 F-005.5, F-007.6, F-008.1, F-008.2, F-008.4: the upstream is told that a task has
+// expired. A hanging upstream delays neither the client nor other expiries.
 func TestExpiryCancelsUpstream(t *testing.T) {
 	var shift atomic.Int64
 	var p *taskFixture
@@ -451,10 +441,10 @@ func TestExpiryCancelsUpstream(t *testing.T) {
 		c.Send = func(held task.Task) approval.Sender { return p.sender(held) }
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(shift.Load())) }
 		c.Sweep = 20 * time.Millisecond
-		c.Cancel = time.Hour // nothing but the test ends what is stuck
+		c.Cancel = time.Hour // only the test ends the hanging request
 	})
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
-	eventually(t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
+	eventually(t, "the upstream has a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
 	stuck, arrived := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(stuck) })
 	t.Cleanup(release)
@@ -477,8 +467,7 @@ func TestExpiryCancelsUpstream(t *testing.T) {
 	})
 }
 
-// F-007.2: a call that is being made is cancelled where it runs: a
-// legacy one by a notification.
+// F-007.2: a legacy call in progress is cancelled by a notification.
 func TestCancelCallUnderWay(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	id := taskID(t, p.ask(toolCall(`"the id"`, "hold_forbidden", `,"task":{}`)))
@@ -486,7 +475,7 @@ func TestCancelCallUnderWay(t *testing.T) {
 	eventually(t, "the call is made", func() bool { return len(p.server.heard("tools/call")) == 1 })
 	wantText(t, "cancel", p.ask(legacyAbout("tasks/cancel", id)), `"status":"cancelled"`)
 	eventually(t, "the upstream is told", func() bool { return len(p.server.heard("notifications/cancelled")) == 1 })
-	eventually(t, "it is counted", func() bool {
+	eventually(t, "the metrics count it", func() bool {
 		return strings.Contains(scrape(p.gateway), `thoughtgate_upstream_cancellations_total{result="success"} 1`)
 	})
 
@@ -498,16 +487,15 @@ func TestCancelCallUnderWay(t *testing.T) {
 	eventually(t, "the upstream is told", func() bool { return len(p.server.heard("notifications/cancelled")) == 2 })
 }
 
-// A store that does not outlive the gate takes its tasks with it: their
-// upstreams are told (F-007.3).
+// F-007.3: a store in memory loses its tasks at shutdown, so their upstreams are told.
 func TestShutdownCancelsUpstream(t *testing.T) {
 	var p *taskFixture
 	p = newTaskFixture(t, func(c *approval.Config, _ *conversation.Waiting) {
 		c.Send = func(held task.Task) approval.Sender { return p.sender(held) }
 	})
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
-	eventually(t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
-	if err := p.desk.Close(t.Context()); err != nil {
+	eventually(t, "the upstream has a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
+	if err := p.approvals.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if heard := p.server.heard("tasks/cancel"); !slices.Equal(heard, []string{"tasks/cancel " + p.server.made()[0]}) {
@@ -515,9 +503,8 @@ func TestShutdownCancelsUpstream(t *testing.T) {
 	}
 }
 
-// REQ-CORE-007 F-005, F-006: a task of a call that needs no approval is the
-// upstream's, and so is everything about it; unless the upstream can have none.
-// CORE-007 F-005.5.
+// REQ-CORE-007 F-005, F-006, CORE-007 F-005.5: the task of a call without approval belongs to
+// the upstream, unless the upstream has no tasks.
 func TestPassthroughOwnership(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	p.ask(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
@@ -537,7 +524,7 @@ func TestPassthroughOwnership(t *testing.T) {
 		t.Errorf("the upstream made %d tasks; want 2", n)
 	}
 	if asked := p.state(accelerated).Approval; asked != nil {
-		t.Errorf("somebody was asked: %+v", asked)
+		t.Errorf("approvers were asked: %+v", asked)
 	}
 
 	modern := p.ask(modernCall("get_required", tasksExtension), modernHeaders("get_required")...)
@@ -545,5 +532,5 @@ func TestPassthroughOwnership(t *testing.T) {
 	wantText(t, "modern", modern, `"resultType":"task"`, `"taskId":"`+theirs+`"`)
 	p.server.done(madeIt)
 	message, headers := about("tasks/get", theirs)
-	eventually(t, "it has ended", func() bool { return strings.Contains(p.ask(message, headers...), "made it") })
+	eventually(t, "the task has ended", func() bool { return strings.Contains(p.ask(message, headers...), "made it") })
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
@@ -51,8 +51,8 @@ func (h *fixture) stream(t *testing.T, method, message string, headers ...string
 	}
 }
 
-// F-006.3: a legacy client hears of its tasks on its GET stream, between the
-// upstream's own events, and of nobody else's.
+// F-006.3: a legacy client is notified of its own tasks on its GET stream, between the
+// upstream's events.
 func TestStatusOnGetStream(t *testing.T) {
 	h := newFixture(t, nil)
 	h.get = func(w http.ResponseWriter, r *http.Request) {
@@ -63,7 +63,7 @@ func TestStatusOnGetStream(t *testing.T) {
 	}
 	next := h.stream(t, http.MethodGet, "")
 	other := h.stream(t, http.MethodGet, "", "Mcp-Session-Id", "s-2")
-	wantText(t, "the upstream's", next(), "notifications/hello")
+	wantText(t, "a notification of the upstream", next(), "notifications/hello")
 	wantText(t, "the upstream's", other(), "notifications/hello")
 
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
@@ -78,13 +78,13 @@ func TestStatusOnGetStream(t *testing.T) {
 	wantText(t, "the other client's own", other(), foreign)
 }
 
-// A modern client hears of the tasks it names, first how they stand, and only
-// if they are its own.
+// A modern client is notified of the tasks it names, if they are its own, starting with their
+// current state.
 func TestStatusOnSubscription(t *testing.T) {
 	h := newFixture(t, nil)
 	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
 	foreignHeaders := modernHeaders("hold_x")
-	foreignHeaders[9] = "Bearer somebody else"
+	foreignHeaders[9] = "Bearer other"
 	foreign := taskID(t, h.ask(modernCall("hold_x", tasksExtension), foreignHeaders...))
 	headers := modernHeaders("")
 	headers[3] = "subscriptions/listen"
@@ -93,7 +93,7 @@ func TestStatusOnSubscription(t *testing.T) {
 	next := h.stream(t, http.MethodPost, listen, headers...)
 	acknowledged := next()
 	wantText(t, "acknowledgement", acknowledged, `"notifications/subscriptions/acknowledged"`, `"taskIds":["`+id+`"]`, `"io.modelcontextprotocol/subscriptionId":"l1"`)
-	wantText(t, "how it stands", next(), `"method":"notifications/tasks"`, id, `"status":"working"`)
+	wantText(t, "status", next(), `"method":"notifications/tasks"`, id, `"status":"working"`)
 	h.approve(task.ID(id)) // the subscription counts as contact, so it runs
 	last := ""
 	for !strings.Contains(last, `"status":"completed"`) {
@@ -106,10 +106,9 @@ func TestStatusOnSubscription(t *testing.T) {
 	wantText(t, "without the extension", undeclared.wait(t), `"code":-32021`)
 }
 
-// GOV-004 10.2 "TG-SSE: approval received", "TG-SSE: execution started",
-// "TG-SSE: completed", "TG-SSE: cancelled", "TG-SSE: rejected": every step of F-012 is told on the GET stream, with the
-// status and the words that belong to it, once and in order.
-// GOV-004 F-012.1, F-012.2, F-012.3, F-012.4, F-012.5.
+// GOV-004 10.2 "TG-SSE: approval received", "TG-SSE: execution started", "TG-SSE: completed",
+// "TG-SSE: cancelled", "TG-SSE: rejected", F-012.1, F-012.2, F-012.3, F-012.4, F-012.5: the GET
+// stream reports every step once, in order, with its status and message.
 func TestStatusOfEveryStep(t *testing.T) {
 	const approved, running = `"status":"working","statusMessage":"Approved`, `"status":"working","statusMessage":"Running`
 	tests := map[string]struct {
@@ -147,11 +146,10 @@ func TestStatusOfEveryStep(t *testing.T) {
 	}
 }
 
-// GOV-004 10.2 "TG-SSE: expired", "TG-SSE: no subscribers": nobody listening is
-// no error.
+// GOV-004 10.2 "TG-SSE: expired", "TG-SSE: no subscribers".
 func TestStatusOfExpiry(t *testing.T) {
 	var shift atomic.Int64
-	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+	h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(shift.Load())) }
 		c.Sweep = 20 * time.Millisecond
 	})
@@ -161,12 +159,12 @@ func TestStatusOfExpiry(t *testing.T) {
 	next()
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`), "Mcp-Session-Id", "s-2"))
 	wantText(t, "held", next(), id, `"status":"working"`)
-	shift.Store(int64(61 * time.Minute)) // which is longer than the workflow allows
+	shift.Store(int64(61 * time.Minute)) // longer than the workflow allows
 	wantText(t, "expired", next(), id, `"status":"failed"`, "in time")
 	wantText(t, "unheard", h.ask(legacyAbout("tasks/get", unheard)), `"status":"failed"`)
 }
 
-// silent answers GET with a stream that says hello and then nothing.
+// silent answers GET with a stream that has one event and then stays silent.
 func silent(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/hello\"}\n\n")
@@ -174,25 +172,25 @@ func silent(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// A client that waits for the result of a task hears on that stream how it
-// stands; but one that has a GET stream hears it there, and not twice. F-012.
+// F-012: a client that waits for a result is notified on that stream, or on its GET stream if
+// it has one, but not on both.
 func TestStatusOnResultStream(t *testing.T) {
 	h := newFixture(t, nil)
 	h.get = silent
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	other := taskID(t, h.ask(toolCall("3", "hold_y", `,"task":{}`)))
 	result := h.stream(t, http.MethodPost, legacyAbout("tasks/result", id))
-	eventually(t, "the client listens", func() bool { return h.hub.Listening() == 1 })
-	h.reject(task.ID(other), "") // is not what this stream is about
+	eventually(t, "the client listens", func() bool { return h.conversations.OpenStreams() == 1 })
+	h.reject(task.ID(other), "") // the stream belongs to another task
 	h.approve(task.ID(id))
 	message := ""
 	for !strings.Contains(message, "done hold_x") {
 		if message = result(); strings.Contains(message, other) {
-			t.Errorf("told of another task: %s", message)
+			t.Errorf("notification about another task: %s", message)
 		}
 		wantText(t, "meanwhile", message, id)
 		if strings.Contains(message, `"status":"working"`) && !strings.Contains(message, "notifications/tasks/status") {
-			t.Errorf("meanwhile: %s", message)
+			t.Errorf("unexpected message: %s", message)
 		}
 	}
 
@@ -215,8 +213,7 @@ func TestStatusOnResultStream(t *testing.T) {
 	wantText(t, "the result stream", result(), "done hold_z")
 }
 
-// Clients of versions that have no tasks are not told of any.
-func TestStatusUnknownToOldVersions(t *testing.T) {
+func TestOldVersionsGetNoStatus(t *testing.T) {
 	h := newFixture(t, nil)
 	h.get = silent
 	old := h.stream(t, http.MethodGet, "", "MCP-Protocol-Version", "2025-06-18")
@@ -224,15 +221,15 @@ func TestStatusUnknownToOldVersions(t *testing.T) {
 	held := h.send(toolCall("3", "hold_x", ""), "MCP-Protocol-Version", "2025-06-18")
 	h.approve(h.pending(1)[0])
 	wantText(t, "the call", held.wait(t), "done hold_x")
-	h.hub.ListsChanged()
+	h.conversations.ListsChanged()
 	wantText(t, "the first thing told", old(), "tools/list_changed")
 }
 
-// A decision at one replica is told on a stream at another, once.
+// A decision at one replica is sent on a stream at another, once.
 func TestStatusFromAnotherReplica(t *testing.T) {
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { store.Close() })
-	share := func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Store = store }
+	share := func(_ *catalog.Settings, c *approval.Config, _ *conversation.Waiting) { c.Store = store }
 	a, b := newFixture(t, share), newFixture(t, share)
 	a.get = silent
 	get := a.stream(t, http.MethodGet, "")
@@ -243,7 +240,7 @@ func TestStatusFromAnotherReplica(t *testing.T) {
 	listen, headers := listenTo(modern)
 	next := a.stream(t, http.MethodPost, listen, headers...)
 	wantText(t, "acknowledgement", next(), modern)
-	wantText(t, "how it stands", next(), modern, "Waiting for approval")
+	wantText(t, "status", next(), modern, "Waiting for approval")
 
 	b.approve(task.ID(id))
 	b.approve(task.ID(modern))
@@ -260,7 +257,7 @@ func TestStatusFromAnotherReplica(t *testing.T) {
 	}
 }
 
-// listenTo returns a request to listen to tasks, and its headers.
+// listenTo returns a request to subscribe to tasks, and its headers.
 func listenTo(ids ...string) (string, []string) {
 	return listenFor(`"taskIds":["` + strings.Join(ids, `","`) + `"]`)
 }
@@ -271,9 +268,9 @@ func listenFor(wishes string) (string, []string) {
 	return `{"jsonrpc":"2.0","id":"l1","method":"subscriptions/listen","params":{"notifications":{` + wishes + `},` + modernMeta(tasksExtension) + `}}`, headers
 }
 
-// One subscription to tasks of the gate's own and to the upstream's news gets
-// both on one stream; the upstream never sees ids of the gate's own.
-func TestSubscriptionMerged(t *testing.T) {
+// One stream carries notifications of the gate and of the upstream. The upstream never gets the
+// gate's task IDs.
+func TestSubscriptionMergesNotifications(t *testing.T) {
 	h := newFixture(t, nil)
 	release, id := make(chan struct{}), ""
 	h.listen = func(w http.ResponseWriter, r *http.Request) {
@@ -282,7 +279,7 @@ func TestSubscriptionMerged(t *testing.T) {
 		w.(http.Flusher).Flush()
 		<-release
 		io.WriteString(w, "\":1}\n\n")
-		for _, task := range []string{id, `\u0074` + id[1:], `x","taskId":"` + id} { // which the gate alone speaks of
+		for _, task := range []string{id, `\u0074` + id[1:], `x","taskId":"` + id} { // only the gate may report on its own task
 			fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tasks\",\"params\":{\"taskId\":\"%s\",\"status\":\"completed\"}}\n\n", task)
 		}
 		io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tasks\",\"params\":{\"taskId\":\"theirs\",\"statusMessage\":\"\\u00e9\"}}\n\n")
@@ -293,11 +290,11 @@ func TestSubscriptionMerged(t *testing.T) {
 	listen, headers := listenFor(`"toolsListChanged":true,"taskIds":["theirs","` + id + `","tg_unknown","` + id + `"]`)
 	next := h.stream(t, http.MethodPost, listen, headers...)
 	wantText(t, "acknowledgement", next(), `"notifications":{"toolsListChanged":true,"taskIds":["theirs","`+id+`"]}`, `"io.modelcontextprotocol/subscriptionId":"l1"`)
-	wantText(t, "how it stands", next(), id, "Waiting for approval", `"io.modelcontextprotocol/subscriptionId":"l1"`)
+	wantText(t, "status", next(), id, "Waiting for approval", `"io.modelcontextprotocol/subscriptionId":"l1"`)
 	close(release)
 	wantText(t, "the upstream's event", next(), `{"half":1}`)
 	wantText(t, "the upstream's task", next(), `"theirs"`)
-	h.hub.ListsChanged()
+	h.conversations.ListsChanged()
 	wantText(t, "lists", next(), "tools/list_changed")
 	h.approve(task.ID(id))
 	for _, want := range []string{"Approved", "Running", "done hold_x"} {
@@ -308,9 +305,9 @@ func TestSubscriptionMerged(t *testing.T) {
 	}
 }
 
-// A notification with the method of a subscription opens none, even if the upstream knows no
-// such method. The upstream gets it, unless it names a task of the gate's own.
-func TestListenAsNotification(t *testing.T) {
+// A notification with the method of a subscription does not subscribe. It is forwarded unless
+// it names a task of the gate.
+func TestListenNotificationDoesNotSubscribe(t *testing.T) {
 	h := newFixture(t, nil)
 	h.listen = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }
 	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
@@ -327,12 +324,11 @@ func TestListenAsNotification(t *testing.T) {
 		}
 	}
 	if heard := h.listened(); len(heard) != 1 || strings.Contains(heard[0], "tg_") {
-		t.Errorf("the upstream was told %q; want what names no task of the gate's", heard)
+		t.Errorf("the upstream got %q; want only messages without a task of the gate", heard)
 	}
 }
 
-// An upstream that cannot be listened to does not keep the gate from telling
-// of its own tasks.
+// The gate notifies of its own tasks even if the upstream refuses the subscription.
 func TestSubscriptionWithoutUpstream(t *testing.T) {
 	tests := map[string]http.HandlerFunc{
 		"unknown method": func(w http.ResponseWriter, _ *http.Request) {
@@ -358,25 +354,24 @@ func TestSubscriptionWithoutUpstream(t *testing.T) {
 			listen, headers := listenFor(`"toolsListChanged":true,"taskIds":["` + id + `"]`)
 			next := h.stream(t, http.MethodPost, listen, headers...)
 			wantText(t, "acknowledgement", next(), `"notifications":{"toolsListChanged":true,"taskIds":["`+id+`"]}`)
-			wantText(t, "how it stands", next(), id, "Waiting for approval")
+			wantText(t, "status", next(), id, "Waiting for approval")
 			h.reject(task.ID(id), "")
 			wantText(t, "rejected", next(), id, "Rejected")
 		})
 	}
-	t.Run("not let in", func(t *testing.T) {
+	t.Run("unauthorized", func(t *testing.T) {
 		h := newFixture(t, nil)
 		h.listen = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who are you?", http.StatusUnauthorized) }
 		listen, headers := listenFor(`"toolsListChanged":true,"taskIds":["tg_x"]`)
 		r := h.send(listen, headers...)
 		r.wait(t)
 		if r.status != http.StatusUnauthorized {
-			t.Errorf("status %d; the client must learn that it is not let in", r.status)
+			t.Errorf("status %d; want the upstream status 401", r.status)
 		}
 	})
 }
 
-// After a change of policy clients are told that lists have changed: once on a
-// legacy session, and on modern subscriptions that asked.
+// After a policy change, legacy sessions and interested modern subscriptions are notified once.
 func TestListsChanged(t *testing.T) {
 	h := newFixture(t, nil)
 	quiet := func(w http.ResponseWriter, r *http.Request) {
@@ -395,7 +390,7 @@ func TestListsChanged(t *testing.T) {
 	modern := h.stream(t, http.MethodPost, `{"jsonrpc":"2.0","id":"l1","method":"subscriptions/listen","params":{"notifications":{"promptsListChanged":true},`+modernMeta("")+`}}`, headers...)
 	wantText(t, "modern", modern(), "hello")
 
-	h.hub.ListsChanged()
+	h.conversations.ListsChanged()
 
 	for _, kind := range []string{"tools", "prompts", "resources"} {
 		wantText(t, "legacy", legacy(), `{"jsonrpc":"2.0","method":"notifications/`+kind+`/list_changed"}`)
@@ -403,11 +398,10 @@ func TestListsChanged(t *testing.T) {
 	wantText(t, "modern", modern(), `"notifications/prompts/list_changed"`, `"io.modelcontextprotocol/subscriptionId":"l1"`)
 }
 
-// A list that comes on a stream which the client takes up again, because it lost
-// the one on which it had asked, is shown like any other; all else on that stream
-// stays as it is.
+// A list on a resumed stream is filtered like any other. Everything else on that stream stays
+// unchanged.
 func TestListOnResumedStream(t *testing.T) {
-	h := newFixture(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) { s.HideDenied = true })
+	h := newFixture(t, func(s *catalog.Settings, _ *approval.Config, _ *conversation.Waiting) { s.HideDenied = true })
 	const call = `{"jsonrpc":"2.0","id":2,"result":{"content":[],"tools":[{"name":"secret"}]}}`
 	big := `{"jsonrpc":"2.0","id":3,"result":{"content":[{"type":"text","text":"` + strings.Repeat("x", 100_000) + `"}]}}`
 	h.get = func(w http.ResponseWriter, r *http.Request) {
@@ -422,11 +416,11 @@ func TestListOnResumedStream(t *testing.T) {
 	list := next()
 	wantText(t, "the list", list, `{"name":"get_x"`, `"taskSupport":"optional"`)
 	if strings.Contains(list, "secret") {
-		t.Errorf("the list shows what is denied: %s", list)
+		t.Errorf("the list has a denied tool: %s", list)
 	}
 	for _, want := range []string{call, big, "no JSON"} {
 		if got := next(); got != want {
-			t.Errorf("got %.200s; want it as it was sent, %.200s", got, want)
+			t.Errorf("got %.200s; want it unchanged, %.200s", got, want)
 		}
 	}
 }

@@ -8,14 +8,13 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
-// answerWith makes an upstream answer with text, in which ID stands for the id
-// of the request.
+// answerWith makes an upstream answer with text, in which ID stands for the request ID.
 func answerWith(kind, text string) func(http.ResponseWriter, string) {
 	return func(w http.ResponseWriter, id string) {
 		w.Header().Set("Content-Type", kind)
@@ -28,8 +27,7 @@ const (
 	asEvents = "text/event-stream"
 )
 
-// GOV-004 F-006.6, F-006.7: an answer of any size is read in whatever form the
-// upstream gives it, and delivered as it is.
+// GOV-004 F-006.6, F-006.7: an answer of any size and form is delivered unchanged.
 func TestLargeAnswers(t *testing.T) {
 	text := strings.Repeat("déjà vu ", 40<<10) // 400 KiB
 	result := `{"content":[{"type":"text","text":"` + text + `"}]}`
@@ -62,8 +60,8 @@ func TestLargeAnswers(t *testing.T) {
 	}
 }
 
-// An answer is checked once, while it arrives. It is known then whether the tool
-// has failed, wherever the result says so.
+// The check happens once, while the answer arrives. The error flag may stand anywhere in the
+// result.
 func TestToolErrors(t *testing.T) {
 	text := strings.Repeat("x", 200<<10)
 	tests := map[string]struct {
@@ -88,8 +86,7 @@ func TestToolErrors(t *testing.T) {
 	}
 }
 
-// An answer that is none, or that breaks off, is never taken for a result, and
-// the call may have run.
+// An invalid or incomplete answer is not a result, and the call may have run.
 func TestUnusableLargeAnswers(t *testing.T) {
 	text := strings.Repeat("x", 200<<10)
 	const begin = `{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"`
@@ -133,8 +130,7 @@ func TestUnusableLargeAnswers(t *testing.T) {
 	}
 }
 
-// runs has a call made as a task, without anybody to read the answer as it
-// arrives, and returns the task once it has ended.
+// runs makes a call as a task without readers, and returns the ended task.
 func (h *fixture) runs(tool string) string {
 	h.t.Helper()
 	id := taskID(h.t, h.ask(toolCall("3", tool, `,"task":{}`)))
@@ -145,8 +141,8 @@ func (h *fixture) runs(tool string) string {
 	return id
 }
 
-// A complete result may tell its type wherever it likes.
-func TestLateResultType(t *testing.T) {
+// The result type may stand anywhere in the result.
+func TestResultTypeIsFoundAnywhere(t *testing.T) {
 	h := newFixture(t, nil)
 	h.answer = answerWith(asJSON, fmt.Sprintf(`{"jsonrpc":"2.0","id":ID,"result":{"a":"%s","resultType":"complete"}}`, strings.Repeat("x", 100<<10)))
 	req := h.send(modernCall("hold_x", ""), modernHeaders("hold_x")...)
@@ -156,12 +152,11 @@ func TestLateResultType(t *testing.T) {
 	}
 }
 
-// A result that is too large to be kept is not delivered either, and everybody
-// is told that the call has run.
+// The result is not delivered, and client and approver are told that the call ran.
 func TestResultTooLarge(t *testing.T) {
 	for _, limit := range []string{"of a result", "of the store"} {
 		t.Run(limit, func(t *testing.T) {
-			h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+			h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, _ *conversation.Waiting) {
 				if limit == "of a result" {
 					c.MaxResult = 100 << 10
 					return
@@ -171,7 +166,7 @@ func TestResultTooLarge(t *testing.T) {
 				c.Store = small
 			})
 			h.answer = answerWith(asJSON, `{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"`+strings.Repeat("x", 300<<10)+`"}]}}`)
-			const text = "The tool ran, but its result is too large to be kept."
+			const text = "It ran, but its result is too large to be kept."
 			legacy := h.runs("hold_x")
 			wantText(t, "legacy", h.ask(legacyAbout("tasks/result", legacy)), `"code":-32002`, text, `"error_type":"result_too_large"`)
 
@@ -188,8 +183,7 @@ func TestResultTooLarge(t *testing.T) {
 	}
 }
 
-// A result that happens to have a member called task is a result all the same,
-// if no task was asked for.
+// Without a task request, a result with a task member is a plain result.
 func TestResultWithTaskMember(t *testing.T) {
 	h := newFixture(t, nil)
 	h.answer = func(w http.ResponseWriter, id string) {
@@ -201,15 +195,14 @@ func TestResultWithTaskMember(t *testing.T) {
 	wantText(t, "result", held.wait(t), "made it", "laundry")
 }
 
-// An upstream that writes the id of a call in another way has answered it, and
-// the client gets its own back.
-func TestIDWrittenOtherwise(t *testing.T) {
+// The client gets the ID as it wrote it.
+func TestAnswerKeepsSpellingOfID(t *testing.T) {
 	h := newFixture(t, nil)
 	h.answer = func(w http.ResponseWriter, id string) {
 		w.Header().Set("Content-Type", "application/json")
 		otherwise := strings.Replace(id, `"c`, `"\u0063`, 1)
 		if otherwise == id {
-			t.Errorf("the id %s was to begin with a c", id)
+			t.Errorf("the id %s does not begin with c", id)
 		}
 		io.WriteString(w, `{"jsonrpc":"2.0","id":`+otherwise+`,"result":{"content":[{"type":"text","text":"made it"}]}}`)
 	}

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -16,10 +16,10 @@ func methodNotAllowed(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusMethodNotAllowed)
 }
 
-// CORE-003 F-006.3, GOV-004 F-012, CORE-007 F-001.6: the gate declares that it
-// tells of tasks and of changed lists. A legacy client whose upstream has no GET
-// stream hears of both on one of the gate's own, and of nobody else's tasks.
-func TestStreamWithoutUpstreams(t *testing.T) {
+// CORE-003 F-006.3, GOV-004 F-012, CORE-007 F-001.6: if the upstream has no GET stream, the
+// gate offers one, since it declares notifications about tasks and list changes. A client gets
+// only notifications about its own tasks.
+func TestStandaloneStreamNotifies(t *testing.T) {
 	h := newFixture(t, nil)
 	h.get = methodNotAllowed
 	next := h.stream(t, http.MethodGet, "")
@@ -28,7 +28,7 @@ func TestStreamWithoutUpstreams(t *testing.T) {
 	wantText(t, "held", next(), `"method":"notifications/tasks/status"`, id, `"status":"working"`)
 	h.reject(task.ID(id), "no")
 	wantText(t, "rejected", next(), id, `"status":"failed"`)
-	h.hub.ListsChanged()
+	h.conversations.ListsChanged()
 	for _, stream := range []func() string{next, other} {
 		wantText(t, "tools", stream(), "notifications/tools/list_changed")
 		wantText(t, "prompts", stream(), "notifications/prompts/list_changed")
@@ -36,10 +36,9 @@ func TestStreamWithoutUpstreams(t *testing.T) {
 	}
 }
 
-// A client that the gate has nothing to tell sees that its upstream has no GET
-// stream: one without a policy, of the modern era, that does not take events, or
-// that wants to go on with a stream of the upstream's.
-func TestStreamRefused(t *testing.T) {
+// A client sees that its upstream has no GET stream if the gate has nothing to send: without a
+// policy, in the modern era, without event streams, or when resuming a stream of the upstream.
+func TestStandaloneStreamIsRefused(t *testing.T) {
 	tests := []struct {
 		name    string
 		rules   bool
@@ -52,7 +51,7 @@ func TestStreamRefused(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newFixture(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) {
+			h := newFixture(t, func(s *catalog.Settings, _ *approval.Config, _ *conversation.Waiting) {
 				if !tt.rules {
 					s.Policy = nil
 				}
@@ -66,8 +65,8 @@ func TestStreamRefused(t *testing.T) {
 	}
 }
 
-// The gate ends a stream of its own when it shuts down, and counts it as one.
-func TestOwnStreamEnds(t *testing.T) {
+// The metrics count the stream.
+func TestStandaloneStreamEndsAtShutdown(t *testing.T) {
 	h := newFixture(t, nil)
 	h.get = methodNotAllowed
 	req := h.sendAs(http.MethodGet, "")
@@ -78,8 +77,7 @@ func TestOwnStreamEnds(t *testing.T) {
 	}
 }
 
-// A modern client that wants to hear of changed lists, which the gate declares to
-// tell of, hears of them also if its upstream does not know subscriptions.
+// A client can subscribe to list changes although the upstream does not know subscriptions.
 func TestSubscriptionToListsWithoutUpstreams(t *testing.T) {
 	h := newFixture(t, nil)
 	h.listen = func(w http.ResponseWriter, _ *http.Request) {
@@ -90,16 +88,15 @@ func TestSubscriptionToListsWithoutUpstreams(t *testing.T) {
 	message, headers := listenFor(`"toolsListChanged":true,"promptsListChanged":false`)
 	next := h.stream(t, http.MethodPost, message, headers...)
 	wantText(t, "acknowledged", next(), "subscriptions/acknowledged", `"notifications":{"toolsListChanged":true}`)
-	h.hub.ListsChanged()
+	h.conversations.ListsChanged()
 	wantText(t, "changed", next(), "notifications/tools/list_changed", `"l1"`)
 
 	message, headers = listenFor(`"promptsListChanged":false`)
 	wantText(t, "nothing to tell", h.ask(message, headers...), `-32601`)
 }
 
-// A modern request for a method that its era does not have, and that names
-// nothing to be judged, reaches the upstream, which does not know it. One that
-// names a resource is judged.
+// A method of another era that names nothing to be judged is forwarded. One that names a
+// resource is judged.
 func TestRemovedMethodReachesUpstream(t *testing.T) {
 	h := newFixture(t, nil)
 	h.answer = func(w http.ResponseWriter, id string) {
@@ -123,6 +120,6 @@ func TestRemovedMethodReachesUpstream(t *testing.T) {
 	}
 	headers = headers[:4]
 	if got := ask(`"uri":["file:///etc/passwd"],`); got.status == http.StatusNotFound {
-		t.Errorf("with a URI that is no text: %d %s; it reached the upstream", got.status, got.body)
+		t.Errorf("with a URI that is not a string: %d %s; it reached the upstream", got.status, got.body)
 	}
 }

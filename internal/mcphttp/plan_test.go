@@ -9,13 +9,12 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 )
 
-// The debug log has one line per request that says what becomes of it, in the
-// words of explain.
+// The debug log has one line per request with its plan, in the words of explain.
 func TestPlanLogged(t *testing.T) {
 	for name, tt := range map[string]struct {
 		message string
@@ -27,17 +26,19 @@ func TestPlanLogged(t *testing.T) {
 		"task":              {toolCall("1", "hold_x", `,"task":{}`), nil, "hold as task for workflow default (rules[2]): the client gets a task"},
 		"held request":      {toolCall("1", "hold_x", ""), nil, "hold request for workflow default (rules[2]): the client waits up to 10ms in its request, then it is asked to call again"},
 		"held modern":       {modernCall("hold_x", ""), modernHeaders("hold_x"), "hold request for workflow default (rules[2]): the client waits up to 10ms in its request, then it is asked to repeat it, 9 times at most"},
-		"list":              {`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, nil, "forward: the client gets the list as policy lets it see it"},
-		"initialize":        {initialize, nil, "forward: the client gets the capabilities with those of the gate"},
+		"list":              {`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, nil, "forward: the client gets the list without what policy hides"},
+		"initialize":        {initialize, nil, "forward: the client gets the capabilities including those of the gate"},
 		"about a task":      {legacyAbout("tasks/get", "tg_none"), nil, "answer"},
 		"no task object":    {toolCall("1", "hold_x", `,"task":1`), nil, "refuse with invalid_params"},
-		"part of the batch": {`[` + toolCall("1", "get_x", "") + `,` + toolCall("2", "drop_x", "") + `]`, nil, "forward; the gate answers 1 of the batch"},
+		"part of the batch": {batch(toolCall("1", "get_x", ""), legacyAbout("tasks/get", "tg_none")), nil, "forward; the gate answers 1 of the batch"},
+		"denied in a batch": {batch(toolCall("1", "get_x", ""), toolCall("2", "drop_x", "")), nil, "forward; the gate answers 1 of the batch"},
+		"denied batch":      {batch(toolCall("1", "hold_x", ""), toolCall("2", "drop_x", "")), nil, "refuse"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := new(logBuffer)
-			h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
+			h := newFixture(t, func(_ *catalog.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 			h.gateway = startGate(t, h.target, func(s settings) {
-				s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, h.waiting
+				s.handler.Catalog, s.handler.Approvals, s.handler.Waiting = h.catalog, h.approvals, h.waiting
 				s.handler.Log = logging.New(log, "json", slog.LevelDebug)
 			})
 			h.ask(tt.message, tt.headers...)
@@ -48,7 +49,7 @@ func TestPlanLogged(t *testing.T) {
 	}
 }
 
-// plansIn returns the plans in the lines of a log.
+// plansIn returns the plans in a log.
 func plansIn(t *testing.T, log string) (plans []string) {
 	t.Helper()
 	for line := range strings.Lines(log) {

@@ -10,10 +10,11 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
-// see waits until the owner of a task is there as told, for whoever reads the store.
-func (h *fixture) see(id task.ID, want task.Presence) {
+// see waits until the store reports the given presence of a task's owner.
+func (h *fixture) see(id task.ID, want gatetask.Presence) {
 	h.t.Helper()
 	var got task.Task
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -28,69 +29,69 @@ func (h *fixture) see(id task.ID, want task.Presence) {
 	h.t.Fatalf("the owner is %s, last there at %v; want %s", got.Presence(time.Now()), got.ContactAt, want)
 }
 
-// A host whose time is up is gone at once, even if it leaves its request open. The
-// request ends without an answer, and cannot be resumed; the call can be repeated.
+// A host that has given up counts as gone even if its request stays open. The request ends
+// without an answer and cannot be resumed; the call can be repeated.
 func TestHostThatGaveUpIsGone(t *testing.T) {
-	h := waitingFixture(t, func(w *conversation.Waiting) { w.Longest, w.Forever = time.Hour, time.Hour })
+	h := waitingFixture(t, func(w *conversation.Waiting) { w.HoldWithProgress, w.HoldUnlimited = time.Hour, time.Hour })
 	resp := h.begin(t, toolCall("7", "hold_x", `,"_meta":{"progressToken":1}`), "Mcp-Session-Id", "s-1", "MCP-Protocol-Version", "2025-11-25")
 	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
-	place := ""
-	for !strings.HasPrefix(place, "id: ") && lines.Scan() {
-		place = lines.Text()
+	eventID := ""
+	for !strings.HasPrefix(eventID, "id: ") && lines.Scan() {
+		eventID = lines.Text()
 	}
 	id := h.pending(1)[0]
-	h.see(id, task.OwnerWaits)
+	h.see(id, gatetask.OwnerWaits)
 	h.ask(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"McpError: MCP error -32001: Request timed out"}}`)
-	h.see(id, task.OwnerGone)
+	h.see(id, gatetask.OwnerGone)
 	for lines.Scan() { // until the gate ends the stream
 		if strings.Contains(lines.Text(), `"id":7`) {
-			t.Errorf("a request that was given up was answered: %s", lines.Text())
+			t.Errorf("a request was answered after its host gave up: %s", lines.Text())
 		}
 	}
-	back := h.sendAs(http.MethodGet, "", "Last-Event-Id", strings.TrimPrefix(place, "id: "), "MCP-Protocol-Version", "2025-11-25", "Content-Type", "")
+	back := h.sendAs(http.MethodGet, "", "Last-Event-Id", strings.TrimPrefix(eventID, "id: "), "MCP-Protocol-Version", "2025-11-25", "Content-Type", "")
 	if back.wait(t); back.status != http.StatusMethodNotAllowed {
 		t.Errorf("resumed: %d %s; want 405", back.status, back.body)
 	}
-	h.see(id, task.OwnerGone)
+	h.see(id, gatetask.OwnerGone)
 	h.approve(id)
 	if state := h.state(id); state != task.Approved {
-		t.Errorf("approved while nobody waits: %s", state)
+		t.Errorf("approved while no client waits: %s", state)
 	}
 	wantText(t, "repeated", h.ask(toolCall("8", "hold_x", "")), `"id":8`, "done hold_x")
 }
 
-// A client that was told to call again no longer waits, but is expected back.
+// A client that was told to call again does not wait, but is expected back.
 func TestClientToldToCallAgainPolls(t *testing.T) {
 	h := waitingFixture(t, func(w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	h.ask(toolCall("1", "hold_x", ""))
-	h.see(h.pending(1)[0], task.OwnerPolls)
+	h.see(h.pending(1)[0], gatetask.OwnerPolls)
 }
 
-// A client that has no room to wait does not wait.
-func TestClientWithoutRoomPolls(t *testing.T) {
-	h := waitingFixture(t, func(w *conversation.Waiting) { w.PerOwner, w.Longest, w.Hold = 1, time.Hour, time.Hour })
+// A client without a waiting slot does not wait.
+func TestClientWithoutSlotPolls(t *testing.T) {
+	h := waitingFixture(t, func(w *conversation.Waiting) { w.PerOwner, w.HoldWithProgress, w.Hold = 1, time.Hour, time.Hour })
 	first := h.sendHeld(toolCall("1", "hold_x", ""))
 	id := h.pending(1)[0]
-	h.see(id, task.OwnerWaits)
+	h.see(id, gatetask.OwnerWaits)
 	h.ask(toolCall("2", "hold_y", ""))
 	for _, other := range h.pending(2) {
 		if other != id {
-			h.see(other, task.OwnerPolls)
+			h.see(other, gatetask.OwnerPolls)
 		}
 	}
 	first.cancel()
-	h.see(id, task.OwnerGone)
+	h.see(id, gatetask.OwnerGone)
 }
 
-// A client that has no room to wait, and repeats a call that was approved meanwhile, lets it
-// run, and is told the truth about it.
-func TestClientWithoutRoomStartsCall(t *testing.T) {
-	h := waitingFixture(t, func(w *conversation.Waiting) { w.PerOwner, w.Longest, w.Hold = 1, time.Hour, time.Hour })
+// A client without a waiting slot that repeats an approved call starts it, and gets the
+// correct state.
+func TestClientWithoutSlotStartsCall(t *testing.T) {
+	h := waitingFixture(t, func(w *conversation.Waiting) { w.PerOwner, w.HoldWithProgress, w.Hold = 1, time.Hour, time.Hour })
 	first := h.sendHeld(toolCall("1", "hold_y", ""))
 	id := h.pending(1)[0]
 	first.cancel()
-	h.see(id, task.OwnerGone)
+	h.see(id, gatetask.OwnerGone)
 	h.approve(id)
 	other := h.sendHeld(toolCall("2", "hold_x", ""))
 	defer other.cancel()
@@ -106,14 +107,14 @@ func TestClientWithoutRoomStartsCall(t *testing.T) {
 	}
 }
 
-// A client that listens to its task waits for it as long as its stream is open.
+// A client that subscribes to its task waits for it while its stream is open.
 func TestSubscriberWaits(t *testing.T) {
 	h := newFixture(t, nil)
 	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
-	h.see(task.ID(id), task.OwnerPolls)
+	h.see(task.ID(id), gatetask.OwnerPolls)
 	listen, headers := listenTo(id)
 	r := h.send(listen, headers...)
-	h.see(task.ID(id), task.OwnerWaits)
+	h.see(task.ID(id), gatetask.OwnerWaits)
 	r.cancel()
-	h.see(task.ID(id), task.OwnerPolls)
+	h.see(task.ID(id), gatetask.OwnerPolls)
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// An upstream may be silent for longer than its requests may take, once it has asked the
-// client something on the stream of a call, or is asked for the result of a task.
-func TestSilenceByRight(t *testing.T) {
+// The upstream's silence is not limited after it has asked the client a question, or while it
+// is asked for the result of a task.
+func TestQuestionLiftsSilenceLimit(t *testing.T) {
 	const (
 		limit    = 2 * time.Second
 		question = `{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"%s"}}`

@@ -14,17 +14,17 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// rounds is how often each race is run.
+// rounds is the number of repetitions of each race.
 const rounds = 100
 
-// race runs both at the same time and waits for them.
+// race runs both functions concurrently.
 func race(one, other func()) {
 	var ready, done sync.WaitGroup
 	start := make(chan struct{})
@@ -42,7 +42,7 @@ func race(one, other func()) {
 }
 
 func (h *fixture) decide(id task.ID, who string, what approval.Decision) error {
-	_, err := decide(context.Background(), h.desk, id, approval.Approver{Name: who}, what, "")
+	_, err := decide(context.Background(), h.approvals, id, approval.Approver{Name: who}, what, "")
 	return err
 }
 
@@ -57,8 +57,7 @@ func (h *fixture) times(tool string) int {
 	return n
 }
 
-// Of two approvers who disagree at the same time one has decided, and what
-// happens is what that one said.
+// One decision wins, and it is carried out.
 func TestDisagreeingApproversRace(t *testing.T) {
 	h := newFixture(t, nil)
 	for i := range rounds {
@@ -72,15 +71,14 @@ func TestDisagreeingApproversRace(t *testing.T) {
 		case (approved == nil) == (rejected == nil):
 			t.Fatalf("round %d: approve = %v, reject = %v; want one of them to count", i, approved, rejected)
 		case approved == nil && (ran != 1 || !strings.Contains(answer, "done "+tool)):
-			t.Fatalf("round %d: approved, ran %d times, told %s", i, ran, answer)
+			t.Fatalf("round %d: approved, ran %d times, client got %s", i, ran, answer)
 		case rejected == nil && (ran != 0 || !strings.Contains(answer, "-32007") || !strings.Contains(answer, "did not run")):
-			t.Fatalf("round %d: rejected, ran %d times, told %s", i, ran, answer)
+			t.Fatalf("round %d: rejected, ran %d times, client got %s", i, ran, answer)
 		}
 	}
 }
 
-// Two who approve at the same time, and two who ask for the result at the same
-// time, make it run once.
+// Two concurrent approvals, and two concurrent requests for the result, run the call once.
 func TestApprovalsRaceToOneRun(t *testing.T) {
 	h := newFixture(t, nil)
 	for i := range rounds {
@@ -98,8 +96,7 @@ func TestApprovalsRaceToOneRun(t *testing.T) {
 	}
 }
 
-// A client that cancels while it is approved is told what is true: cancelled,
-// and if it is told that the tool did not run then it did not.
+// If the client gets the answer that the tool did not run, it never runs.
 func TestDecisionAndCancelRace(t *testing.T) {
 	h := newFixture(t, nil)
 	ran := 0
@@ -118,22 +115,22 @@ func TestDecisionAndCancelRace(t *testing.T) {
 		case n > 1:
 			t.Fatalf("round %d: ran %d times", i, n)
 		case n == 1 && strings.Contains(result, "did not run"):
-			t.Fatalf("round %d: it ran, and the client was told %s", i, result)
+			t.Fatalf("round %d: it ran, and the client got %s", i, result)
 		case approved != nil && n > 0:
 			t.Fatalf("round %d: ran without approval", i)
 		case wasCancelled && !strings.Contains(result, "task_cancelled"):
-			t.Fatalf("round %d: cancelled, and then told %s", i, result)
+			t.Fatalf("round %d: cancelled, and then got %s", i, result)
 		case !wasCancelled && !strings.Contains(result, "done "+tool):
-			t.Fatalf("round %d: not cancelled (%s), and told %s", i, cancelled, result)
+			t.Fatalf("round %d: not cancelled (%s), and got %s", i, cancelled, result)
 		}
 	}
 	t.Logf("%d of %d ran", ran, rounds)
 }
 
-// A decision at the moment when time is up either counts or does not.
+// A decision at the moment of expiry either counts or does not.
 func TestDecisionAndExpiryRace(t *testing.T) {
 	const timeout = 5 * time.Millisecond
-	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+	h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.Workflow = func(string) (approval.Workflow, bool) { return approval.Workflow{Timeout: timeout}, true }
 	})
 	ran := 0
@@ -154,16 +151,16 @@ func TestDecisionAndExpiryRace(t *testing.T) {
 		ran += n
 		switch {
 		case approved == nil && (n != 1 || !strings.Contains(result, "done "+tool)):
-			t.Fatalf("round %d: approved, ran %d times, told %s", i, n, result)
+			t.Fatalf("round %d: approved, ran %d times, client got %s", i, n, result)
 		case approved != nil && (n != 0 || !strings.Contains(result, `"code":-32008`) || !strings.Contains(result, "did not run")):
-			t.Fatalf("round %d: %v, ran %d times, told %s", i, approved, n, result)
+			t.Fatalf("round %d: %v, ran %d times, client got %s", i, approved, n, result)
 		}
 	}
 	t.Logf("%d of %d ran", ran, rounds)
 }
 
-// A client may go at any moment: its call runs at most once, only if it was
-// approved, and if it ran the client gets the result when it comes back.
+// The call runs at most once, and only if approved. If it ran, the client gets the result when
+// it returns.
 func TestDisconnectAtEveryStep(t *testing.T) {
 	h := newFixture(t, nil)
 	for i := range rounds {
@@ -190,11 +187,11 @@ func TestDisconnectAtEveryStep(t *testing.T) {
 			func() { approve(h.pending(1)[0]) },
 			func() {
 				approve(h.pending(1)[0])
-				eventually(t, "it runs", func() bool { return h.times(tool) == 1 })
+				eventually(t, "the call runs", func() bool { return h.times(tool) == 1 })
 			},
 			func() {
 				approve(h.pending(1)[0])
-				eventually(t, "it runs", func() bool { return h.times(tool) == 1 })
+				eventually(t, "the call runs", func() bool { return h.times(tool) == 1 })
 				close(release)
 			},
 		}
@@ -208,7 +205,7 @@ func TestDisconnectAtEveryStep(t *testing.T) {
 
 		back := h.send(call)
 		eventually(t, "the call is answered or pending again", func() bool {
-			page, err := h.desk.Cases().Pending(t.Context(), casefile.Filter{})
+			page, err := h.approvals.Viewer().Pending(t.Context(), review.Filter{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -223,24 +220,23 @@ func TestDisconnectAtEveryStep(t *testing.T) {
 			}
 		})
 		wantText(t, fmt.Sprintf("step %d", step), back.wait(t), `"tool":"`+tool+`"`)
-		// An answer that left the gate just before the client did counts as
-		// delivered; then the client has asked anew, and so was the approver.
+		// An answer that was sent just before the disconnect counts as delivered. The client
+		// and the approver were then asked anew.
 		if n := h.times(tool); n > approvals {
 			t.Fatalf("step %d: ran %d times with %d approvals", step, n, approvals)
 		}
 	}
 }
 
-// Two thousand pending calls, and hundreds of clients that wait, each for its
-// own: an approval wakes the client that it is for, and nobody else. The test of
-// this name in package approval has ten thousand of them.
+// With 2000 pending calls and hundreds of waiting clients, an approval wakes only its client.
+// The test of this name in package approval has 10,000 calls.
 func TestManyPending(t *testing.T) {
 	const tasks, waiters, approved = 2000, 300, 100
-	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Beat = time.Minute })
+	h := newFixture(t, func(_ *catalog.Settings, _ *approval.Config, w *conversation.Waiting) { w.Heartbeat = time.Minute })
 	ids := make([]task.ID, tasks)
 	verdict := policy.Verdict{Action: policy.Approve, Workflow: "default"}
 	for i := range ids {
-		held, _, err := h.desk.Hold(t.Context(), approval.Call{
+		held, _, err := h.approvals.Hold(t.Context(), approval.Call{
 			Owner: fmt.Sprintf("test session s-%d", i%waiters), Principal: policy.Principal{Anonymous: true}, Upstream: "test",
 			Message: []byte(toolCall("1", fmt.Sprintf("hold_%d", i), "")), Verdict: verdict,
 		})
@@ -265,18 +261,17 @@ func TestManyPending(t *testing.T) {
 		t.Errorf("ran %d calls; want %d", n, approved)
 	}
 	if still := slices.ContainsFunc(ids[approved:], func(id task.ID) bool { return h.state(id) != task.InputRequired }); still {
-		t.Error("a call is not pending any more that nobody decided on")
+		t.Error("an undecided call is no longer pending")
 	}
 }
 
-// begin sends a message and returns the response once it has begun, which says
-// that its client is kept waiting.
+// begin sends a message and returns the response once it has begun, so the client is waiting.
 func (h *fixture) begin(t *testing.T, message string, headers ...string) *http.Response {
 	t.Helper()
 	return h.beginUntil(t.Context(), t, message, headers...)
 }
 
-// beginUntil is begin for a request that is given up when ctx ends.
+// beginUntil is begin for a request that is cancelled with ctx.
 func (h *fixture) beginUntil(ctx context.Context, t *testing.T, message string, headers ...string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL+"/mcp", strings.NewReader(message))
@@ -299,7 +294,7 @@ func (h *fixture) beginUntil(ctx context.Context, t *testing.T, message string, 
 	return resp
 }
 
-// Clients get memory for what they have sent, not for what they announce.
+// Clients get memory for the bytes that they have sent, not for those they announce.
 func TestAnnouncedBodies(t *testing.T) {
 	const clients = 200
 	g := startGate(t, "http://127.0.0.1:1", nil)
@@ -312,7 +307,7 @@ func TestAnnouncedBodies(t *testing.T) {
 		}
 		defer conn.Close()
 		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", g.addr, 1<<20)
-		// The gate says so when it begins to read the body.
+		// The gate sends 100 Continue when it begins to read the body.
 		if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
 			t.Fatalf("%q, %v", line, err)
 		}

@@ -6,16 +6,15 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// newArgumentFixture starts a gate whose Cedar policies forbid some arguments and
-// allow all else.
+// newArgumentFixture starts a gate whose Cedar policies forbid some arguments.
 func newArgumentFixture(t *testing.T) *fixture {
 	t.Helper()
-	return newFixture(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) {
+	return newFixture(t, func(s *catalog.Settings, _ *approval.Config, _ *conversation.Waiting) {
 		snapshot, _, err := policy.Compile(policy.Config{
 			Rules:     []policy.Rule{{Match: "*", Action: policy.AskPolicies}},
 			Default:   policy.Rule{Action: policy.Deny},
@@ -32,11 +31,10 @@ forbid (principal, action, resource) when { context.arguments has options && con
 	})
 }
 
-// TestArgumentsThatServersReadOtherwise: Cedar policies judge what the upstream
-// acts on. JavaScript rounds large numbers, many decoders ignore the case of
-// names, those in C end names at U+0000, and some copy a member called __proto__ into
-// the prototype of what they read, where its members count as the object's own.
-func TestArgumentsThatServersReadOtherwise(t *testing.T) {
+// Cedar policies must judge the arguments as the upstream reads them. JavaScript rounds large
+// numbers, many decoders ignore the case of names, C decoders end names at U+0000, and some
+// programs copy a member __proto__ into the prototype of an object.
+func TestAmbiguousArgumentsAreRefused(t *testing.T) {
 	h := newArgumentFixture(t)
 	call := func(params string) string {
 		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"write",` + params + `}}`

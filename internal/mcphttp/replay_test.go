@@ -13,29 +13,27 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
-	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// The agents of the tests about sealed texts.
+// A replayer is an agent that sends sealed texts.
 type replayer struct{ session, name, token string }
 
 var (
-	one     = replayer{session: "s-1"}
-	two     = replayer{session: "s-2"}
-	ann     = replayer{session: "s-1", name: "ann", token: "token-of-ann-0123456789"}
-	annElse = replayer{session: "s-2", name: "ann", token: "token-of-ann-0123456789"}
-	bob     = replayer{session: "s-1", name: "bob", token: "token-of-bob-0123456789"}
+	one          = replayer{session: "s-1"}
+	two          = replayer{session: "s-2"}
+	ann          = replayer{session: "s-1", name: "ann", token: "token-of-ann-0123456789"}
+	annElsewhere = replayer{session: "s-2", name: "ann", token: "token-of-ann-0123456789"}
+	bob          = replayer{session: "s-1", name: "bob", token: "token-of-bob-0123456789"}
 )
 
-// headers are those of a request by the agent in an era.
+// headers returns the headers of the agent in an era.
 func (r replayer) headers(version, method, name string) []string {
 	h := []string{"MCP-Protocol-Version", version, "Mcp-Session-Id", r.session}
 	if version == modernVersion {
@@ -52,76 +50,76 @@ const (
 	legacyVersion = "2025-11-25"
 )
 
-// A presentation hands a sealed text to a gate in one of the places where clients
-// put such texts.
-type presentation func(h *fixture, who replayer, text string) string
+// A presentation sends a sealed text to the gate in one of the places where clients put such
+// texts.
+type presentation func(h *fixture, agent replayer, text string) string
 
-func asState(h *fixture, who replayer, text string) string {
-	return h.ask(toolCall("26", "hold_x", `,"requestState":"`+text+`",`+modernMeta("")), who.headers(modernVersion, "tools/call", "hold_x")...)
+func asState(h *fixture, agent replayer, text string) string {
+	return h.ask(toolCall("26", "hold_x", `,"requestState":"`+text+`",`+modernMeta("")), agent.headers(modernVersion, "tools/call", "hold_x")...)
 }
 
-func asStateOfOtherCall(h *fixture, who replayer, text string) string {
-	return h.ask(toolCall("26", "hold_y", `,"requestState":"`+text+`",`+modernMeta("")), who.headers(modernVersion, "tools/call", "hold_y")...)
+func asStateOfOtherCall(h *fixture, agent replayer, text string) string {
+	return h.ask(toolCall("26", "hold_y", `,"requestState":"`+text+`",`+modernMeta("")), agent.headers(modernVersion, "tools/call", "hold_y")...)
 }
 
-func asStateOfForwardedCall(h *fixture, who replayer, text string) string {
-	return h.ask(toolCall("26", "get_x", `,"requestState":"`+text+`",`+modernMeta("")), who.headers(modernVersion, "tools/call", "get_x")...)
+func asStateOfForwardedCall(h *fixture, agent replayer, text string) string {
+	return h.ask(toolCall("26", "get_x", `,"requestState":"`+text+`",`+modernMeta("")), agent.headers(modernVersion, "tools/call", "get_x")...)
 }
 
-func asLegacyState(h *fixture, who replayer, text string) string {
-	return h.ask(toolCall("26", "hold_x", `,"requestState":"`+text+`"`), who.headers(legacyVersion, "", "")...)
+func asLegacyState(h *fixture, agent replayer, text string) string {
+	return h.ask(toolCall("26", "hold_x", `,"requestState":"`+text+`"`), agent.headers(legacyVersion, "", "")...)
 }
 
-func asPlace(h *fixture, who replayer, text string) string {
-	return h.sendAs(http.MethodGet, "", append(who.headers(legacyVersion, "", ""), "Last-Event-ID", text)...).wait(h.t)
+func asEventID(h *fixture, agent replayer, text string) string {
+	return h.sendAs(http.MethodGet, "", append(agent.headers(legacyVersion, "", ""), "Last-Event-ID", text)...).wait(h.t)
 }
 
-func asModernPlace(h *fixture, who replayer, text string) string {
+func asModernEventID(h *fixture, agent replayer, text string) string {
 	headers := []string{"MCP-Protocol-Version", modernVersion, "Mcp-Session-Id", "", "Last-Event-ID", text}
-	if who.token != "" {
-		headers = append(headers, "Authorization", "Bearer "+who.token)
+	if agent.token != "" {
+		headers = append(headers, "Authorization", "Bearer "+agent.token)
 	}
 	return h.sendAs(http.MethodGet, "", headers...).wait(h.t)
 }
 
-func asCursor(h *fixture, who replayer, text string) string {
-	return h.ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{"cursor":"`+text+`"}}`, who.headers(legacyVersion, "", "")...)
+func asCursor(h *fixture, agent replayer, text string) string {
+	return h.ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{"cursor":"`+text+`"}}`, agent.headers(legacyVersion, "", "")...)
 }
 
-func asModernCursor(h *fixture, who replayer, text string) string {
-	return h.ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{"cursor":"`+text+`",`+modernMeta("")+`}}`, who.headers(modernVersion, "tasks/list", "")...)
+func asModernCursor(h *fixture, agent replayer, text string) string {
+	return h.ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list","params":{"cursor":"`+text+`",`+modernMeta("")+`}}`, agent.headers(modernVersion, "tasks/list", "")...)
 }
 
-// A sealed text is one that the gate hands to an agent. The agent makes the call
-// hold_x for it, if it is about a call.
+// A sealed text is one that the gate gives to an agent. If it is about a call, the agent calls
+// hold_x first.
 type sealed struct {
 	name   string
-	obtain func(h *fixture, who replayer) string
-	use    presentation // as it is meant
+	obtain func(h *fixture, agent replayer) string
+	use    presentation // the intended use
 }
 
 var (
-	stateText = sealed{"requestState", func(h *fixture, who replayer) string {
-		return stateIn(h.t, h.ask(modernCall("hold_x", ""), who.headers(modernVersion, "tools/call", "hold_x")...))
+	stateText = sealed{"requestState", func(h *fixture, agent replayer) string {
+		return stateIn(h.t, h.ask(modernCall("hold_x", ""), agent.headers(modernVersion, "tools/call", "hold_x")...))
 	}, asState}
-	placeText = sealed{"Last-Event-ID", func(h *fixture, who replayer) string {
-		held := h.send(toolCall("7", "hold_x", ""), who.headers(legacyVersion, "", "")...)
+	eventIDText = sealed{"Last-Event-ID", func(h *fixture, agent replayer) string {
+		held := h.send(toolCall("7", "hold_x", ""), agent.headers(legacyVersion, "", "")...)
 		held.wait(h.t)
 		return sealedIn(h.t, `(?m)^id: ?(tg1\.\S+)`, held.body)
-	}, asPlace}
-	// Of the gate's own tasks there are more than a page has.
-	ownCursor = sealed{"cursor of own tasks", func(h *fixture, who replayer) string {
+	}, asEventID}
+	// More tasks than fit on a page.
+	ownCursor = sealed{"cursor of own tasks", func(h *fixture, agent replayer) string {
 		for i := range pageSize + 1 {
-			h.ask(strings.Replace(toolCall("7", "hold_x", `,"task":{}`), `"x":1`, fmt.Sprintf(`"x":"task %d"`, i), 1), who.headers(legacyVersion, "", "")...)
+			h.ask(strings.Replace(toolCall("7", "hold_x", `,"task":{}`), `"x":1`, fmt.Sprintf(`"x":"task %d"`, i), 1), agent.headers(legacyVersion, "", "")...)
 		}
-		return cursorIn(h.t, h.ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list"}`, who.headers(legacyVersion, "", "")...))
+		return cursorIn(h.t, h.ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list"}`, agent.headers(legacyVersion, "", "")...))
 	}, asCursor}
-	upstreamCursor = sealed{"cursor of the upstream's tasks", func(h *fixture, who replayer) string {
-		return cursorIn(h.t, h.ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list"}`, who.headers(legacyVersion, "", "")...))
+	upstreamCursor = sealed{"cursor of the upstream's tasks", func(h *fixture, agent replayer) string {
+		return cursorIn(h.t, h.ask(`{"jsonrpc":"2.0","id":8,"method":"tasks/list"}`, agent.headers(legacyVersion, "", "")...))
 	}, asCursor}
 )
 
-// pageSize is how many of its own tasks the gate lists at a time.
+// pageSize is the number of own tasks per page.
 const pageSize = 50
 
 func sealedIn(t *testing.T, pattern, text string) string {
@@ -133,11 +131,10 @@ func sealedIn(t *testing.T, pattern, text string) string {
 	return found[1]
 }
 
-// newReplayFixture starts a gate that keeps clients waiting so briefly that they get
-// texts to come again with.
+// newReplayFixture starts a gate with short waits, so that clients get sealed texts.
 func newReplayFixture(t *testing.T, adjust func(*approval.Config)) *fixture {
 	t.Helper()
-	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
+	h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, w *conversation.Waiting) {
 		w.Hold = 10 * time.Millisecond
 		if adjust != nil {
 			adjust(c)
@@ -145,9 +142,9 @@ func newReplayFixture(t *testing.T, adjust func(*approval.Config)) *fixture {
 	})
 	h.texts = keyring.Ephemeral()
 	h.inFrontOf("test")
-	for _, who := range []replayer{one, two, ann, annElse, bob} {
-		key := gate.ClientKey(policy.Principal{ID: who.name, Anonymous: who.name == ""}, who.session, "")
-		h.gate.Meet(t.Context(), gate.Client{Upstream: "test", Key: key}, gate.Facts{Tasks: true, ListTasks: true, Session: met})
+	for _, agent := range []replayer{one, two, ann, annElsewhere, bob} {
+		key := catalog.ClientKey(policy.Principal{ID: agent.name, Anonymous: agent.name == ""}, agent.session, "")
+		h.catalog.LearnHandshake(t.Context(), catalog.Client{Upstream: "test", Key: key}, catalog.Handshake{Tasks: true, ListTasks: true, Session: met})
 	}
 	h.answer = func(w http.ResponseWriter, id string) {
 		w.Header().Set("Content-Type", "application/json")
@@ -156,36 +153,29 @@ func newReplayFixture(t *testing.T, adjust func(*approval.Config)) *fixture {
 	return h
 }
 
-// inFrontOf puts the gate in front of an upstream with the given name. It knows ann
-// and bob, and lets anonymous clients in as well.
+// inFrontOf puts the gate in front of the named upstream. It knows ann and bob, and accepts
+// anonymous clients.
 func (h *fixture) inFrontOf(upstream string) {
 	h.t.Helper()
-	recogniser, err := identity.New(identity.Config{Now: time.Now, Anonymous: true, Tokens: []identity.Token{
-		{Name: "ann", Hash: bearer.HashOf(ann.token)}, {Name: "bob", Hash: bearer.HashOf(bob.token)},
-	}})
-	if err != nil {
-		h.t.Fatal(err)
-	}
 	h.gateway = startGate(h.t, h.target, func(s settings) {
 		s.upstream.Name = upstream
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting, s.handler.Identity = h.gate, h.desk, h.waiting, recogniser
+		s.handler.Catalog, s.handler.Approvals, s.handler.Waiting, s.handler.Identity = h.catalog, h.approvals, h.waiting, annAndBob(h.t)
 		s.handler.Texts = h.texts
 	})
 }
 
-// The answers to a sealed text that is presented while its call is pending.
+// Expected answers to a sealed text while its call is pending.
 const (
-	waits     = "has not run" // the client waits for its own call, and is told to come again
+	waits     = "has not run" // the client waits for its own call, and is told to call again
 	page      = `"taskId"`    // the client gets a page of its own tasks
 	upstreams = "of theirs"   // the upstream answers, for the modern era has no such method
 	foreign   = "was not issued to this client"
 	badCursor = `"invalid_cursor"`
 )
 
-// Issue 8, keys and sessions: every text that the gate seals works for the client it
-// was given to, in its place, and for nobody else and nowhere else. None of the
-// replays runs anything or holds anything new.
-func TestReplayedTexts(t *testing.T) {
+// Issue 8, keys and sessions: every sealed text works only for its client and for its purpose.
+// A replay neither runs nor holds a call.
+func TestSealedTextsWorkOnlyForTheirClient(t *testing.T) {
 	tests := []struct {
 		name    string
 		text    sealed
@@ -194,48 +184,48 @@ func TestReplayedTexts(t *testing.T) {
 		want    string
 	}{
 		{"by its client", stateText, ann, ann, asState, `"requestState"`},
-		{"in another session of its principal", stateText, ann, annElse, asState, `"requestState"`},
+		{"in another session of its principal", stateText, ann, annElsewhere, asState, `"requestState"`},
 		{"by another principal", stateText, ann, bob, asState, foreign},
 		{"by an anonymous client", stateText, ann, one, asState, foreign},
 		{"for another call", stateText, ann, ann, asStateOfOtherCall, "belongs to another call"},
 		{"for a call that needs no approval", stateText, ann, ann, asStateOfForwardedCall, "belongs to another call"},
 		{"in the other era", stateText, ann, ann, asLegacyState, "cannot carry requestState"},
-		{"as a place", stateText, ann, ann, asPlace, foreign},
+		{"as an event ID", stateText, ann, ann, asEventID, foreign},
 		{"as a cursor", stateText, ann, ann, asCursor, badCursor},
 
-		{"by its client", placeText, one, one, asPlace, waits},
-		{"in another session", placeText, one, two, asPlace, foreign},
-		{"by a principal in the same session", placeText, one, ann, asPlace, foreign},
-		{"in another session of its principal", placeText, ann, annElse, asPlace, waits},
-		{"by another principal", placeText, ann, bob, asPlace, foreign},
-		// The modern era has no GET. A place that the gate sealed still belongs to its owner.
-		{"in the other era", placeText, ann, ann, asModernPlace, waits},
-		{"in the other era by another principal", placeText, ann, bob, asModernPlace, foreign},
-		{"as a state", placeText, ann, ann, asState, foreign},
-		{"as a cursor", placeText, ann, ann, asCursor, badCursor},
+		{"by its client", eventIDText, one, one, asEventID, waits},
+		{"in another session", eventIDText, one, two, asEventID, foreign},
+		{"by a principal in the same session", eventIDText, one, ann, asEventID, foreign},
+		{"in another session of its principal", eventIDText, ann, annElsewhere, asEventID, waits},
+		{"by another principal", eventIDText, ann, bob, asEventID, foreign},
+		// The modern era has no GET, but a sealed event ID still belongs to its owner.
+		{"in the other era", eventIDText, ann, ann, asModernEventID, waits},
+		{"in the other era by another principal", eventIDText, ann, bob, asModernEventID, foreign},
+		{"as a state", eventIDText, ann, ann, asState, foreign},
+		{"as a cursor", eventIDText, ann, ann, asCursor, badCursor},
 
 		{"by its client", ownCursor, one, one, asCursor, page},
 		{"in another session", ownCursor, one, two, asCursor, badCursor},
 		{"by another principal", ownCursor, ann, bob, asCursor, badCursor},
-		{"in another session of its principal", ownCursor, ann, annElse, asCursor, page},
+		{"in another session of its principal", ownCursor, ann, annElsewhere, asCursor, page},
 		{"in the other era", ownCursor, ann, ann, asModernCursor, upstreams},
 		{"as a state", ownCursor, ann, ann, asState, foreign},
-		{"as a place", ownCursor, ann, ann, asPlace, foreign},
+		{"as an event ID", ownCursor, ann, ann, asEventID, foreign},
 
 		{"by its client", upstreamCursor, one, one, asCursor, page},
 		{"in another session", upstreamCursor, one, two, asCursor, badCursor},
 		{"by another principal", upstreamCursor, ann, bob, asCursor, badCursor},
-		{"in another session of its principal", upstreamCursor, ann, annElse, asCursor, page},
+		{"in another session of its principal", upstreamCursor, ann, annElsewhere, asCursor, page},
 		{"in the other era", upstreamCursor, ann, ann, asModernCursor, upstreams},
 		{"as a state", upstreamCursor, ann, ann, asState, foreign},
-		{"as a place", upstreamCursor, ann, ann, asPlace, foreign},
+		{"as an event ID", upstreamCursor, ann, ann, asEventID, foreign},
 	}
 	for _, tt := range tests {
 		t.Run(tt.text.name+" "+tt.name, func(t *testing.T) {
 			h := newReplayFixture(t, nil)
 			text := tt.text.obtain(h, tt.of)
 			held := h.held()
-			for range 2 { // none is spent by use
+			for range 2 { // sealed texts can be used again
 				wantText(t, "answer", tt.present(h, tt.by, text), tt.want)
 			}
 			if now := h.held(); now != held {
@@ -246,17 +236,17 @@ func TestReplayedTexts(t *testing.T) {
 	}
 }
 
-// held returns how many calls are pending.
+// held returns the number of pending calls.
 func (h *fixture) held() int {
 	h.t.Helper()
-	page, err := h.desk.Cases().Pending(h.t.Context(), casefile.Filter{})
+	page, err := h.approvals.Viewer().Pending(h.t.Context(), review.Filter{})
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	return len(page.Approvals)
 }
 
-// wantNoCall demands that no tool was called.
+// wantNoCall checks that no tool was called.
 func (h *fixture) wantNoCall() {
 	h.t.Helper()
 	if ran := h.ran(); slices.ContainsFunc(ran, func(line string) bool { return line != " " }) {
@@ -264,10 +254,8 @@ func (h *fixture) wantNoCall() {
 	}
 }
 
-// A text of one upstream's client is worth nothing at another upstream of the same
-// gate.
-func TestReplayedAtAnotherUpstream(t *testing.T) {
-	for _, text := range []sealed{stateText, placeText, upstreamCursor} {
+func TestSealedTextIsBoundToUpstream(t *testing.T) {
+	for _, text := range []sealed{stateText, eventIDText, upstreamCursor} {
 		t.Run(text.name, func(t *testing.T) {
 			h := newReplayFixture(t, nil)
 			given := text.obtain(h, ann)
@@ -281,18 +269,17 @@ func TestReplayedAtAnotherUpstream(t *testing.T) {
 	}
 }
 
-// refusedPlace is in the answer to a place that was used.
-const refusedPlace = "method_not_allowed"
+// refusedEventID is in the answer to a used event ID.
+const refusedEventID = "method_not_allowed"
 
-// callTexts are those that are about a call.
-var callTexts = []sealed{stateText, placeText}
+// callTexts are the texts about a call.
+var callTexts = []sealed{stateText, eventIDText}
 
-// After its call has ended a text still gets what became of it, for its own client
-// only, and nothing runs again. A place on a stream gets it once: there are clients
-// that come back for ever as long as they are answered. If the first one still waited
-// for the run, the second gets it too. The stream of a cancelled call has no answer.
-func TestReplayedAfterTheEnd(t *testing.T) {
-	var ahead atomic.Int64 // of the desk's clock
+// After its call has ended, a text gives its own client the outcome, and nothing runs again. An
+// event ID does so once, because some clients reconnect as long as they get answers; a second
+// time only if the first was still waiting. The stream of a cancelled call has no answer.
+func TestSealedTextAfterCallEnded(t *testing.T) {
+	var ahead atomic.Int64 // of the approval service
 	ends := []struct {
 		name string
 		end  func(h *fixture, id task.ID)
@@ -302,7 +289,7 @@ func TestReplayedAfterTheEnd(t *testing.T) {
 		{"approved", func(h *fixture, id task.ID) { h.approve(id) }, `"text":"done"`, 1},
 		{"rejected", func(h *fixture, id task.ID) { h.reject(id, "too early") }, "did not run", 0},
 		{"cancelled", func(h *fixture, id task.ID) {
-			if _, err := h.desk.Cancel(h.t.Context(), task.AnyOwner().Ref(id), approval.Withdrawal{By: "ann"}); err != nil {
+			if _, err := h.approvals.Cancel(h.t.Context(), task.AnyOwner().Ref(id), approval.Withdrawal{By: "ann"}); err != nil {
 				h.t.Fatal(err)
 			}
 		}, "cancelled", 0},
@@ -318,16 +305,16 @@ func TestReplayedAfterTheEnd(t *testing.T) {
 				tt.end(h, h.pending(1)[0])
 				want, waited := tt.want, tt.runs > 0
 				for i := range 3 {
-					if text.name == placeText.name && (i > 0 && !waited || tt.name == "cancelled") {
-						want = refusedPlace
+					if text.name == eventIDText.name && (i > 0 && !waited || tt.name == "cancelled") {
+						want = refusedEventID
 					}
 					answer := ""
 					h.askUntil("", func() string {
 						answer = text.use(h, ann, given)
 						return answer
 					})
-					if i == 1 && waited && strings.Contains(answer, refusedPlace) && text.name == placeText.name {
-						want = refusedPlace // the run had ended before the first one came
+					if i == 1 && waited && strings.Contains(answer, refusedEventID) && text.name == eventIDText.name {
+						want = refusedEventID // the call had ended before the first replay
 					}
 					waited = waited && i == 0
 					wantText(t, "the answer", answer, want)
@@ -341,8 +328,8 @@ func TestReplayedAfterTheEnd(t *testing.T) {
 	}
 }
 
-// Twenty replays at a time, some of them by somebody else, run the call once.
-func TestReplayedInParallel(t *testing.T) {
+// Twenty concurrent replays, some by another client, run the call once.
+func TestParallelReplaysRunCallOnce(t *testing.T) {
 	for _, text := range callTexts {
 		t.Run(text.name, func(t *testing.T) {
 			h := newReplayFixture(t, nil)
@@ -351,7 +338,7 @@ func TestReplayedInParallel(t *testing.T) {
 			var replays sync.WaitGroup
 			for range 20 {
 				replays.Go(func() {
-					for answer := ""; !strings.Contains(answer, `"text":"done"`) && !strings.Contains(answer, refusedPlace); {
+					for answer := ""; !strings.Contains(answer, `"text":"done"`) && !strings.Contains(answer, refusedEventID); {
 						answer = text.use(h, ann, given)
 					}
 				})
@@ -366,9 +353,8 @@ func TestReplayedInParallel(t *testing.T) {
 	}
 }
 
-// The answers to an upstream's questions reach it once, however often they are
-// handed in with the state.
-func TestReplayedAnswers(t *testing.T) {
+// A client may send its answers with the same state any number of times.
+func TestReplayedAnswersReachUpstreamOnce(t *testing.T) {
 	h := newReplayFixture(t, nil)
 	var asked, answered atomic.Int32
 	h.target = serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -394,9 +380,9 @@ func TestReplayedAnswers(t *testing.T) {
 	given := stateText.obtain(h, ann)
 	h.approve(h.pending(1)[0])
 	eventually(t, "the upstream asks", func() bool { return strings.Contains(asState(h, ann, given), `"roots/list"`) })
-	replay := func(who replayer) string {
+	replay := func(agent replayer) string {
 		more := `,"requestState":"` + given + `","inputResponses":{"a":{"roots":[]}},` + modernMeta("")
-		return h.ask(toolCall("26", "hold_x", more), who.headers(modernVersion, "tools/call", "hold_x")...)
+		return h.ask(toolCall("26", "hold_x", more), agent.headers(modernVersion, "tools/call", "hold_x")...)
 	}
 	wantText(t, "another principal", replay(bob), foreign)
 	var replays sync.WaitGroup

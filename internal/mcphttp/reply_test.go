@@ -14,8 +14,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// TestReplyHeaders: clients get those headers of an upstream's answer that they
-// need, and none that would be taken for the gate's own word.
+// Clients get only the upstream headers that they need, and none that would be attributed to
+// the gate.
 func TestReplyHeaders(t *testing.T) {
 	up := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		for _, name := range []string{
@@ -85,9 +85,8 @@ func raw(t *testing.T, text string) string {
 	return "http://" + listener.Addr().String()
 }
 
-// TestImproperReplies: an answer that sends a client elsewhere, changes the
-// protocol, or has no valid status is an error that the client is told.
-func TestImproperReplies(t *testing.T) {
+// A redirect, a protocol switch or an invalid status becomes an error.
+func TestImproperAnswersAreRefused(t *testing.T) {
 	body := fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(pong), pong)
 	for text, kind := range map[string]string{
 		"HTTP/1.1 301 Moved\r\nLocation: http://127.0.0.1:1/\r\n" + body:                            "upstream_redirect",
@@ -119,7 +118,6 @@ func TestImproperReplies(t *testing.T) {
 	}
 }
 
-// A held call is not sent elsewhere either.
 func TestHeldCallIsNotRedirected(t *testing.T) {
 	h := newFixture(t, nil)
 	h.answer = func(w http.ResponseWriter, _ string) {
@@ -131,14 +129,13 @@ func TestHeldCallIsNotRedirected(t *testing.T) {
 	h.approve(id)
 	wantText(t, "the client", request.wait(t), `"id":1`, "may have run")
 	h.wantRan(`hold_x {"x":1}`)
-	if now, err := h.desk.Get(t.Context(), task.AnyOwner().Ref(id)); err != nil || now.State != task.Failed {
+	if now, err := h.approvals.Get(t.Context(), task.AnyOwner().Ref(id)); err != nil || now.State != task.Failed {
 		t.Errorf("the task is %v, %v; want it failed", now.State, err)
 	}
 }
 
-// TestQueries: the upstream gets of an agent's query what is configured, and
-// never anything in place of its own URL's.
-func TestQueries(t *testing.T) {
+// The upstream gets only the configured query parameters, and its own URL's parameters stay.
+func TestQueryParametersAreFiltered(t *testing.T) {
 	seen := make(chan string, 1)
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		seen <- r.URL.RawQuery

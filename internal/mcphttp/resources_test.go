@@ -14,25 +14,24 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 )
 
-// heapInUse returns the size of what is reachable.
+// heapInUse returns the size of reachable memory.
 func heapInUse() int64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what finalizers held
+	runtime.GC() // frees the memory of finalized objects
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// GOV-004 10.3 "100 concurrent Executing tasks", NF-002.1: calls that run as tasks
-// of the upstream take little memory beyond what the upstream's tasks take
-// themselves, and nobody is at work for them.
+// GOV-004 10.3 "100 concurrent Executing tasks", NF-002.1: tasks that run upstream take little
+// memory in the gate, and no goroutine.
 func TestHundredExecutingTasks(t *testing.T) {
 	const tasks = 100
 	p := newTaskFixture(t, nil)
@@ -49,15 +48,15 @@ func TestHundredExecutingTasks(t *testing.T) {
 	}
 	begun := 0
 	growth := func(begin func(i int)) int64 {
-		begin(begun) // whatever is needed once
+		begin(begun) // make the allocations that happen only once
 		before := heapInUse()
 		for i := range tasks {
 			begin(begun + 1 + i)
 		}
 		return heapInUse() - before
 	}
-	// Memory of earlier tests may be freed while this one measures, which makes a
-	// measurement too high or too low. The tasks themselves take the same each time.
+	// Memory of earlier tests may be freed during a measurement, so measure several times. The
+	// tasks take the same memory each time.
 	least, measured := int64(math.MaxInt64), 0
 	for ; least > 1<<20 && measured < 3; measured++ {
 		alone, both := growth(theirs), growth(own)
@@ -72,14 +71,14 @@ func TestHundredExecutingTasks(t *testing.T) {
 	}
 	work := []string{"approval.(*runner).run", "approval.(*runner).collect", "upstream.(*Caller)"}
 	stacks := make([]byte, 4<<20)
-	eventually(t, "nobody is at work", func() bool {
+	eventually(t, "no task is running", func() bool {
 		now := string(stacks[:runtime.Stack(stacks, true)])
 		return !slices.ContainsFunc(work, func(w string) bool { return strings.Contains(now, w) })
 	})
 }
 
-// GOV-004 10.3 "100 SSE client connections", NF-002.3: clients that listen take
-// little memory, their own side of the connection included.
+// GOV-004 10.3 "100 SSE client connections", NF-002.3: the limit includes the client's side of
+// the connections.
 func TestHundredListenersInLittleMemory(t *testing.T) {
 	const listeners = 100
 	h := newFixture(t, nil)
@@ -105,14 +104,14 @@ func TestHundredListenersInLittleMemory(t *testing.T) {
 	}
 }
 
-// GOV-004 10.3 "100 SSE upstream subscriptions": each is one connection to the
-// upstream, and none is left when its client goes.
+// GOV-004 10.3 "100 SSE upstream subscriptions": each is one upstream connection, which closes
+// with its client.
 func TestHundredUpstreamSubscriptions(t *testing.T) {
 	const subscriptions = 100
-	r := &radio{greets: true}
-	s := newStorm(t, func(_ *approval.Config, w *conversation.Waiting) {
+	r := &notifier{acknowledges: true}
+	s := newUnreliableFixture(t, func(_ *approval.Config, w *conversation.Waiting) {
 		w.Events = conversation.Events{ReconnectDelay: 20 * time.Millisecond, ReconnectAttempts: 3}
-		w.Beat = time.Hour
+		w.Heartbeat = time.Hour
 	})
 	s.server.mu.Lock()
 	s.server.speak = r.serve
@@ -124,32 +123,31 @@ func TestHundredUpstreamSubscriptions(t *testing.T) {
 		listen, headers := listenTo(own)
 		requests[i] = s.send(listen, as(headers, i)...)
 	}
-	eventually(t, "all are listened to", func() bool { now, _ := r.listeners(); return now == subscriptions })
-	open := s.network.Connections() // with those that are kept for other requests
+	eventually(t, "the gate subscribes to all tasks", func() bool { now, _ := r.listeners(); return now == subscriptions })
+	open := s.network.Connections() // including idle connections
 	if open < subscriptions {
 		t.Errorf("%d connections; want one for each", open)
 	}
 	for _, r := range requests {
 		r.cancel()
 	}
-	eventually(t, "nobody is listened to", func() bool { now, _ := r.listeners(); return now == 0 })
-	eventually(t, "no connection of theirs is left", func() bool { return s.network.Connections() <= open-subscriptions })
-	eventually(t, "it is counted", func() bool {
+	eventually(t, "no subscription is left", func() bool { now, _ := r.listeners(); return now == 0 })
+	eventually(t, "their connections are closed", func() bool { return s.network.Connections() <= open-subscriptions })
+	eventually(t, "the metrics count it", func() bool {
 		return strings.Contains(scrape(s.gateway), "thoughtgate_sse_upstream_connections_active 0")
 	})
 }
 
-// GOV-004 10.2 "Large result streaming": the result of a task of the upstream's
-// passes in a heap that hardly grows, and can be had again from the store.
+// GOV-004 10.2 "Large result streaming": the result can be fetched again from the store.
 func TestHugeNestedResultInLittleMemory(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(10)) // what is garbage does not count
+	defer debug.SetGCPercent(debug.SetGCPercent(10)) // garbage does not count
 	store, err := sqlitestore.Open(t.Context(), sqlitestore.Options{File: filepath.Join(t.TempDir(), "tasks.db")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	var waiting conversation.Waiting
-	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
+	h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, w *conversation.Waiting) {
 		c.Store, c.Execution = store, time.Hour
 		waiting = *w
 	})
@@ -175,7 +173,9 @@ func TestHugeNestedResultInLittleMemory(t *testing.T) {
 			io.WriteString(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{"tools":[{"name":"hold_x","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}]}}`)
 		}
 	})
-	h.gateway = startGate(t, up, func(s settings) { s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, waiting })
+	h.gateway = startGate(t, up, func(s settings) {
+		s.handler.Catalog, s.handler.Approvals, s.handler.Waiting = h.catalog, h.approvals, waiting
+	})
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	h.approve(task.ID(id))
 	var sent string
@@ -195,7 +195,7 @@ func TestHugeNestedResultInLittleMemory(t *testing.T) {
 	}
 }
 
-// An agent that may not subscribe to a resource can still end a subscription.
+// An agent that may not subscribe to a resource can still unsubscribe.
 func TestUnsubscribePasses(t *testing.T) {
 	h := newFixture(t, nil)
 	about := `{"jsonrpc":"2.0","id":1,"method":"resources/METHOD","params":{"uri":"file:///etc/passwd"}}`

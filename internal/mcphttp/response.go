@@ -7,21 +7,20 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 )
 
-// A response is the HTTP answer to one request. All of it is written by one
-// goroutine at a time.
+// A response writes the HTTP answer to one request. Only one goroutine may write at a time.
 type response struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	timeout time.Duration // for the client to take each piece
-	status  int           // that the client was sent
-	began   bool          // whether the client has been sent anything
+	timeout time.Duration // for the client to accept each piece
+	status  int           // sent to the client
+	began   bool          // whether anything was sent
 }
 
 func newResponse(w http.ResponseWriter, timeout time.Duration) response {
 	return response{w: w, control: http.NewResponseController(w), timeout: timeout}
 }
 
-// header returns the headers, which can be changed until the answer begins.
+// header returns the headers, which can be changed until begin.
 func (r *response) header() http.Header { return r.w.Header() }
 
 // begin sends the status and the headers.
@@ -30,15 +29,15 @@ func (r *response) begin(status int) {
 	r.w.WriteHeader(status)
 }
 
-// message answers with a message.
+// message sends a JSON message as the whole answer.
 func (r *response) message(status int, message []byte) error {
 	r.header().Set("Content-Type", "application/json")
 	r.begin(status)
 	return r.write(message)
 }
 
-// write sends a piece of the answer. The error is [conversation.ErrGone] if the
-// client does not take it.
+// write sends a piece of the answer. The error is [conversation.ErrGone] if the client does not
+// accept it.
 func (r *response) write(p []byte) error {
 	if r.tryWrite(p) != nil {
 		return conversation.ErrGone
@@ -54,10 +53,10 @@ func (r *response) tryWrite(p []byte) error {
 	return err
 }
 
-// extend gives the client time to take what is written next.
+// extend gives the client time to accept the next piece.
 func (r *response) extend() error { return r.control.SetWriteDeadline(time.Now().Add(r.timeout)) }
 
-// flush sends what has been written on its way.
+// flush flushes the buffered bytes to the connection.
 func (r *response) flush() error {
 	if r.control.Flush() != nil {
 		return conversation.ErrGone
@@ -65,7 +64,7 @@ func (r *response) flush() error {
 	return nil
 }
 
-// sendNow sends a piece of the answer on its way.
+// sendNow writes and flushes a piece.
 func (r *response) sendNow(p []byte) error {
 	if err := r.write(p); err != nil {
 		return err
@@ -73,9 +72,9 @@ func (r *response) sendNow(p []byte) error {
 	return r.flush()
 }
 
-// cut breaks the connection, from any goroutine, which ends the exchange.
+// cut breaks the connection and so ends the exchange. Any goroutine may call it.
 func (r *response) cut() {
 	_ = r.control.SetWriteDeadline(time.Unix(1, 0))
-	_, _ = r.w.Write([]byte("\r")) // ends no event
+	_, _ = r.w.Write([]byte("\r")) // does not complete an event
 	_ = r.control.Flush()
 }

@@ -9,17 +9,16 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// Neither arguments nor credentials nor answers reach a log or a metric,
-// whatever becomes of the call; and only answers reach the agent.
+// Logs and metrics contain no arguments, credentials or answers. The agent gets only answers.
 func TestNoSecretsInLogs(t *testing.T) {
 	log := new(logBuffer)
-	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
+	h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, w *conversation.Waiting) {
 		c.Log = logging.New(log, "json", slog.LevelDebug)
 		w.Hold = 10 * time.Millisecond
 	})
@@ -52,12 +51,12 @@ func TestNoSecretsInLogs(t *testing.T) {
 	id := taskID(t, ask(toolCall("1", "hold_x", `,"task":{}`)))
 	h.approve(task.ID(id))
 	wantText(t, "the upstream's answer", ask(legacyAbout("tasks/result", id)), "s3cret")
-	for what, text := range map[string]string{"log of the gate": h.log.String(), "log of the desk": log.String(), "metrics": scrape(h.gateway)} {
+	for what, text := range map[string]string{"log of the gate": h.log.String(), "log of the approval service": log.String(), "metrics": scrape(h.gateway)} {
 		if at := strings.Index(text, "s3cret"); at >= 0 {
 			t.Errorf("in the %s: …%s…", what, text[max(0, at-200):min(len(text), at+100)])
 		}
 	}
 	if log.String() == "" || h.log.String() == "" {
-		t.Error("nothing was logged at all")
+		t.Error("the log is empty")
 	}
 }

@@ -14,13 +14,13 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
-	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// serveOnce starts an upstream that keeps its connections open and answers only
-// the first request on each. It stands for one behind a firewall that forgets
-// connections: what is sent on a kept one is lost, and nobody is told.
+// serveOnce starts an upstream that answers only the first request on each connection, like one
+// behind a firewall that drops idle connections silently.
 func serveOnce(t *testing.T) (target string, ran *atomic.Int32) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -52,7 +52,7 @@ func answerOnce(conn net.Conn, ran *atomic.Int32) {
 		body, _ := io.ReadAll(r.Body)
 		p, err := jsonrpc.Parse(body, jsonrpc.Limits{})
 		if err != nil || n > 0 {
-			return // and the answer never comes
+			return // the answer never arrives
 		}
 		m := &p.Messages[0]
 		if m.Method == "tools/call" {
@@ -63,14 +63,13 @@ func answerOnce(conn net.Conn, ran *atomic.Int32) {
 	}
 }
 
-// A held call is not lost because the upstream has given up a connection that
-// the gate keeps: it has a connection of its own.
-func TestHeldCallsOverForgottenConnections(t *testing.T) {
+// A held call survives a dead idle connection, since it uses a connection of its own.
+func TestHeldCallUsesNewConnection(t *testing.T) {
 	up, ran := serveOnce(t)
 	h := newFixture(t, nil)
 	h.gateway = startGate(t, up, func(s settings) {
-		s.handler.Gate, s.handler.Desk = h.gate, h.desk
-		s.handler.Waiting = conversation.Waiting{Hold: 20 * time.Second, Longest: time.Hour, Beat: time.Second}
+		s.handler.Catalog, s.handler.Approvals = h.catalog, h.approvals
+		s.handler.Waiting = conversation.Waiting{Hold: 20 * time.Second, HoldWithProgress: time.Hour, Heartbeat: time.Second}
 	})
 	const calls = 20
 	for i := range calls {
@@ -83,13 +82,12 @@ func TestHeldCallsOverForgottenConnections(t *testing.T) {
 	}
 }
 
-// malformed is a tool that no modern client can call: its mark is no name of a
-// header.
+// malformed is a tool that modern clients cannot call: its mark is not a header name.
 const malformed = `{"name":"hold_bad","inputSchema":{"type":"object","properties":{"x":{"type":"integer","x-mcp-header":"a b"}}}}`
 
-// A tool whose definition demands a header that cannot be sent is not listed to
-// modern clients, and a held call of it is said not to have run.
-func TestMalformedMirrors(t *testing.T) {
+// Modern clients do not see a tool with an invalid header name, and a held call of it does not
+// run.
+func TestToolWithInvalidHeaderMarkIsHidden(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	p.server.intercepted(replying("tools/list", `{"tools":[`+malformed+`,{"name":"hold_plain","inputSchema":{"type":"object"}}],"ttlMs":0,"cacheScope":"private","resultType":"complete"}`))
 	listed := p.modernList()
@@ -109,9 +107,8 @@ func TestMalformedMirrors(t *testing.T) {
 	wantText(t, "legacy list", legacy, "hold_bad") // legacy calls have no such headers
 }
 
-// A header that contradicts the argument that it repeats is refused, whether the
-// call is held or not.
-func TestContradictingMirrors(t *testing.T) {
+// A header that differs from its argument is refused, whether or not the call is held.
+func TestContradictingHeadersAreRefused(t *testing.T) {
 	const schema = `"inputSchema":{"type":"object","properties":{"x":{"type":"integer","x-mcp-header":"X"}}}`
 	p := newTaskFixture(t, nil)
 	p.server.intercepted(replying("tools/list", `{"tools":[{"name":"hold_plain",`+schema+`},{"name":"get_plain",`+schema+`}],"resultType":"complete"}`))
@@ -128,10 +125,9 @@ func TestContradictingMirrors(t *testing.T) {
 	}
 }
 
-// So it is if the client has not listed the tools: the gate asks for the
-// definition. A call with such headers does not run if that cannot be read, and
-// runs if the upstream has no definition, which would give the headers a meaning.
-func TestMirrorsOfUnlistedTool(t *testing.T) {
+// If the client has not listed the tools, the gate fetches the definition. The call does not
+// run if it cannot be read, and runs if there is none, since the headers then have no meaning.
+func TestHeadersOfUnlistedToolAreChecked(t *testing.T) {
 	const schema = `"inputSchema":{"type":"object","properties":{"x":{"type":"integer","x-mcp-header":"X"}}}`
 	tests := map[string]struct {
 		list        intercept
@@ -162,9 +158,8 @@ func TestMirrorsOfUnlistedTool(t *testing.T) {
 	}
 }
 
-// An upstream that is asked for one task and tells of another makes no sense, in
-// both eras. The task goes on.
-func TestPollTellsOfAnotherTask(t *testing.T) {
+// An answer for another task is an error in both eras. The task continues.
+func TestPollAnswerForOtherTaskIsInvalid(t *testing.T) {
 	for _, era := range []string{"legacy", "modern"} {
 		t.Run(era, func(t *testing.T) {
 			p := newTaskFixture(t, nil)
@@ -172,7 +167,7 @@ func TestPollTellsOfAnotherTask(t *testing.T) {
 			p.server.intercepted(replying("tasks/get", `{"resultType":"complete","taskId":"another","status":"completed",`+
 				`"ttl":1000,"ttlMs":1000,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z",`+
 				`"result":{"content":[{"type":"text","text":"stolen"}]}}`))
-			eventually(t, "the lie is refused", func() bool { // the upstream is not asked each time
+			eventually(t, "the wrong task is refused", func() bool { // the upstream is not asked each time
 				answer := get()
 				if strings.Contains(answer, "stolen") || strings.Contains(answer, "internal_error") {
 					t.Fatalf("answer %s", answer)
@@ -180,7 +175,7 @@ func TestPollTellsOfAnotherTask(t *testing.T) {
 				return strings.Contains(answer, "upstream_invalid_response")
 			})
 			p.server.intercepted(nil)
-			eventually(t, "the truth is told", func() bool {
+			eventually(t, "the right task is reported", func() bool {
 				answer := get()
 				return strings.Contains(answer, id) && strings.Contains(answer, `"status":"working"`)
 			})
@@ -189,8 +184,7 @@ func TestPollTellsOfAnotherTask(t *testing.T) {
 	}
 }
 
-// A legacy upstream that makes a task of a call, and says so at great length, is
-// not taken to have run the tool.
+// A large task creation by a legacy upstream does not count as a run of the tool.
 func TestLargeCreateTaskResult(t *testing.T) {
 	filler := strings.Repeat("x", 70<<10)
 	const about = `{"taskId":"t-1","status":"working","ttl":1000,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z"`
@@ -213,29 +207,29 @@ func TestLargeCreateTaskResult(t *testing.T) {
 	}
 }
 
-// A result that has both content and, behind 64 KiB, a task makes no sense.
-func TestResultThatIsAlsoTask(t *testing.T) {
+// The task follows the content after 64 KiB.
+func TestResultWithLateTaskIsInvalid(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	p.server.intercepted(replying("tools/call", `{"content":[{"type":"text","text":"`+strings.Repeat("x", 70<<10)+`"}],"task":{"taskId":"t-1"}}`))
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`))
-	eventually(t, "it has ended", func() bool { return p.state(id).State.Terminal() })
+	eventually(t, "the task has ended", func() bool { return p.state(id).State.Terminal() })
 	f := p.state(id).Failure
-	if f == nil || f.Stage != task.StageUpstreamInvalid || f.Ran != task.RanUnknown {
-		t.Errorf("failure %+v; want an answer that makes no sense", f)
+	if f == nil || f.Stage != lifecycle.StageUpstreamInvalid || f.Ran != task.RanUnknown {
+		t.Errorf("failure %+v; want an invalid answer", f)
 	}
 }
 
-// running returns the id of a task whose call the upstream runs as one of its
-// own, and what asks for it.
+// running returns the ID of a task that runs upstream as a task, and the request that queries
+// it.
 func (p *taskFixture) running(t *testing.T, era string) (id string, get func() string) {
 	t.Helper()
 	if era == "legacy" {
 		id = p.start(toolCall("7", "hold_required", `,"task":{}`))
-		get = func() string { return p.ask(legacyAbout(mcptask.MethodGet, id)) }
+		get = func() string { return p.ask(legacyAbout(mcpname.TasksGet, id)) }
 	} else {
 		id = p.start(modernCall("hold_required", tasksExtension), modernHeaders("hold_required")...)
 		get = func() string {
-			message, headers := about(mcptask.MethodGet, id)
+			message, headers := about(mcpname.TasksGet, id)
 			return p.ask(message, headers...)
 		}
 	}
@@ -244,21 +238,20 @@ func (p *taskFixture) running(t *testing.T, era string) (id string, get func() s
 	return id, get
 }
 
-// modernList asks for the tools of the upstream as a modern client.
+// modernList lists the tools as a modern client.
 func (p *taskFixture) modernList() string {
 	headers := modernHeaders("")
 	headers[3] = "tools/list"
 	return p.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{`+modernMeta("")+`}}`, headers...)
 }
 
-// A received is what an upstream got with a call.
+// A received is a call as the upstream got it.
 type received struct {
 	header http.Header
 	body   string
 }
 
-// receiving has the upstream run calls of tools at once, and returns what it got
-// with them.
+// receiving makes the upstream run tool calls at once, and returns the calls as the upstream got them.
 func (p *taskFixture) receiving() <-chan received {
 	got := make(chan received, 10)
 	answer := replying("tools/call", `{"resultType":"complete","content":[{"type":"text","text":"made it"}]}`)
@@ -271,19 +264,16 @@ func (p *taskFixture) receiving() <-chan received {
 	return got
 }
 
-// smuggled is what an agent may put into a call that its approver does not look
-// for, by where it stands.
+// smuggled is content that an approver may overlook, by its position in the call.
 const (
 	smuggledMeta = `"progressToken":"smuggled-token","client.reason":"smuggled-reason","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",` +
 		`"tracestate":"smuggled=state","baggage":"smuggled=bag","example.com/dryRun":false`
 	smuggledParams = `"confirm":true,"uri":"file:///etc/passwd"`
 )
 
-// A call runs as its approver saw it: of what an agent puts into a held call besides the
-// arguments, the approver is shown what reaches the upstream, and the rest is
-// dropped; and so are headers that are no credentials, of the call and of the
-// contact that starts it.
-func TestNothingUnseenReachesUpstream(t *testing.T) {
+// The approver sees every member that reaches the upstream; the gate drops the others. It also
+// drops headers other than credentials, both of the call and of the request that starts it.
+func TestOnlyShownMembersReachUpstream(t *testing.T) {
 	const version, capabilities = `"io.modelcontextprotocol/protocolVersion":"2026-07-28"`, `"io.modelcontextprotocol/clientCapabilities":{"sampling":{}}`
 	tests := []struct{ era, meta, want, also string }{
 		{
@@ -313,7 +303,7 @@ func TestNothingUnseenReachesUpstream(t *testing.T) {
 			req := p.send(`{"smuggled":1,"jsonrpc":"2.0","id":"smuggled-id","method":"tools/call","params":{"name":"hold_plain","arguments":{"x":1},`+
 				smuggledParams+`,"_meta":{`+tt.meta+`}}}`, headers...)
 			id := p.pending(1)[0]
-			seen, err := p.desk.Cases().Show(t.Context(), id)
+			seen, err := p.approvals.Viewer().Show(t.Context(), id)
 			if err != nil || string(seen.AlsoSent) != tt.also {
 				t.Errorf("the approver is shown %s, %v\nwant %s", seen.AlsoSent, err, tt.also)
 			}
@@ -337,10 +327,9 @@ func TestNothingUnseenReachesUpstream(t *testing.T) {
 	}
 }
 
-// Members that are sent besides the arguments are part of the call: another value is
-// another call, which needs an approval of its own. Members that are not sent
-// are no part of it.
-func TestAlsoSentIsBound(t *testing.T) {
+// Another value of a forwarded member makes another call, which needs its own approval. Other
+// members do not matter.
+func TestForwardedMembersAreBoundToApproval(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	call := func(meta, more string) {
 		p.send(toolCall("7", "hold_plain", `,"_meta":{"progressToken":`+meta+`}`+more))
@@ -357,9 +346,9 @@ func TestAlsoSentIsBound(t *testing.T) {
 	p.pending(3)
 }
 
-// A call cannot carry, in whatever case, what only a continued call has; nor
-// more than its approver can be shown.
-func TestUnholdableParams(t *testing.T) {
+// A call cannot contain members of a continued call, in any case, nor more than its approver
+// can be shown.
+func TestReservedParamsAreRefused(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	for _, name := range []string{"InputResponses", "inputresponses", "input\u0052esponses", "INPUTRESPONSES", "RequestState", "re\u0071uest\u017ftate"} {
 		answer := p.ask(toolCall("7", "hold_plain", `,"`+name+`":{}`))
@@ -369,12 +358,11 @@ func TestUnholdableParams(t *testing.T) {
 	p.pending(0)
 }
 
-// A header that configuration names as a credential goes with a held call, and
-// tells its clients apart.
+// A configured credential header is sent with a held call, and distinguishes clients.
 func TestCredentialHeaders(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	p.gateway = startGate(t, p.up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, p.desk, p.waiting
+		s.handler.Catalog, s.handler.Approvals, s.handler.Waiting = p.catalog, p.approvals, p.waiting
 		s.upstream.CredentialHeaders = []string{"X-Tenant-Key"}
 	})
 	got := p.receiving()
@@ -395,7 +383,7 @@ func defining(tool, description string) string {
 	return `{"resultType":"complete","tools":[{"name":"` + tool + `","description":"` + description + `","annotations":{"destructiveHint":true},"inputSchema":{"type":"object"}}]}`
 }
 
-// callAs makes a call of a tool as a client of an era.
+// callAs calls a tool as a client of an era.
 func (p *taskFixture) callAs(era, tool string) *request {
 	if era == "modern" {
 		return p.send(modernCall(tool, ""), modernHeaders(tool)...)
@@ -412,9 +400,8 @@ func (p *taskFixture) listAs(era string) {
 	p.ask(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
 }
 
-// A tool that has changed since its call was held is not run: neither if the
-// client listed the tools meanwhile, nor if the gate has to look. Agent and
-// approver are told, and the next call needs an approval of its own.
+// A held call does not run if its tool has changed, whether the client or the gate lists the
+// tools. Agent and approver are told, and the next call needs a new approval.
 func TestToolDrift(t *testing.T) {
 	for _, era := range []string{"legacy", "modern"} {
 		t.Run(era, func(t *testing.T) {
@@ -429,8 +416,8 @@ func TestToolDrift(t *testing.T) {
 			if heard := p.server.heard("tools/call"); len(heard) != 0 {
 				t.Errorf("the upstream heard %v", heard)
 			}
-			seen, err := p.desk.Cases().Show(t.Context(), id)
-			if err != nil || seen.Failure == nil || seen.Failure.Stage != task.StageToolDrift || seen.Failure.Ran != task.RanNo {
+			seen, err := p.approvals.Viewer().Show(t.Context(), id)
+			if err != nil || seen.Failure == nil || seen.Failure.Stage != lifecycle.StageToolDrift || seen.Failure.Ran != task.RanNo {
 				t.Errorf("the approver sees %+v, %v", seen.Failure, err)
 			}
 			again := p.callAs(era, "hold_plain")
@@ -443,9 +430,8 @@ func TestToolDrift(t *testing.T) {
 	}
 }
 
-// An upstream that begins a stream and then says nothing is given up after the
-// call's own timeout, whatever it answers; one that shows signs of life is not.
-func TestSilentStream(t *testing.T) {
+// A stream without activity ends after the call timeout; one with activity continues.
+func TestSilentStreamTimesOut(t *testing.T) {
 	const silence = 8 * time.Second
 	begin := func(w http.ResponseWriter) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -474,7 +460,7 @@ func TestSilentStream(t *testing.T) {
 			if err == nil {
 				t.Errorf("the answer to %s ends as if it were complete", name)
 			}
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatalf("the gate goes on waiting for the answer to %s", name)
 		}
 	}

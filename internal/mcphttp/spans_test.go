@@ -19,7 +19,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// heardRequests are what an upstream was sent.
+// heardRequests records the requests to an upstream.
 type heardRequests struct {
 	mu  sync.Mutex
 	all []heardRequest
@@ -27,7 +27,7 @@ type heardRequests struct {
 
 type heardRequest struct{ method, header, meta string }
 
-// with returns a handler that notes each request before serve gets it.
+// with returns a handler that records each request before serve gets it.
 func (h *heardRequests) with(serve http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -56,7 +56,7 @@ func (h *heardRequests) method(t *testing.T, method string) heardRequest {
 	return heardRequest{}
 }
 
-// telemetry is what a gate tells of what it does.
+// telemetry has the spans and the log of a gate.
 type telemetry struct {
 	*spans.Collector
 
@@ -64,8 +64,8 @@ type telemetry struct {
 	log   *logBuffer
 }
 
-// trace starts the gate of p with a collector of spans, and a log of all levels.
-// The function that is returned ends all that is traced.
+// trace starts the gate of p with a span collector and a debug log. The returned function ends
+// everything that is traced.
 func (p *taskFixture) trace(t *testing.T) (*telemetry, func()) {
 	t.Helper()
 	exported, heard, log := new(spans.Collector), new(heardRequests), new(logBuffer)
@@ -74,14 +74,14 @@ func (p *taskFixture) trace(t *testing.T) (*telemetry, func()) {
 		t.Fatal(err)
 	}
 	p.gateway = startGate(t, serve(t, heard.with(p.server.serve)), func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting, s.handler.Tracing = p.gate, p.desk, p.waiting, tracer
+		s.handler.Catalog, s.handler.Approvals, s.handler.Waiting, s.handler.Tracing = p.catalog, p.approvals, p.waiting, tracer
 		s.upstream.Tracing, s.upstream.Metrics = tracer, s.handler.Metrics
 		s.handler.Log = logging.New(log, "json", slog.LevelDebug)
 		s.upstream.Log = s.handler.Log
 	})
 	return &telemetry{exported, heard, log}, func() {
 		p.handler.EndStreams()
-		if err := p.desk.Close(t.Context()); err != nil { // what fetched the result has ended with its span
+		if err := p.approvals.Close(t.Context()); err != nil { // waits for the fetch of the result and its span
 			t.Fatal(err)
 		}
 		if err := tracer.Close(context.WithoutCancel(t.Context())); err != nil {
@@ -91,8 +91,8 @@ func (p *taskFixture) trace(t *testing.T) (*telemetry, func()) {
 }
 
 const (
-	creation = "11111111111111111111111111111111" // the trace of the request that makes a call
-	contact  = "22222222222222222222222222222222" // and of those that ask about it
+	creation = "11111111111111111111111111111111" // the trace of the request that makes the call
+	contact  = "22222222222222222222222222222222" // the trace of the requests that ask about the call
 )
 
 func traced(headers []string, trace string) []string {
@@ -108,16 +108,15 @@ func wantAttributes(t *testing.T, s spans.Span, want map[string]string) {
 	}
 }
 
-// NF-004: making a call, asking for the upstream's task and fetching its result
-// are spans, each with its attributes. Each is below the request during which it
-// is done and linked to the one that made the call, and the upstream is told that
-// it is the parent. The log tells of them too.
+// NF-004: making a call, polling the upstream's task and fetching its result are spans with
+// attributes. Each is a child of its request, linked to the request that made the call, and
+// sent to the upstream as parent. The log has them too.
 func TestStepsAreTraced(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	exported, end := p.trace(t)
 	heard, log := exported.heard, exported.log
 	id := p.start(toolCall("7", "hold_required", `,"task":{}`), traced(nil, creation)...)
-	eventually(t, "there is a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
+	eventually(t, "the upstream has a task", func() bool { return p.state(id).Execution.UpstreamTask != "" })
 	p.server.done(madeIt)
 	eventually(t, "the upstream is done", func() bool {
 		return strings.Contains(p.ask(legacyAbout("tasks/get", id), traced(nil, contact)...), `"status":"completed"`)
@@ -155,7 +154,7 @@ func TestStepsAreTraced(t *testing.T) {
 	}
 	poll := exported.Find(t, "lazy_poll", spans.Any)
 	if sent := heard.method(t, "tasks/get").header; !strings.HasPrefix(sent, poll.Traceparent()) || poll.Trace != contact {
-		t.Errorf("the upstream was asked with parent %s; want the poll %s, in the trace of who asked", sent, poll.Traceparent())
+		t.Errorf("the upstream was asked with parent %s; want the poll %s, in the trace of the client", sent, poll.Traceparent())
 	}
 	for _, line := range []string{"upstream execution", "lazy poll", "streaming result"} {
 		wantLogged(t, log, line, `"task_id":"`+id+`"`, `"tool":"hold_required"`)
@@ -164,7 +163,7 @@ func TestStepsAreTraced(t *testing.T) {
 	wantLogged(t, log, "streaming result", `"upstream_task_id":"`+theirs+`"`, `"bytes":`)
 }
 
-// wantLogged fails the test unless one line with that message has all the texts.
+// wantLogged checks that one line with the message has all the texts.
 func wantLogged(t *testing.T, log *logBuffer, message string, texts ...string) {
 	t.Helper()
 next:
@@ -179,12 +178,12 @@ next:
 	t.Errorf("no line %q with %q in\n%s", message, texts, log)
 }
 
-// NF-004: listening to an upstream's task is a span with the task and how many
-// clients listen, and is linked to the request that made the call. The execution
-// tells a modern upstream of its span in the metadata too. The log has who
-// connects, what is listened to, and what is forwarded.
+// NF-004: a subscription to an upstream task is a span with the task and the number of
+// listening clients, linked to the request that made the call. A modern upstream gets the
+// execution span in _meta too. The log has connections, subscriptions and forwarded
+// notifications.
 func TestListeningIsTraced(t *testing.T) {
-	p, radio := newRadioFixture(t, 5*time.Millisecond)
+	p, notifier := newNotifierFixture(t, 5*time.Millisecond)
 	exported, end := p.trace(t)
 	heard, log := exported.heard, exported.log
 	own := taskID(t, p.ask(modernCall("hold_optional", tasksExtension), traced(modernHeaders("hold_optional"), creation)...))
@@ -200,9 +199,9 @@ func TestListeningIsTraced(t *testing.T) {
 	first, second := p.stream(t, http.MethodPost, listen, headers...), p.stream(t, http.MethodPost, listen, headers...)
 	for _, next := range []func() string{first, second} {
 		next()
-		wantText(t, "how it stands", next(), own, `"status":"working"`)
+		wantText(t, "status", next(), own, `"status":"working"`)
 	}
-	eventually(t, "the upstream is listened to", func() bool { now, _ := radio.listeners(); return now == 1 })
+	eventually(t, "the gate subscribes", func() bool { now, _ := notifier.listeners(); return now == 1 })
 	eventually(t, "the upstream has acknowledged", func() bool { return strings.Contains(log.String(), "SSE upstream subscribed") })
 	end()
 
@@ -210,10 +209,10 @@ func TestListeningIsTraced(t *testing.T) {
 	forward := exported.Find(t, "sse_forward", spans.Any)
 	wantAttributes(t, forward, map[string]string{"upstream.task_id": theirs, "client_count": "2"})
 	if len(forward.Links) != 1 || forward.Links[0] != creation+"-"+request.ID || forward.Parent != "" {
-		t.Errorf("the span has parent %q and links %v; want a trace of its own, linked to the request that made the call", forward.Parent, forward.Links)
+		t.Errorf("the span has parent %q and links %v; want a separate trace, linked to the request that made the call", forward.Parent, forward.Links)
 	}
 	if sent := heard.method(t, "subscriptions/listen"); !strings.HasPrefix(sent.header, forward.Traceparent()) || sent.meta != sent.header {
-		t.Errorf("the upstream was listened to with %+v; want parent %s", sent, forward.Traceparent())
+		t.Errorf("the upstream got the subscription %+v; want parent %s", sent, forward.Traceparent())
 	}
 	execution := exported.Find(t, "upstream_execution", spans.Any)
 	if sent := heard.method(t, "tools/call"); !strings.HasPrefix(sent.header, execution.Traceparent()) || sent.meta != sent.header {

@@ -14,15 +14,15 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// GOV-004 10.1 "SSE registry: add/remove", 10.4 "SSE client disconnect": 100 subscribers lose their streams and all come again at once.
-// Each is told how its task stands, and how it ends, once; nothing is left of
-// those that went. F-009.7, F-011.2.
+// GOV-004 10.1 "SSE registry: add/remove", 10.4 "SSE client disconnect", F-009.7, F-011.2: 100
+// subscribers lose their streams and reconnect at once. Each gets the current status and the
+// end once. Nothing remains of the lost streams.
 func TestHundredSubscribersReconnect(t *testing.T) {
 	const subscribers = 100
 	h := newFixture(t, nil)
@@ -35,23 +35,23 @@ func TestHundredSubscribersReconnect(t *testing.T) {
 			streams[i] = h.open(t, h.as(i)...)
 			streams[i].next() // the upstream's hello
 		})
-		eventually(t, "all listen", func() bool { return h.hub.Listening() == subscribers })
+		eventually(t, "all clients listen", func() bool { return h.conversations.OpenStreams() == subscribers })
 		if round == 2 {
 			each(subscribers, func(i int) {
 				h.reject(task.ID(ids[i]), "")
 				if got := streams[i].next(); !strings.Contains(got, ids[i]) || !strings.Contains(got, `"status":"failed"`) {
-					t.Errorf("subscriber %d was told %s", i, got)
+					t.Errorf("subscriber %d got %s", i, got)
 				}
 			})
 		}
 		for _, s := range streams {
 			s.conn.Close()
 		}
-		eventually(t, "nobody listens", func() bool { return h.hub.Listening() == 0 })
+		eventually(t, "no client listens", func() bool { return h.conversations.OpenStreams() == 0 })
 	}
 }
 
-// each calls do with 0 to n-1 at the same time, and waits.
+// each calls do concurrently with 0 to n-1.
 func each(n int, do func(i int)) {
 	var all sync.WaitGroup
 	for i := range n {
@@ -63,7 +63,7 @@ func each(n int, do func(i int)) {
 // as returns the headers of one of many clients.
 func (h *fixture) as(i int) []string { return []string{"Mcp-Session-Id", fmt.Sprintf("s-%d", i)} }
 
-// A rawStream is a GET stream on a connection of its own.
+// A rawStream is a GET stream on its own connection.
 type rawStream struct {
 	conn   net.Conn
 	events *jsonrpc.EventReader
@@ -85,7 +85,7 @@ func (h *fixture) open(t *testing.T, headers ...string) *rawStream {
 	return &rawStream{conn: conn, events: jsonrpc.NewEventReader(plainBody(conn), 1<<20)}
 }
 
-// plainBody returns the body of a chunked response as it comes.
+// plainBody returns the body of a chunked response as it arrives.
 func plainBody(conn net.Conn) io.Reader {
 	body, w := io.Pipe()
 	go func() {
@@ -110,14 +110,14 @@ func (s *rawStream) next() string {
 	}
 }
 
-// newNarrowFixture starts a gate whose clients have this long to take each piece
-// of what they are sent, and has one listen that reads nothing.
+// newNarrowFixture starts a gate with the given write timeout, and one client that subscribes
+// and does not read.
 func newNarrowFixture(t *testing.T, writeTimeout time.Duration) *fixture {
 	t.Helper()
 	h := newFixture(t, nil)
 	h.get = silent
 	h.gateway = startGate(t, serve(t, h.serve), func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = h.gate, h.desk, conversation.Waiting{Hold: patience, Beat: 20 * time.Millisecond}
+		s.handler.Catalog, s.handler.Approvals, s.handler.Waiting = h.catalog, h.approvals, conversation.Waiting{Hold: testTimeout, Heartbeat: 20 * time.Millisecond}
 		s.handler.Limits.WriteTimeout = writeTimeout
 	})
 	narrow := httptest.NewUnstartedServer(h.handler)
@@ -134,12 +134,11 @@ func newNarrowFixture(t *testing.T, writeTimeout time.Duration) *fixture {
 	t.Cleanup(func() { slow.Close() })
 	slow.(*net.TCPConn).SetReadBuffer(1 << 10)
 	io.WriteString(slow, "GET /mcp HTTP/1.1\r\nHost: "+h.addr+"\r\nAccept: text/event-stream\r\nMcp-Session-Id: slow\r\n\r\n")
-	eventually(t, "it listens", func() bool { return h.hub.Listening() == 1 })
+	eventually(t, "the client listens", func() bool { return h.conversations.OpenStreams() == 1 })
 	return h
 }
 
-// fill has something told to the client that reads nothing. Variables are told,
-// so that its buffers fill up.
+// fill sends large notifications to the client that does not read, so that its buffers fill up.
 func (h *fixture) fill(t *testing.T) {
 	t.Helper()
 	big := strings.Repeat("x", 3000)
@@ -147,10 +146,9 @@ func (h *fixture) fill(t *testing.T) {
 	h.ask(legacyAbout("tasks/cancel", taskID(t, held)), "Mcp-Session-Id", "slow")
 }
 
-// A client that does not read holds up nobody: others are told of their tasks
-// while the gate waits for it, which it does here for longer than a test takes.
-// F-011.3.
-func TestSlowSubscriberHoldsUpNobody(t *testing.T) {
+// F-011.3: others are notified while the gate waits for a client that does not read. The wait
+// is longer than a test.
+func TestSlowSubscriberDoesNotDelayOthers(t *testing.T) {
 	h := newNarrowFixture(t, time.Hour)
 	quick := h.stream(t, http.MethodGet, "")
 	quick()
@@ -163,23 +161,23 @@ func TestSlowSubscriberHoldsUpNobody(t *testing.T) {
 		h.ask(legacyAbout("tasks/cancel", id))
 		wantText(t, "quick", quick(), id, "cancelled")
 	}
-	if n := h.hub.Listening(); n != 2 {
-		t.Errorf("%d listen; want the slow one to be there all the while", n)
+	if n := h.conversations.OpenStreams(); n != 2 {
+		t.Errorf("%d streams are open; want the slow one to stay open", n)
 	}
 }
 
-// A client that does not read loses its stream. F-011.3.
+// F-011.3: a client that does not read loses its stream.
 func TestSlowSubscriberIsDropped(t *testing.T) {
 	h := newNarrowFixture(t, 10*time.Second)
 	for range 100 { // more than fits into the buffers
 		h.fill(t)
 	}
-	eventually(t, "it is dropped", func() bool { return h.hub.Listening() == 0 })
+	eventually(t, "the client is dropped", func() bool { return h.conversations.OpenStreams() == 0 })
 }
 
-// The last event that a listener gets is true, however many things happen at once.
-func TestLastToldIsTrue(t *testing.T) {
-	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.PerOwner = 100 })
+// The last event is current although the task changes concurrently.
+func TestLastEventIsCurrent(t *testing.T) {
+	h := newFixture(t, func(_ *catalog.Settings, _ *approval.Config, w *conversation.Waiting) { w.PerOwner = 100 })
 	h.get = silent
 	next := h.stream(t, http.MethodGet, "")
 	next()
@@ -209,12 +207,12 @@ func TestLastToldIsTrue(t *testing.T) {
 	for len(ended) < calls {
 		message := next()
 		if seen[message] {
-			t.Errorf("told twice: %s", message)
+			t.Errorf("duplicate notification: %s", message)
 		}
 		seen[message] = true
 		id := taskID(t, message)
 		if ended[id] {
-			t.Errorf("told after the end: %s", message)
+			t.Errorf("notification after the end: %s", message)
 		}
 		if !strings.Contains(message, `"status":"working"`) {
 			ended[id] = true

@@ -5,52 +5,33 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/ownstack"
-	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// route returns the upstream behind a path and, if it is the path of a task's
-// events, which lies below that of the upstream, the id of the task.
-func (h *Handler) route(path string) (u *httpclient.Client, events string, ok bool) {
-	if u, ok = h.cfg.Routes[path]; ok {
-		return u, "", true
-	}
-	rest, ok := strings.CutSuffix(path, "/events")
-	at := strings.LastIndex(rest, "/tasks/")
-	if !ok || at < 0 {
-		return nil, "", false
-	}
-	id := rest[at+len("/tasks/"):]
-	u, ok = h.cfg.Routes[rest[:at]]
-	return u, id, ok && id != "" && !strings.Contains(id, "/")
-}
-
-// Clients that lose their stream are to come again so soon, at random: not all of
-// them at once.
+// The retry time is random, so that clients that lost their streams do not reconnect all at
+// once.
 const (
-	soonest = 1 * time.Second
-	spread  = 4 * time.Second
+	minRetry    = 1 * time.Second
+	retryJitter = 4 * time.Second
 )
 
-// taskEvents shows a client that asks in the name of its owner what becomes of a
-// task, in events that need no MCP to be read. Most of the time the stream is idle.
-// Whatever needs a deep stack therefore runs on another one.
-func (x *exchange) taskEvents(id string) error {
+// taskEvents streams the steps of a task to its owner, in events that can be read without MCP.
+// The stream is mostly idle, so work that needs a deep stack runs in another goroutine.
+func (x *exchange) taskEvents(id task.ID) error {
 	if x.r.Method != http.MethodGet {
-		x.out.header().Set("Allow", "GET")
-		return x.Refuse(&wire.Problem{Type: wire.MethodNotAllowed})
+		x.reply.out.header().Set("Allow", "GET")
+		return x.reply.Refuse(&mcp.Problem{Type: mcp.MethodNotAllowed})
 	}
 	var s *subscription
 	var err error
-	ownstack.Do(func() { s, err = x.subscribe(task.ID(id)) })
+	ownstack.Do(func() { s, err = x.subscribe(id) })
 	if s == nil {
 		return err
 	}
@@ -58,34 +39,36 @@ func (x *exchange) taskEvents(id string) error {
 	for err == nil {
 		news, more := s.watch.Next(s.ctx)
 		if !more {
-			return nil // the stream ends with the task, with the client, or with the gate
+			return nil // the task, the client or the gate has ended
 		}
 		ownstack.Do(func() { err = s.send(news) })
 	}
 	return err
 }
 
-// A subscription is a stream of events about one task.
+// A subscription is an event stream about one task.
 type subscription struct {
-	x     *exchange
-	ctx   context.Context //nolint:containedctx // it ends with the stream, or with the gate
+	reply *reply
+	ctx   context.Context // ends with the stream or at shutdown
 	watch *conversation.Watch
-	end   func() // counts the client out
+	end   func() // releases the stream's slot
 }
 
-// subscribe begins the stream of events about a task. It returns no subscription if
-// the client was answered otherwise.
+// subscribe begins the event stream. It returns nil if the client got another answer.
 func (x *exchange) subscribe(id task.ID) (s *subscription, err error) {
-	x.request = x.h.cfg.Hub.Begin(&x.client, x, conversation.Message{})
-	t, problem := x.request.Watched(x.ctx, id)
+	if problem := x.client.checkSession(); problem != nil {
+		return nil, x.reply.Refuse(problem)
+	}
+	request := x.begin(conversation.Message{})
+	t, problem := request.WatchableTask(x.account.Context, id)
 	if problem != nil {
-		return nil, x.Refuse(problem)
+		return nil, x.reply.Refuse(problem)
 	}
-	leave, err := x.request.EnterWatching()
+	leave, err := request.EnterWatching()
 	if err != nil {
-		return nil, x.Fail(err)
+		return nil, x.reply.Fail(err)
 	}
-	ctx, stop := x.endable(x.ctx)
+	ctx, stop := x.h.endable(x.account.Context, x.client.epoch)
 	end := func() { stop(); leave() }
 	defer func() {
 		if s == nil {
@@ -97,44 +80,43 @@ func (x *exchange) subscribe(id task.ID) (s *subscription, err error) {
 	case err != nil:
 		seen = conversation.FromNow
 	case t.State.Terminal() && seen >= len(t.Transitions):
-		x.out.begin(http.StatusNoContent) // a browser does not come again after that
+		x.reply.out.begin(http.StatusNoContent) // stops a browser from reconnecting
 		return nil, nil
 	}
-	w, err := x.request.Watch(ctx, t, seen)
+	w, err := request.Watch(ctx, t, seen)
 	if err != nil {
-		return nil, x.Fail(err)
+		return nil, x.reply.Fail(err)
 	}
 	x.h.cfg.Metrics.StreamOpened(metrics.StreamEvents)
-	s = &subscription{x: x, ctx: ctx, watch: w, end: end}
-	//nolint:gosec // jitter only; not security-sensitive
-	return s, x.newStream().send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Retry: soonest + rand.N(spread)}))
+	s = &subscription{reply: &x.reply, ctx: ctx, watch: w, end: end}
+	// jitter only; not security-sensitive
+	return s, x.reply.newStream().send(jsonrpc.AppendEvent(nil, jsonrpc.Event{Retry: minRetry + rand.N(retryJitter)}))
 }
 
-// close ends the stream.
-func (s *subscription) close() {
-	s.x.h.cfg.Metrics.StreamClosed(metrics.StreamEvents)
-	s.watch.Close()
-	s.end()
-}
-
-// send tells how a task stands, or else that the stream is alive. The id of an
-// event is the number of the step, so that a client that loses the stream can go
-// on from there.
+// send writes the new states of the task, or a comment if there are none. The event ID is the
+// number of the step, so that a client can resume after it.
 func (s *subscription) send(news []task.Task) error {
-	x := s.x
+	out := &s.reply.out
 	if len(news) == 0 {
-		return x.out.sendNow(jsonrpc.AppendComment(nil, "ping"))
+		return out.sendNow(jsonrpc.AppendComment(nil, "ping"))
 	}
 	for _, t := range news {
 		data, err := s.watch.Status(t)
 		if err != nil {
-			return x.Fail(err)
+			return s.reply.Fail(err)
 		}
 		event := jsonrpc.Event{Name: "task_status", ID: strconv.Itoa(len(t.Transitions)), HasID: true, Data: data}
-		if err := x.out.write(jsonrpc.AppendEvent(nil, event)); err != nil {
+		if err := out.write(jsonrpc.AppendEvent(nil, event)); err != nil {
 			return err
 		}
 		s.watch.Sent(t)
 	}
-	return x.out.flush()
+	return out.flush()
+}
+
+// close ends the stream.
+func (s *subscription) close() {
+	s.reply.h.cfg.Metrics.StreamClosed(metrics.StreamEvents)
+	s.watch.Close()
+	s.end()
 }

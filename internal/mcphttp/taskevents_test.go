@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// watch asks for the events of a task.
+// watch requests the events of a task.
 func (h *fixture) watch(t *testing.T, path string, headers ...string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.URL+path, nil)
@@ -37,13 +37,13 @@ func (h *fixture) watch(t *testing.T, path string, headers ...string) *http.Resp
 
 func eventsOf(id string) string { return "/mcp/tasks/" + id + "/events" }
 
-// status fails the test unless the next event of a task is this one.
+// status checks the next event of a task.
 func status(t *testing.T, events *jsonrpc.EventReader, id string, want ...string) {
 	t.Helper()
 	wantText(t, "event", statusOf(t, events, id), append(want, `"timestamp":"2`)...)
 }
 
-// statusOf returns the next event of a task, which must have this id.
+// statusOf returns the next event of a task, which must have the given ID.
 func statusOf(t *testing.T, events *jsonrpc.EventReader, id string) string {
 	t.Helper()
 	for {
@@ -61,10 +61,9 @@ func statusOf(t *testing.T, events *jsonrpc.EventReader, id string) string {
 	}
 }
 
-// F-009, F-012, GOV-004 10.1 "SSE client subscribe: valid", "SSE broadcast",
-// 10.2 "SSE + polling hybrid", 10.5 "Multiple clients same task": a dashboard hears of every step and then no more;
-// looking on has nothing run; several hear the same.
-// GOV-004 F-009.5, F-012.7: only those who listen are told.
+// F-009, F-012, GOV-004 10.1 "SSE client subscribe: valid", "SSE broadcast", 10.2 "SSE +
+// polling hybrid", 10.5 "Multiple clients same task", GOV-004 F-009.5, F-012.7: every
+// subscriber gets every step until the end. Watching does not start the call.
 func TestTaskEvents(t *testing.T) {
 	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
@@ -91,13 +90,13 @@ func TestTaskEvents(t *testing.T) {
 		}
 	}
 	wantText(t, "get", h.ask(legacyAbout("tasks/get", id)), `"status":"completed"`)
-	eventually(t, "nobody watches", func() bool {
+	eventually(t, "no client watches", func() bool {
 		return strings.Contains(scrape(h.gateway), `thoughtgate_sse_streams_active{kind="events"} 0`)
 	})
 }
 
-// F-009.4, 10.1 "SSE client subscribe: terminal": a task that has ended is told of once. A browser that comes again
-// after that is told to stop, and one that missed something is told that.
+// F-009.4, 10.1 "SSE client subscribe: terminal": an ended task is reported once. A browser
+// that reconnects is told to stop, unless it missed something.
 func TestTaskEventsResumed(t *testing.T) {
 	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
@@ -112,18 +111,18 @@ func TestTaskEventsResumed(t *testing.T) {
 	}
 	wantText(t, "the end", body, "event: task_status\nid: 2\n", `"status":"failed","statusMessage":"Rejected`)
 	if code, body := read("Last-Event-Id", "2"); code != http.StatusNoContent || body != "" {
-		t.Errorf("come again: %d %q; want 204", code, body)
+		t.Errorf("reconnected: %d %q; want 204", code, body)
 	}
 	if _, body := read("Last-Event-Id", "0"); strings.Count(body, "data: ") != 2 {
-		t.Errorf("missed all: %q; want both steps", body)
+		t.Errorf("without a seen event: %q; want both steps", body)
 	}
 	if _, body := read("Last-Event-Id", "nonsense"); strings.Count(body, "data: ") != 1 {
-		t.Errorf("nonsense: %q; want how it stands", body)
+		t.Errorf("invalid event ID: %q; want the current status", body)
 	}
 }
 
-// F-009.2, F-009.3, 10.1 "SSE client subscribe: passthrough task", 10.5
-// "Passthrough task SSE": unknown tasks, those of others, and the upstream's own.
+// F-009.2, F-009.3, 10.1 "SSE client subscribe: passthrough task", 10.5 "Passthrough task SSE":
+// unknown tasks, tasks of others, and tasks of the upstream.
 func TestTaskEventsRefused(t *testing.T) {
 	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
@@ -159,10 +158,10 @@ func TestTaskEventsRefused(t *testing.T) {
 	}
 }
 
-// F-009.6, F-009.8: signs of life while nothing happens, and the end when that
-// has lasted too long; and not too many streams of one owner.
+// F-009.6, F-009.8: keep-alive comments, an end after long inactivity, and a limit on the
+// streams of one owner.
 func TestTaskEventsBounded(t *testing.T) {
-	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
+	h := newFixture(t, func(_ *catalog.Settings, _ *approval.Config, w *conversation.Waiting) {
 		w.Events = conversation.Events{Idle: time.Hour, PerOwner: 2}
 	})
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
@@ -190,9 +189,9 @@ func TestTaskEventsBounded(t *testing.T) {
 	eventually(t, "the owner may watch again", func() bool { return h.watch(t, eventsOf(id)).StatusCode == http.StatusOK })
 }
 
-// F-009.6: a stream on which nothing happens for too long ends.
+// F-009.6: a stream without events ends after a time limit.
 func TestTaskEventsIdle(t *testing.T) {
-	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
+	h := newFixture(t, func(_ *catalog.Settings, _ *approval.Config, w *conversation.Waiting) {
 		w.Events = conversation.Events{Idle: 3 * time.Second, PerOwner: 2}
 	})
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))

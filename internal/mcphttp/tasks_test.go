@@ -2,7 +2,6 @@ package mcphttp_test
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -11,8 +10,8 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -44,9 +43,9 @@ func legacyAbout(method, id string) string {
 	return `{"jsonrpc":"2.0","id":5,"method":"` + method + `","params":{"taskId":"` + id + `"}}`
 }
 
-// EC-TASK-001, EC-TASK-002, EC-TASK-004, EC-TASK-005, EC-SEP-009: a legacy client with tasks creates, asks, waits
-// for the result while it is pending, and can have it again.
-// GOV-001 F-004.3: tasks/result waits while the task is not terminal.
+// EC-TASK-001, EC-TASK-002, EC-TASK-004, EC-TASK-005, EC-SEP-009, GOV-001 F-004.3: a legacy
+// client creates a task, polls it, waits for the result while it is pending, and can fetch it
+// again.
 func TestLegacyTask(t *testing.T) {
 	h := newFixture(t, nil)
 	created := h.ask(toolCall("3", "hold_x", `,"task":{"ttl":60000}`))
@@ -65,11 +64,11 @@ func TestLegacyTask(t *testing.T) {
 	}
 	wantText(t, "get", h.ask(legacyAbout("tasks/get", id)), `"status":"completed"`)
 	if ran := h.ran(); !slices.Equal(ran, []string{`hold_x {"x":1}`}) {
-		t.Errorf("ran %v; want the call once, as it was", ran)
+		t.Errorf("ran %v; want the call once, unchanged", ran)
 	}
 }
 
-// design 5: after approval the call starts with the owner's next contact.
+// design 5: after approval, the owner's next request starts the call.
 func TestTaskStartsOnContact(t *testing.T) {
 	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
@@ -79,8 +78,8 @@ func TestTaskStartsOnContact(t *testing.T) {
 	})
 }
 
-// EC-TASK-006: what failed says why, in the manner of each era.
-func TestFailedTasks(t *testing.T) {
+// EC-TASK-006: the reason has the form of each era.
+func TestFailedTaskHasReason(t *testing.T) {
 	upstreamError := func(w http.ResponseWriter, id string) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32050,"message":"no such user"}}`, id)
@@ -129,9 +128,9 @@ func TestFailedTasks(t *testing.T) {
 	}
 }
 
-// EC-TASK-003, EC-SEP-005, EC-SEP-006, EC-SEP-007: unknown, foreign and malformed ids are alike.
-// GOV-001 F-003.4, with the code that design 12 gives it.
-func TestUnknownTasks(t *testing.T) {
+// EC-TASK-003, EC-SEP-005, EC-SEP-006, EC-SEP-007, GOV-001 F-003.4 with the code of design 12:
+// unknown, foreign and malformed IDs get the same answer.
+func TestUnknownTasksLookAlike(t *testing.T) {
 	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	for _, method := range []string{"tasks/get", "tasks/result", "tasks/cancel"} {
@@ -140,10 +139,10 @@ func TestUnknownTasks(t *testing.T) {
 		malformed := h.ask(legacyAbout(method, "tg_x"))
 		wantText(t, method, unknown, `"code":-32602`, `"task_not_found"`)
 		if a, b := correlation.ReplaceAllString(unknown, ""), correlation.ReplaceAllString(foreign, ""); a != b {
-			t.Errorf("%s tells a foreign task from an unknown one:\n%s\n%s", method, a, b)
+			t.Errorf("%s distinguishes a task of another client from an unknown one:\n%s\n%s", method, a, b)
 		}
 		if a, b := correlation.ReplaceAllString(unknown, ""), correlation.ReplaceAllString(malformed, ""); a != b {
-			t.Errorf("%s tells a malformed id from an unknown one:\n%s\n%s", method, a, b)
+			t.Errorf("%s distinguishes a malformed id from an unknown one:\n%s\n%s", method, a, b)
 		}
 	}
 	wantText(t, "its owner", h.ask(legacyAbout("tasks/get", id)), `"status":"working"`)
@@ -152,13 +151,13 @@ func TestUnknownTasks(t *testing.T) {
 	}
 }
 
-// EC-TASK-007, 008, EC-SEP-008: cancelling.
+// EC-TASK-007, EC-TASK-008, EC-SEP-008.
 func TestCancelTask(t *testing.T) {
 	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 	wantText(t, "cancel", h.ask(legacyAbout("tasks/cancel", id)), `"status":"cancelled"`)
 	wantText(t, "again", h.ask(legacyAbout("tasks/cancel", id)), `"code":-32602`)
-	if _, err := decide(t.Context(), h.desk, task.ID(id), approval.Approver{Name: "alice"}, approval.Approve, ""); err == nil {
+	if _, err := decide(t.Context(), h.approvals, task.ID(id), approval.Approver{Name: "alice"}, approval.Approve, ""); err == nil {
 		t.Error("a cancelled call was approved")
 	}
 
@@ -174,7 +173,7 @@ func TestCancelTask(t *testing.T) {
 	}
 }
 
-// The modern face: a task that is durable before the answer, in its own words.
+// A modern task is durable before the answer, which has the modern form.
 func TestModernTask(t *testing.T) {
 	h := newFixture(t, nil)
 	created := h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...)
@@ -204,7 +203,7 @@ func TestModernTask(t *testing.T) {
 	wantText(t, "tasks/update", h.ask(message, headers...), `"result":{"resultType":"complete"}`)
 }
 
-// otherDigit returns another digit of base64 than r.
+// otherDigit returns another base64 digit than r.
 func otherDigit(r rune) rune {
 	if r == 'A' {
 		return 'Q'
@@ -212,10 +211,10 @@ func otherDigit(r rune) rune {
 	return 'A'
 }
 
-// A modern client without tasks is sent round with a sealed state, and comes
-// back to the same task; after the last round it gets the pending answer.
+// A modern client without tasks gets a sealed state and returns to the same task. After the
+// last round it gets the pending answer.
 func TestModernRounds(t *testing.T) {
-	h := newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
+	h := newFixture(t, func(_ *catalog.Settings, _ *approval.Config, w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	headers := modernHeaders("hold_x")
 	answer := h.ask(modernCall("hold_x", ""), headers...)
 	wantText(t, "first round", answer, `"resultType":"input_required"`, `"inputRequests":{}`, `"requestState":"tg1.`)
@@ -228,7 +227,7 @@ func TestModernRounds(t *testing.T) {
 	tampered := strings.TrimSuffix(state, state[len(state)/2:]) + strings.Map(otherDigit, state[len(state)/2:])
 	wantText(t, "tampered", h.ask(again(tampered), headers...), `"code":-32602`)
 	other := slices.Clone(headers)
-	other[9] = "Bearer somebody else"
+	other[9] = "Bearer other"
 	wantText(t, "another client", h.ask(again(state), other...), `"code":-32602`)
 	wantText(t, "other arguments", h.ask(strings.Replace(again(state), `"x":1`, `"x":2`, 1), headers...), `"code":-32602`)
 	h.pending(1)
@@ -259,7 +258,6 @@ func stateIn(t *testing.T, answer string) string {
 	return state
 }
 
-// On the modern face a client that closes its stream withdraws the call.
 func TestModernDisconnectWithdraws(t *testing.T) {
 	h := newFixture(t, nil)
 	req := h.send(modernCall("hold_x", ""), modernHeaders("hold_x")...)
@@ -272,16 +270,15 @@ func TestModernDisconnectWithdraws(t *testing.T) {
 	})
 }
 
-// EC-TASK-010, 011, CORE-007 F-006.6: a client lists its own tasks only, page by
-// page, and then the upstream's, of which the first come with the last of the
-// gate's; cursors are for whom they were made.
+// EC-TASK-010, EC-TASK-011, CORE-007 F-006.6: a client lists its own tasks page by page, and
+// then the upstream's, which begin on the gate's last page. Cursors belong to one client.
 func TestListTasks(t *testing.T) {
-	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Limits.PerOwner = 100 })
+	h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, _ *conversation.Waiting) { c.Limits.PerOwner = 100 })
 	h.answer = func(w http.ResponseWriter, id string) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tasks":[{"taskId":"up-1"}],"nextCursor":"theirs"}}`, id)
 	}
-	h.gate.Meet(t.Context(), gate.Client{Upstream: "test", Key: "session s-1"}, gate.Facts{Tasks: true, ListTasks: true, Session: met})
+	h.catalog.LearnHandshake(t.Context(), catalog.Client{Upstream: "test", Key: "session s-1"}, catalog.Handshake{Tasks: true, ListTasks: true, Session: met})
 	for i := range 25 {
 		h.ask(toolCall("3", fmt.Sprintf("hold_%d", i), `,"task":{}`))
 	}
@@ -310,6 +307,13 @@ func TestListTasks(t *testing.T) {
 		t.Error("the upstream's cursor is not sealed")
 	}
 	wantText(t, "the upstream's next", h.ask(list(next(third))), `"up-1"`)
+	inBatch := h.ask(batch(list(next(h.ask(batch(list("")))))))
+	if n := strings.Count(inBatch, `"taskId":"tg_`); n != 5 || !strings.Contains(inBatch, `"up-1"`) {
+		t.Errorf("in a batch the second page is %s; want 5 tasks of the gate and those of the upstream", inBatch)
+	}
+	wantText(t, "the upstream's in a batch", h.ask(batch(list(next(inBatch)))), `"error_type":"invalid_request"`, "by itself")
+	wantText(t, "the upstream's after a batch", h.ask(list(next(inBatch))), `"up-1"`)
+	wantText(t, "forged cursor in a batch", h.ask(batch(list("tg1.AAAA"))), `"code":-32602`)
 	wantText(t, "foreign cursor", h.ask(list(next(first)), "Mcp-Session-Id", "s-2"), `"code":-32602`)
 	wantText(t, "forged cursor", h.ask(list("tg1.AAAA")), `"code":-32602`)
 	wantText(t, "foreign list", h.ask(list(""), "Mcp-Session-Id", "s-2"), `"taskId":"tg_`)
@@ -318,13 +322,11 @@ func TestListTasks(t *testing.T) {
 	}
 }
 
-// met is what is known of a client and an upstream that have met.
+// met is the handshake of client and upstream.
 var met = policy.Session{Protocol: "2025-11-25"}
 
-// CORE-007 F-006.5: a client that has no tasks of the gate's own sees the
-// upstream's on its first page. An upstream without tasks/list, or one that fails
-// to answer it, counts as one without tasks: the client gets the gate's tasks and
-// no cursor that leads nowhere.
+// CORE-007 F-006.5: a client without tasks of the gate sees the upstream's on the first page.
+// If the upstream cannot list tasks, the client gets the gate's tasks and no cursor.
 func TestListTasksOfUpstream(t *testing.T) {
 	const listed = `{"jsonrpc":"2.0","id":8,"method":"tasks/list"}`
 	reply := func(status int, kind, body string) func(http.ResponseWriter, string) {
@@ -337,19 +339,19 @@ func TestListTasksOfUpstream(t *testing.T) {
 	tasks := `{"jsonrpc":"2.0","id":ID,"result":{"tasks":[{"taskId":"up-1"},{"taskId":"tg_forged"}]}}`
 	tests := []struct {
 		name   string
-		facts  gate.Facts
+		facts  catalog.Handshake
 		answer func(http.ResponseWriter, string)
 		want   string // of the upstream's
 	}{
-		{"JSON", gate.Facts{Tasks: true, ListTasks: true, Session: met}, reply(200, "application/json", tasks), "up-1"},
-		{"events", gate.Facts{Tasks: true, ListTasks: true, Session: met}, reply(200, "text/event-stream", "data: "+tasks+"\n\n"), "up-1"},
-		{"never met", gate.Facts{}, reply(200, "application/json", tasks), "up-1"},
-		{"without tasks/list", gate.Facts{Tasks: true, Session: met}, reply(200, "application/json", tasks), ""},
-		{"method not found", gate.Facts{Tasks: true, ListTasks: true, Session: met}, reply(200, "application/json",
+		{"JSON", catalog.Handshake{Tasks: true, ListTasks: true, Session: met}, reply(200, "application/json", tasks), "up-1"},
+		{"events", catalog.Handshake{Tasks: true, ListTasks: true, Session: met}, reply(200, "text/event-stream", "data: "+tasks+"\n\n"), "up-1"},
+		{"never met", catalog.Handshake{}, reply(200, "application/json", tasks), "up-1"},
+		{"without tasks/list", catalog.Handshake{Tasks: true, Session: met}, reply(200, "application/json", tasks), ""},
+		{"method not found", catalog.Handshake{Tasks: true, ListTasks: true, Session: met}, reply(200, "application/json",
 			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"Method not found"}}`), ""},
-		{"server error", gate.Facts{Tasks: true, ListTasks: true, Session: met}, reply(500, "text/plain", "oops"), ""},
-		{"nonsense", gate.Facts{Tasks: true, ListTasks: true, Session: met}, reply(200, "application/json", `{"tasks":`), ""},
-		{"breaks off", gate.Facts{Tasks: true, ListTasks: true, Session: met}, func(http.ResponseWriter, string) {
+		{"server error", catalog.Handshake{Tasks: true, ListTasks: true, Session: met}, reply(500, "text/plain", "oops"), ""},
+		{"nonsense", catalog.Handshake{Tasks: true, ListTasks: true, Session: met}, reply(200, "application/json", `{"tasks":`), ""},
+		{"breaks off", catalog.Handshake{Tasks: true, ListTasks: true, Session: met}, func(http.ResponseWriter, string) {
 			panic(http.ErrAbortHandler)
 		}, ""},
 	}
@@ -357,7 +359,7 @@ func TestListTasksOfUpstream(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newFixture(t, nil)
 			h.answer = tt.answer
-			h.gate.Meet(t.Context(), gate.Client{Upstream: "test", Key: "session s-1"}, tt.facts)
+			h.catalog.LearnHandshake(t.Context(), catalog.Client{Upstream: "test", Key: "session s-1"}, tt.facts)
 			for _, own := range []int{0, 1} {
 				if own > 0 {
 					h.ask(toolCall("3", "hold_x", `,"task":{}`))
@@ -375,10 +377,9 @@ func TestListTasksOfUpstream(t *testing.T) {
 	}
 }
 
-// EC-TASK-014, 015: limits on what is pending.
-// GOV-001 F-009.1, F-009.5.
+// EC-TASK-014, EC-TASK-015, GOV-001 F-009.1, F-009.5: limits on pending calls.
 func TestTooManyPending(t *testing.T) {
-	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+	h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.Limits = task.Limits{PerOwner: 1, Total: 2}
 	})
 	h.ask(toolCall("1", "hold_a", `,"task":{}`))
@@ -388,8 +389,8 @@ func TestTooManyPending(t *testing.T) {
 	wantText(t, "modern", h.ask(modernCall("hold_e", tasksExtension), modernHeaders("hold_e")...), `"isError":true`, "did not run")
 }
 
-// F-005.6, accelerated path: a task on a forwarded tool whose upstream has no
-// tasks becomes one of the gate's that needs no approval.
+// F-005.6, accelerated path: a task request for a forwarded tool becomes a task of the gate
+// without approval if the upstream has no tasks.
 func TestAcceleratedTask(t *testing.T) {
 	h := newFixture(t, nil)
 	id := taskID(t, h.ask(toolCall("3", "get_x", `,"task":{"ttl":60000}`)))
@@ -399,9 +400,8 @@ func TestAcceleratedTask(t *testing.T) {
 	}
 }
 
-// Strict mode: without a task there is no approval.
-func TestTasksOnly(t *testing.T) {
-	h := newFixture(t, func(s *gate.Settings, _ *approval.Config, _ *conversation.Waiting) { s.TasksOnly = true })
+func TestStrictModeRequiresTask(t *testing.T) {
+	h := newFixture(t, func(s *catalog.Settings, _ *approval.Config, _ *conversation.Waiting) { s.TasksOnly = true })
 	wantText(t, "legacy", h.ask(toolCall("3", "hold_x", "")), `"code":-32601`, `"task_required"`)
 	modern := h.send(modernCall("hold_x", ""), modernHeaders("hold_x")...)
 	wantText(t, "modern", modern.wait(t), `"code":-32021`, `"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}`)
@@ -411,25 +411,11 @@ func TestTasksOnly(t *testing.T) {
 	taskID(t, h.ask(toolCall("3", "hold_x", `,"task":{}`)))
 }
 
-// A batch does not wait for those of its calls that need approval.
-func TestHeldInBatch(t *testing.T) {
-	h := newFixture(t, nil)
-	h.answer = func(w http.ResponseWriter, id string) {
-		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `[{"jsonrpc":"2.0","id":`+id+`,"result":{"content":[]}}]`)
-	}
-	answer := h.ask(`[` + toolCall("1", "get_a", "") + `,` + toolCall("2", "hold_b", "") + `]`)
-	wantText(t, "batch", answer, `[{"jsonrpc":"2.0","id":1,`, `"id":2,"result":{"content":[{"type":"text","text":"Nothing is wrong with this call`)
-	h.pending(1)
-}
-
-// EC-SEP-003: a ttl above the maximum is limited to it, the client is told the
-// one it got, and a warning is logged; one below what approval may take is
-// raised.
-// CORE-003 F-003.2; CORE-007 F-004.3, F-004.5: the ttl of the task is read and checked.
+// EC-SEP-003, CORE-003 F-003.2, CORE-007 F-004.3, F-004.5: a ttl above the maximum is reduced,
+// reported to the client and logged; a ttl below the approval time is raised.
 func TestTTLLimits(t *testing.T) {
 	log := new(logBuffer)
-	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) {
+	h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, _ *conversation.Waiting) {
 		c.MaxTTL, c.Log = 24*time.Hour, logging.New(log, "json", slog.LevelInfo)
 	})
 	wantText(t, "within the limit", h.ask(toolCall("1", "hold_a", `,"task":{"ttl":86400000}`)), `"ttl":86400000,`)

@@ -15,29 +15,29 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
-// A taskServer is an MCP server of both generations that keeps tasks of its own,
-// with the library that others would use for that. Its tools are called after
-// the task support they declare, such as hold_required; what they return is
-// said by the test, with done.
+// A taskServer is an MCP server of both generations with its own tasks. Its tools are named
+// after their task support, such as hold_required, and return the text that the test passes to done.
 type taskServer struct {
 	t       *testing.T
 	tasks   *mcptask.Server
-	plain   bool // it knows nothing of tasks
+	plain   bool // without tasks
 	works   sync.WaitGroup
 	results chan json.RawMessage
-	answers chan mcptask.Object // what clients answer to the tasks' questions
+	answers chan schema.Object // answers of clients to the questions of tasks
 
 	mu     sync.Mutex
 	closed bool
-	log    []string                           // methods, and what they were about
+	log    []string                           // methods and their subjects
 	ids    []string                           // of its tasks
 	refuse func(method string) *jsonrpc.Error // answers instead of the upstream; may be nil
 	slow   func(method string)                // is called before anything is answered; may be nil
@@ -45,18 +45,17 @@ type taskServer struct {
 	speak  http.HandlerFunc                   // answers GET and subscriptions/listen; may be nil
 }
 
-// An intercept may answer a message in place of a task server, and reports whether
-// it did.
+// An intercept may answer a message instead of a task server, and reports whether it did.
 type intercept func(w http.ResponseWriter, r *http.Request, m *jsonrpc.Message) bool
 
-// intercepted has messages put to reply first.
+// intercepted passes messages to reply first.
 func (s *taskServer) intercepted(reply intercept) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reply = reply
 }
 
-// replying returns an intercept that answers requests with the given method.
+// replying returns an intercept for requests with the given method.
 func replying(method, result string) intercept {
 	return func(w http.ResponseWriter, _ *http.Request, m *jsonrpc.Message) bool {
 		if m.Method != method {
@@ -68,7 +67,7 @@ func replying(method, result string) intercept {
 	}
 }
 
-// idOf returns the id of the request in body.
+// idOf returns the ID of the request in body.
 func idOf(body string) string {
 	p, err := jsonrpc.Parse([]byte(body), jsonrpc.Limits{})
 	if err != nil {
@@ -77,7 +76,7 @@ func idOf(body string) string {
 	return string(p.Messages[0].ID.Bytes)
 }
 
-// fail has what is about some methods answered otherwise.
+// fail sets the answer to some methods.
 func (s *taskServer) fail(slow func(method string), refuse func(method string) *jsonrpc.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,20 +88,20 @@ type taskFixture struct {
 	*fixture
 
 	server  *taskServer
-	up      string // where the upstream is
+	up      string // URL of the upstream
 	waiting conversation.Waiting
 }
 
-// newTaskFixture starts a gate in front of a task server, of which the client of the
-// legacy session s-1 knows what it says at first.
+// newTaskFixture starts a gate in front of a task server, and completes the handshake of legacy
+// session s-1.
 func newTaskFixture(t *testing.T, adjust func(*approval.Config, *conversation.Waiting)) *taskFixture {
 	t.Helper()
 	server := newTaskServer(t)
 	up := serve(t, server.serve)
 	var kept conversation.Waiting
-	p := &taskFixture{server: server, up: up, fixture: newFixture(t, func(_ *gate.Settings, c *approval.Config, w *conversation.Waiting) {
-		// An owner counts as there for two intervals after it has asked. The
-		// upstream is asked about its tasks as often as it says.
+	p := &taskFixture{server: server, up: up, fixture: newFixture(t, func(_ *catalog.Settings, c *approval.Config, w *conversation.Waiting) {
+		// An owner counts as present for two intervals after its last request. The upstream's
+		// poll interval applies.
 		c.Polling = task.Polling{Min: 10 * time.Millisecond, Max: time.Minute}
 		if adjust != nil {
 			adjust(c, w)
@@ -111,7 +110,7 @@ func newTaskFixture(t *testing.T, adjust func(*approval.Config, *conversation.Wa
 	})}
 	p.waiting = kept
 	p.gateway = startGate(t, up, func(s settings) {
-		s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, p.desk, kept
+		s.handler.Catalog, s.handler.Approvals, s.handler.Waiting = p.catalog, p.approvals, kept
 		s.upstream.Metrics = s.handler.Metrics
 	})
 	t.Cleanup(server.close)
@@ -121,20 +120,20 @@ func newTaskFixture(t *testing.T, adjust func(*approval.Config, *conversation.Wa
 
 const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`
 
-// newTaskServer returns a task server that has to be closed before whatever it serves.
+// newTaskServer returns a task server, which must be closed before its HTTP server.
 func newTaskServer(t *testing.T) *taskServer {
-	server := &taskServer{t: t, results: make(chan json.RawMessage), answers: make(chan mcptask.Object, 10), tasks: &mcptask.Server{
+	server := &taskServer{t: t, results: make(chan json.RawMessage), answers: make(chan schema.Object, 10), tasks: &mcptask.Server{
 		Store: memstore.New(memstore.Options{}), Now: time.Now, Name: "mcptask.Server",
 		Polling: task.Polling{Min: 20 * time.Millisecond, Max: 20 * time.Millisecond},
 	}}
-	server.tasks.Input = func(_ context.Context, _ task.Task, responses mcptask.Object) error {
+	server.tasks.Input = func(_ context.Context, _ task.Task, responses schema.Object) error {
 		server.answers <- responses
 		return nil
 	}
 	return server
 }
 
-// close ends the tools that run.
+// close ends the running tools.
 func (s *taskServer) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -144,17 +143,17 @@ func (s *taskServer) close() {
 	_ = s.tasks.Store.(io.Closer).Close()
 }
 
-// done lets the oldest tool that runs return a result.
+// done lets the oldest running tool return a result.
 func (s *taskServer) done(result string) {
 	s.t.Helper()
 	select {
 	case s.results <- json.RawMessage(result):
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		s.t.Fatal("no tool runs")
 	}
 }
 
-// heard returns what the upstream was asked, as far as it is about a method.
+// heard returns the upstream's requests with a method.
 func (s *taskServer) heard(method string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +166,7 @@ func (s *taskServer) heard(method string) []string {
 	return about
 }
 
-// made returns the ids of the upstream's tasks.
+// made returns the IDs of the upstream's tasks.
 func (s *taskServer) made() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,9 +273,9 @@ func (s *taskServer) call(ctx context.Context, m *jsonrpc.Message, dialect mcpta
 	case s.plain:
 		asked = false
 	case dialect.Era == mcptask.V2026:
-		var meta mcptask.Object
+		var meta schema.Object
 		_ = jsonv2.Unmarshal(m.Params.Meta.Bytes, &meta)
-		asked = mcptask.RequestDeclaresTasks(meta) && !strings.HasSuffix(name, "_forbidden")
+		asked = schema.RequestDeclaresTasks(meta) && !strings.HasSuffix(name, "_forbidden")
 	case asked && (strings.HasSuffix(name, "_forbidden") || strings.HasSuffix(name, "_plain")):
 		return nil, mcptask.TaskForbidden()
 	}
@@ -300,7 +299,7 @@ func (s *taskServer) call(ctx context.Context, m *jsonrpc.Message, dialect mcpta
 	if err != nil {
 		return nil, dialect.Error(err)
 	}
-	s.mu.Lock() // closing waits for what has begun by then
+	s.mu.Lock() // closing waits for tools that have begun
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, dialect.Error(task.ErrClosed)
@@ -314,19 +313,19 @@ func (s *taskServer) call(ctx context.Context, m *jsonrpc.Message, dialect mcpta
 	return result, nil
 }
 
-// ask has the task of the upstream that was made last ask something.
+// ask makes the upstream's latest task ask a question.
 func (s *taskServer) ask(questions string) {
 	s.t.Helper()
 	made := s.made()
 	ref := task.AnyOwner().Ref(task.ID(made[len(made)-1]))
-	note := task.Progress{By: "mcptask.Server", InputRequests: json.RawMessage(questions)}
+	note := lifecycle.Progress{By: "mcptask.Server", InputRequests: json.RawMessage(questions)}
 	eventually(s.t, "the task runs", func() bool {
-		_, err := task.Advance(s.t.Context(), s.tasks.Store, ref, note, time.Now())
+		_, err := lifecycle.Advance(s.t.Context(), s.tasks.Store, ref, note, time.Now())
 		return err == nil
 	})
 }
 
-// work is what all tools do: what the test says.
+// work implements all tools, as the test directs.
 func (s *taskServer) work(ctx context.Context) ([]byte, error) {
 	select {
 	case result, open := <-s.results:

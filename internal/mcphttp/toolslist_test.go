@@ -11,15 +11,14 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A gate that has just started, or whose client never listed the tools, asks the
-// upstream what the tool is before the call is held, so that its approver knows.
+// The gate lists the tools before it holds a call of an unknown tool, for its approver.
 func TestToolIsDescribedWithoutList(t *testing.T) {
 	for _, era := range []string{"legacy", "modern"} {
 		t.Run(era, func(t *testing.T) {
 			p := newTaskFixture(t, nil)
 			p.server.intercepted(replying("tools/list", defining("hold_plain", "Deletes files.")))
 			p.callAs(era, "hold_plain")
-			seen, err := p.desk.Cases().Show(t.Context(), p.pending(1)[0])
+			seen, err := p.approvals.Viewer().Show(t.Context(), p.pending(1)[0])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -30,8 +29,8 @@ func TestToolIsDescribedWithoutList(t *testing.T) {
 	}
 }
 
-// THOUGHTGATE_TOOLS_FETCH_TIMEOUT_MS, THOUGHTGATE_TOOLS_MAX_PAGES: a tool of
-// which nobody can tell whether it requires a task is not called at all.
+// THOUGHTGATE_TOOLS_FETCH_TIMEOUT_MS, THOUGHTGATE_TOOLS_MAX_PAGES: a tool is not called if its
+// task support cannot be determined.
 func TestUnreadableToolsList(t *testing.T) {
 	tests := map[string]struct {
 		list intercept
@@ -44,19 +43,19 @@ func TestUnreadableToolsList(t *testing.T) {
 			return m.Method == "tools/list"
 		}, "upstream_timeout"},
 		"endless":        {replying("tools/list", `{"tools":[],"nextCursor":"more"}`), "upstream_invalid_response"},
-		"404":            {statusing("tools/list", http.StatusNotFound, ""), "upstream_error"},
+		"404":            {statusing("tools/list", http.StatusNotFound, ""), "session_gone"},
 		"500":            {statusing("tools/list", http.StatusInternalServerError, "oh"), "upstream_invalid_response"},
 		"nonsense":       {statusing("tools/list", http.StatusOK, `{"tools":`), "upstream_invalid_response"},
 		"no list":        {replying("tools/list", `{"tools":"none"}`), "upstream_invalid_response"},
 		"an error":       {erring("tools/list", -32603), "upstream_invalid_response"},
-		"unknown method": {erring("tools/list", -32601), "upstream_invalid_response"}, // though it says that it does tasks
+		"unknown method": {erring("tools/list", -32601), "upstream_invalid_response"}, // although the upstream declares tasks
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := newTaskFixture(t, nil)
 			p.gateway = startGate(t, p.up, func(s settings) {
-				s.handler.Gate, s.handler.Desk, s.handler.Waiting = p.gate, p.desk, p.waiting
-				s.upstream.ToolsTimeout, s.upstream.ToolsPages = patience, 5
+				s.handler.Catalog, s.handler.Approvals, s.handler.Waiting = p.catalog, p.approvals, p.waiting
+				s.upstream.ToolsTimeout, s.upstream.ToolsPages = testTimeout, 5
 				if name == "hangs" {
 					s.upstream.ToolsTimeout = 300 * time.Millisecond
 				}
@@ -72,8 +71,7 @@ func TestUnreadableToolsList(t *testing.T) {
 	}
 }
 
-// statusing returns an intercept that answers requests with the given method with
-// a status and a body.
+// statusing returns an intercept that answers a method with a status and a body.
 func statusing(method string, status int, body string) intercept {
 	return func(w http.ResponseWriter, _ *http.Request, m *jsonrpc.Message) bool {
 		if m.Method == method {
@@ -85,8 +83,7 @@ func statusing(method string, status int, body string) intercept {
 	}
 }
 
-// erring returns an intercept that answers requests with the given method with
-// an error.
+// erring returns an intercept that answers a method with an error.
 func erring(method string, code int) intercept {
 	return func(w http.ResponseWriter, _ *http.Request, m *jsonrpc.Message) bool {
 		if m.Method == method {
@@ -97,8 +94,7 @@ func erring(method string, code int) intercept {
 	}
 }
 
-// A call that did not run because the tools could not be listed can be made
-// again, with an approval of its own, and then runs.
+// The client can repeat the call with a new approval, and it then runs.
 func TestUnreadableToolsListIsRetriable(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	p.server.intercepted(erring("tools/list", -32603))
@@ -106,7 +102,7 @@ func TestUnreadableToolsListIsRetriable(t *testing.T) {
 	id := p.pending(1)[0]
 	p.approve(id)
 	wantText(t, "answer", req.wait(t), "upstream_invalid_response", "did not run")
-	seen, err := p.desk.Cases().Show(t.Context(), id)
+	seen, err := p.approvals.Viewer().Show(t.Context(), id)
 	if err != nil || seen.Failure == nil || !seen.Failure.Retriable || seen.Failure.Ran != task.RanNo {
 		t.Errorf("the approver sees %+v, %v", seen.Failure, err)
 	}
@@ -117,8 +113,7 @@ func TestUnreadableToolsListIsRetriable(t *testing.T) {
 	wantText(t, "again", again.wait(t), "made it")
 }
 
-// A tool that is listed and of which the gate cannot keep all is called as it is
-// listed.
+// The gate cannot store the whole definition, but uses its task support.
 func TestLargeToolRequiresTask(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	p.server.intercepted(replying("tools/list", `{"tools":[{"name":"hold_required","inputSchema":{"type":"object","x-mcp-header":"`+
@@ -129,10 +124,9 @@ func TestLargeToolRequiresTask(t *testing.T) {
 	wantText(t, "answer", req.wait(t), "made it")
 }
 
-// An upstream that does not list its tools, and does not say that it does tasks,
-// is called plainly: it cannot declare that a tool requires a task. The client of
-// the legacy call is one that the gate has not seen before.
-func TestNoToolsList(t *testing.T) {
+// An upstream that lists no tools and declares no tasks is called plainly. The client of the
+// legacy call is new to the gate.
+func TestUpstreamWithoutToolsListIsCalled(t *testing.T) {
 	p := newTaskFixture(t, nil)
 	p.server.plain = true
 	unlisted := erring("tools/list", -32601)
@@ -151,8 +145,8 @@ func TestNoToolsList(t *testing.T) {
 	wantText(t, "modern", modern.wait(t), "made it")
 }
 
-// A modern upstream that fails to say whether it does tasks is told that the
-// gate understands them, so that a tool which requires a task runs.
+// If a modern upstream fails to declare its capabilities, the gate declares the tasks
+// extension, so that a tool that requires a task runs.
 func TestUndiscoveredTasks(t *testing.T) {
 	tests := map[string]intercept{
 		"500": statusing("server/discover", http.StatusInternalServerError, ""), "an error": erring("server/discover", -32603),

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The gate forwards messages byte for byte, in both directions.
-func TestVerbatim(t *testing.T) {
+// Every byte is forwarded, in both directions.
+func TestMessagesAreForwardedVerbatim(t *testing.T) {
 	var seen, answer atomic.Pointer[[]byte]
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -37,7 +37,7 @@ func TestVerbatim(t *testing.T) {
 	})
 }
 
-// message draws a message with odd white space, literals and sizes in it.
+// message generates a message with unusual white space, literals and sizes.
 func message(t *rapid.T, what, before, after string) []byte {
 	space := rapid.SampledFrom([]string{"", " ", "\n", "\t\r\n"}).Draw(t, what+" space")
 	value := rapid.SampledFrom([]string{

@@ -11,33 +11,35 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// waitingFixture starts a gate whose clients wait as the given settings say.
+// waitingFixture starts a gate with the given waiting settings.
 func waitingFixture(t *testing.T, adjust func(*conversation.Waiting)) *fixture {
 	t.Helper()
-	return newFixture(t, func(_ *gate.Settings, _ *approval.Config, w *conversation.Waiting) {
+	return newFixture(t, func(_ *catalog.Settings, _ *approval.Config, w *conversation.Waiting) {
 		w.Page = func(id task.ID) string { return "https://desk.example/approvals/" + string(id) }
 		adjust(w)
 	})
 }
 
-// meetAs has the gate know the host of the session that tests use.
+// meetAs announces a host in the session of the tests.
 func (h *fixture) meetAs(host string) { h.meetIn("s-1", host) }
 
-// meetIn has the gate know the host of a session.
+// meetIn announces a host in a session.
 func (h *fixture) meetIn(session, host string) {
-	h.gate.Meet(h.t.Context(), gate.Client{Upstream: "test", Key: gate.ClientKey(policy.Principal{Anonymous: true}, session, "")},
-		gate.Facts{Session: policy.Session{Client: host, Protocol: "2025-11-25"}})
+	h.catalog.LearnHandshake(h.t.Context(), catalog.Client{Upstream: "test", Key: catalog.ClientKey(policy.Principal{Anonymous: true}, session, "")},
+		catalog.Handshake{Session: policy.Session{Client: host, Protocol: "2025-11-25"}})
 }
 
-// Outcomes of a tool call reach the model of a legacy client: denied with the
-// rule's reason, rejected with the approver's, expired, cancelled, and one too many.
-// The literal seeds' reading is a setting.
+// A legacy client's model reads every outcome of a tool call: denial with its reason, rejection
+// with its comment, expiry, cancellation, and the limit on pending calls. A setting selects
+// errors as the seeds have them.
 func TestOutcomesAreToolResults(t *testing.T) {
 	for _, tt := range []struct {
 		name, tool string
@@ -68,12 +70,11 @@ func TestOutcomesAreToolResults(t *testing.T) {
 	}
 }
 
-// Too many pending calls are told to the model, too.
-func TestTooManyIsAToolResult(t *testing.T) {
-	h := newFixture(t, func(_ *gate.Settings, c *approval.Config, _ *conversation.Waiting) { c.Limits.PerOwner = 1 })
+func TestTooManyPendingIsToolResult(t *testing.T) {
+	h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, _ *conversation.Waiting) { c.Limits.PerOwner = 1 })
 	first := h.send(toolCall("1", "hold_x", ""))
 	h.pending(1)
-	wantText(t, "one too many", h.ask(toolCall("2", "hold_y", "")), `"id":2,"result":{`, "Too many calls are pending. The tool did not run.", `"code":-32009`)
+	wantText(t, "one too many", h.ask(toolCall("2", "hold_y", "")), `"id":2,"result":{`, "Too many calls are pending. This one did not run.", `"code":-32009`)
 	first.cancel()
 }
 
@@ -81,7 +82,7 @@ func (h *fixture) expire(id task.ID) {
 	h.t.Helper()
 	t, err := h.store.Get(context.Background(), task.AnyOwner().Ref(id))
 	if err == nil {
-		_, err = task.Advance(h.t.Context(), h.store, task.OwnedBy(t.Owner).Ref(id), task.Expire{By: "test"}, t.ExpiresAt)
+		_, err = lifecycle.Advance(h.t.Context(), h.store, task.OwnedBy(t.Owner).Ref(id), lifecycle.Expire{By: "test"}, t.ExpiresAt)
 	}
 	if err != nil {
 		h.t.Fatal(err)
@@ -93,9 +94,8 @@ func (h *fixture) cancelTask(id task.ID) {
 	h.ask(legacyAbout("tasks/cancel", string(id)))
 }
 
-// The client of an ended call that comes back to its stream is answered once, and
-// without another place to come back to. Then it is refused: there are clients that
-// come back once a second for ever.
+// The client of an ended call gets the answer once when it resumes, without a new event ID.
+// Then it is refused, because some clients reconnect every second forever.
 func TestEndedCallIsResumedOnce(t *testing.T) {
 	h := waitingFixture(t, func(*conversation.Waiting) {})
 	place, leave := h.beginResumable("7")
@@ -104,7 +104,7 @@ func TestEndedCallIsResumedOnce(t *testing.T) {
 	back := h.resume(place)
 	wantText(t, "resumed", back.wait(t), `"id":7,"result":{`, "Rejected by an approver")
 	if strings.Contains(back.body, "id: tg1.") {
-		t.Errorf("it is told to come back: %q", back.body)
+		t.Errorf("the answer has an event ID: %q", back.body)
 	}
 	for range 3 {
 		again := h.resume(place)
@@ -114,8 +114,7 @@ func TestEndedCallIsResumedOnce(t *testing.T) {
 	}
 }
 
-// beginResumable makes a call that is held, and returns the place from which its stream
-// can be taken up, and what leaves it.
+// beginResumable makes a held call, and returns its event ID and a function that disconnects.
 func (h *fixture) beginResumable(id string) (place string, leave func()) {
 	h.t.Helper()
 	resp := h.begin(h.t, toolCall(id, "hold_x", ""), "Mcp-Session-Id", "s-1", "MCP-Protocol-Version", "2025-11-25")
@@ -128,13 +127,13 @@ func (h *fixture) beginResumable(id string) (place string, leave func()) {
 	return "", nil
 }
 
-// resume takes a stream up.
+// resume resumes a stream.
 func (h *fixture) resume(place string) *request {
 	return h.sendAs(http.MethodGet, "", "Last-Event-Id", place, "MCP-Protocol-Version", "2025-11-25", "Content-Type", "")
 }
 
-// Each of several requests that wait for one call gets its answer when it comes back
-// to its stream, also if the stream breaks before the answer is complete.
+// Several requests that wait for one call each get their answer when they resume, even if the
+// stream breaks during the answer.
 func TestEachRequestIsResumed(t *testing.T) {
 	h := waitingFixture(t, func(*conversation.Waiting) {})
 	large := strings.Repeat("x", 32<<20) // more than connections hold
@@ -178,9 +177,9 @@ func TestEachRequestIsResumed(t *testing.T) {
 	}
 }
 
-// Every host is kept waiting as long as it is known to let a call run, less a
-// margin; other clients for a short time, or longer if they are shown progress.
-func TestPatienceOfHosts(t *testing.T) {
+// A known host waits almost as long as its own limit. Other clients wait briefly, or longer if
+// they show progress.
+func TestHostsWaitAsLongAsKnown(t *testing.T) {
 	const token = `,"_meta":{"progressToken":1}`
 	for _, tt := range []struct {
 		name, host, more string
@@ -196,7 +195,7 @@ func TestPatienceOfHosts(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := waitingFixture(t, func(w *conversation.Waiting) {
-				w.Hold, w.Longest, w.Forever = 10*time.Millisecond, time.Hour, time.Hour
+				w.Hold, w.HoldWithProgress, w.HoldUnlimited = 10*time.Millisecond, time.Hour, time.Hour
 				w.Hosts = []conversation.Host{{Name: "hasty-*", Limit: 20 * time.Millisecond}, {Name: "codex-mcp-client", Limit: 20 * time.Millisecond}}
 			})
 			h.meetAs(tt.host)
@@ -217,10 +216,9 @@ func TestPatienceOfHosts(t *testing.T) {
 	}
 }
 
-// A host whose time is up has not withdrawn its call: the same call attaches. A
-// user who stops it has, and gets no answer. The journal says what was taken for
-// what.
-func TestTimeoutIsNoWithdrawal(t *testing.T) {
+// After a host's timeout the same call attaches. If the user stops the call, it is withdrawn
+// and gets no answer. The journal records which of the two it was.
+func TestHostTimeoutKeepsCall(t *testing.T) {
 	for _, tt := range []struct {
 		name, host, reason string
 		withdrawn          bool
@@ -234,8 +232,8 @@ func TestTimeoutIsNoWithdrawal(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := waitingFixture(t, func(w *conversation.Waiting) {
-				w.Longest, w.Forever = time.Hour, time.Hour
-				w.Hosts = []conversation.Host{{Name: "codex-mcp-client", Limit: 4 * time.Second}} // which is over soon enough to count
+				w.HoldWithProgress, w.HoldUnlimited = time.Hour, time.Hour
+				w.Hosts = []conversation.Host{{Name: "codex-mcp-client", Limit: 4 * time.Second}} // short enough to expire in the test
 			})
 			h.meetAs(tt.host)
 			first, leave := h.greeted(t, "7")
@@ -250,8 +248,8 @@ func TestTimeoutIsNoWithdrawal(t *testing.T) {
 			} else {
 				leave()
 				w := h.waiting
-				w.Hosts = nil // from here on the built-in limit, of minutes
-				h.hub.Configure(w)
+				w.Hosts = nil // from now on the built-in limit of minutes
+				h.conversations.Configure(w)
 				again, _ := h.greeted(t, "8")
 				h.pending(1)
 				h.approve(id)
@@ -270,8 +268,8 @@ func TestTimeoutIsNoWithdrawal(t *testing.T) {
 	}
 }
 
-// greeted makes a call that is held, and returns the rest of its stream once the
-// client was told what it waits for, and what makes the client leave.
+// greeted makes a held call, waits until the client is told the reason, and returns the rest of
+// the stream and a function that disconnects.
 func (h *fixture) greeted(t *testing.T, id string) (rest io.Reader, leave func()) {
 	t.Helper()
 	resp := h.begin(t, toolCall(id, "hold_x", `,"_meta":{"progressToken":1}`), "Mcp-Session-Id", "s-1")
@@ -285,10 +283,10 @@ func (h *fixture) greeted(t *testing.T, id string) (rest io.Reader, leave func()
 	return in, func() { resp.Body.Close() }
 }
 
-// steps returns what the journal says of a task.
+// steps returns the journal entries of a task.
 func (h *fixture) steps(id task.ID) string {
 	h.t.Helper()
-	entries, err := h.store.Entries(context.Background(), task.JournalQuery{Task: id})
+	entries, err := h.store.Entries(context.Background(), auditlog.Query{Task: id})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -299,12 +297,11 @@ func (h *fixture) steps(id task.ID) string {
 	return b.String()
 }
 
-// The end of a session withdraws its calls: nobody can ask for them any more.
-func TestSessionEndWithdraws(t *testing.T) {
+func TestSessionEndWithdrawsCalls(t *testing.T) {
 	h := waitingFixture(t, func(w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	h.get = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusMethodNotAllowed) }
 	h.ask(toolCall("1", "hold_x", ""))                              // was told to call again
-	h.ask(toolCall("2", "hold_y", ""), "Mcp-Session-Id", "s-other") // somebody else's
+	h.ask(toolCall("2", "hold_y", ""), "Mcp-Session-Id", "s-other") // another session
 	id := h.pending(2)
 	h.sendAs(http.MethodDelete, "", "Content-Type", "").wait(t)
 	h.pending(1)
@@ -316,13 +313,13 @@ func TestSessionEndWithdraws(t *testing.T) {
 		}
 	}
 	if gone != 1 {
-		t.Errorf("%d calls were withdrawn; want that of the session", gone)
+		t.Errorf("%d calls were withdrawn; want the one of the session", gone)
 	}
 }
 
-// The pending answer says that nothing is wrong, who is to approve, for how long,
-// and to call again; from the third time on it ends the model's turn.
-func TestPendingAnswerInSteps(t *testing.T) {
+// The pending answer says that there is no error, who approves, how long, and to call again.
+// The third one ends the model's turn.
+func TestThirdPendingAnswerEndsTurn(t *testing.T) {
 	h := waitingFixture(t, func(w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	for i := range 4 {
 		answer := h.ask(toolCall(fmt.Sprint(i), "hold_x", ""))
@@ -334,15 +331,11 @@ func TestPendingAnswerInSteps(t *testing.T) {
 		}
 		wantText(t, "then", answer, "Do not call the tool again now. Tell the user that the call waits for approval at https://desk.example/approvals/"+id)
 	}
-	h = waitingFixture(t, func(w *conversation.Waiting) { w.Hold, w.NoError = 10*time.Millisecond, true })
-	if answer := h.ask(toolCall("1", "hold_x", "")); strings.Contains(answer, "isError") {
-		t.Errorf("the setting is ignored: %s", answer)
-	}
 }
 
-// A client that asks for progress hears from the first moment what it waits for.
-func TestProgressFromTheStart(t *testing.T) {
-	h := waitingFixture(t, func(w *conversation.Waiting) { w.Beat = time.Hour })
+// A client with a progress token is told at once why it waits.
+func TestProgressBeginsAtOnce(t *testing.T) {
+	h := waitingFixture(t, func(w *conversation.Waiting) { w.Heartbeat = time.Hour })
 	next := h.stream(t, http.MethodPost, toolCall("7", "hold_x", `,"_meta":{"progressToken":"p"}`))
 	progress := next()
 	id := string(h.pending(1)[0])
@@ -350,9 +343,8 @@ func TestProgressFromTheStart(t *testing.T) {
 		"Waiting for approval by default · "+id[:16]+" · 5", " left · https://desk.example/approvals/"+id)
 }
 
-// An expiry that nobody heard of is told to the same call once, and the next one is
-// a new call.
-func TestUnheardExpiryIsToldOnce(t *testing.T) {
+// The next call after that is a new one.
+func TestUnseenExpiryIsReportedOnce(t *testing.T) {
 	h := waitingFixture(t, func(w *conversation.Waiting) { w.Hold = 10 * time.Millisecond })
 	h.ask(toolCall("1", "hold_x", ""))
 	h.expire(h.pending(1)[0])
@@ -362,9 +354,9 @@ func TestUnheardExpiryIsToldOnce(t *testing.T) {
 	h.pending(1)
 }
 
-// A bridge leaves Mcp-Name out of requests about tasks: for those of the gate's own
-// that does not matter, but a wrong one is refused.
-func TestTaskWithoutName(t *testing.T) {
+// Some bridges omit Mcp-Name in task requests. The gate accepts this for its own tasks, but
+// refuses a wrong name.
+func TestTaskRequestWithoutNameHeader(t *testing.T) {
 	h := waitingFixture(t, func(*conversation.Waiting) {})
 	id := taskID(t, h.ask(modernCall("hold_x", tasksExtension), modernHeaders("hold_x")...))
 	message, headers := about("tasks/get", id)
@@ -378,9 +370,7 @@ func TestTaskWithoutName(t *testing.T) {
 	wantText(t, "of the upstream", h.ask(foreign, headers...), `"header_mismatch"`)
 }
 
-// A client that cannot be recognised again is told in the end that the approval is
-// withdrawn, and it is.
-func TestUnrecognisableClientIsTold(t *testing.T) {
+func TestUnrecognisableClientLearnsWithdrawal(t *testing.T) {
 	h := waitingFixture(t, func(w *conversation.Waiting) { w.Hold = 5 * time.Millisecond })
 	headers := modernHeaders("hold_x")
 	headers = headers[:len(headers)-2] // without its credential
@@ -392,8 +382,8 @@ func TestUnrecognisableClientIsTold(t *testing.T) {
 	h.pending(0)
 }
 
-// Signs of life: comments, progress for those who want it, white space in JSON.
-func TestSignsOfLife(t *testing.T) {
+// Keep-alives are comments, progress notifications, or white space before JSON.
+func TestHeartbeatsReachWaitingClient(t *testing.T) {
 	h := newFixture(t, nil)
 	tests := []struct{ name, accept, more, want string }{
 		{"comments", "text/event-stream", "", ": waiting for approval\n\n"},
@@ -424,8 +414,8 @@ func TestSignsOfLife(t *testing.T) {
 	}
 }
 
-// On its user's own machine an anonymous modern client is known by the name of its
-// host: its call is found again. A proxy on this machine speaks for others.
+// An anonymous modern client on the user's machine is identified by the name of its host, so
+// its call is found again. A proxied client is not.
 func TestLocalHostAttaches(t *testing.T) {
 	h := waitingFixture(t, func(w *conversation.Waiting) { w.Hold = 5 * time.Millisecond })
 	ask := func(name string, more ...string) string {
@@ -446,10 +436,10 @@ func TestLocalHostAttaches(t *testing.T) {
 	wantText(t, "told", ask("ai-sdk"), "Rejected by an approver")
 }
 
-// pendingOf returns the one call that is pending for a host.
+// pendingOf returns the one pending call of a host.
 func (h *fixture) pendingOf(host string) task.ID {
 	h.t.Helper()
-	for t, err := range h.desk.Unstarted(h.t.Context(), `test credentials local host "`+host+`"`) {
+	for t, err := range h.approvals.Unstarted(h.t.Context(), `test credentials local host "`+host+`"`) {
 		if err == nil {
 			return t.ID
 		}
@@ -458,8 +448,7 @@ func (h *fixture) pendingOf(host string) task.ID {
 	return ""
 }
 
-// sendHeld is send for a call that is held, once its client is kept waiting: from
-// then on it can cancel the call.
+// sendHeld is send that returns once the client is waiting, so that it can cancel.
 func (h *fixture) sendHeld(message string) *request {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
@@ -476,9 +465,8 @@ func (h *fixture) sendHeld(message string) *request {
 	return req
 }
 
-// The end of a session stops no call that runs, and withdraws no call that an
-// identified agent was told to ask for again: it can, in another session.
-func TestSessionEndLeaves(t *testing.T) {
+// Calls that an identified agent may repeat in another session also stay.
+func TestSessionEndKeepsRunningCalls(t *testing.T) {
 	t.Run("a running call", func(t *testing.T) {
 		h := waitingFixture(t, func(*conversation.Waiting) {})
 		runs, resume := make(chan struct{}), make(chan struct{})

@@ -1,7 +1,6 @@
-// Package mcpstdio is MCP over standard input and output towards an agent: an
-// [Agent] reads the messages of the one client at the other end of the pipe, has
-// package conversation plan what becomes of them, and passes on what the server
-// says. It knows neither tasks nor approvals, nor how the server is reached.
+// Package mcpstdio serves MCP over standard input and output to one agent. An [Agent] reads the
+// client's messages in order, asks package conversation for a plan for each, and sends the
+// answers. The [Link] is the connection to the server: a process, or a server over HTTP.
 package mcpstdio
 
 import (
@@ -14,110 +13,117 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// A Link is the way to the server.
+// A Link is the connection to the server.
 type Link interface {
-	// Upstream returns what the gate itself asks the server with.
+	// Upstream makes the requests of the gate itself.
 	Upstream() *upstream.Upstream
-	// Credentials returns with which headers the gate makes requests in the name
-	// of the client; nil if the transport has none.
+	// Credentials returns the headers for requests on behalf of the client, or nil if the
+	// transport has none.
 	Credentials() http.Header
-	// Forward sends what the client said, as it is. The error is a [*wire.Problem].
+	// Forward sends a message of the client unchanged. The error is a [*mcp.Problem].
 	Forward(ctx context.Context, f upstream.Forwarded) error
 }
 
-// Limits bounds what the client can make the gate do.
+// Limits limits the resources that the client can use.
 type Limits struct {
 	Line     int            // bytes of one message
-	Requests int            // requests at a time that have no answer yet
+	Requests int            // concurrent unanswered requests
 	Parse    jsonrpc.Limits // of one message
+	Silence  Silence        // of the server; zero if the link has its own limits
 }
 
-// Config is what an [Agent] is made of.
+// Config configures an [Agent].
 type Config struct {
 	In        io.Reader
 	Out       io.Writer
 	Link      Link
-	Principal policy.Principal // who the client is
-	Server    string           // distinguishes the server from others with its name, if there may be any
-	Gate      *gate.Gate
-	Hub       *conversation.Hub
+	Principal policy.Principal // of the client
+	Server    string           // distinguishes servers of the same name
+	Catalog   *catalog.Catalog
+	Gateway   *conversation.Gateway
 	Limits    Limits
 	Log       *slog.Logger
-	Metrics   *metrics.Metrics // nil counts nothing
-	Tracing   *tracing.Tracing // nil traces nothing
+	Metrics   *metrics.Metrics // may be nil
+	Tracing   *tracing.Tracing // may be nil
 }
 
-// An Agent is the client at the other end of a pipe. It implements
-// [upstream.Receiver].
+// An Agent serves the client at the other end of a pipe. It implements [upstream.Receiver].
 type Agent struct {
-	cfg     Config
-	sender  gate.Client
-	out     output
-	version atomic.Pointer[string] // that client and server agreed on; nil before they did
+	cfg    Config
+	client client
+	out    output
 
-	left    context.Context //nolint:containedctx // ends when the client closes its end of the pipe, and belongs to no request
-	leave   context.CancelFunc
-	ended   chan struct{} // closed when the client has said the last of what it says
-	running tally         // answers of the gate's own, and streams
-	pending requests      // that the server is to answer
-	own     requests      // that the gate is answering
+	left       context.Context // ends when the client closes its end of the pipe
+	leave      context.CancelFunc
+	inputEnded chan struct{}             // closed after the last message of the client was read
+	running    admission.InFlight        // the answers of the gate, and streams
+	pending    requestTable[*forwarding] // requests forwarded to the server
+	own        requestTable[*reply]      // requests that the gate answers
 
-	filter *conversation.StreamFilter // of what the server says unasked
+	readClock readClock // to the server
+
+	filter *conversation.StreamFilter // filters messages that the server sends on its own initiative
 }
 
-// New returns the agent at the other end of cfg's pipe.
+// New returns the agent for a pipe.
 func New(cfg Config) *Agent {
-	a := &Agent{cfg: cfg, ended: make(chan struct{})}
+	a := &Agent{cfg: cfg, inputEnded: make(chan struct{})}
 	a.left, a.leave = context.WithCancel(context.Background())
 	a.out = output{w: cfg.Out, lost: a.leave}
-	a.sender = gate.Client{
+	a.client = client{link: cfg.Link, gate: cfg.Catalog, from: catalog.Client{
 		Upstream: cfg.Link.Upstream().Name(), Server: cfg.Server, Principal: cfg.Principal,
-		Key: gate.ClientKey(cfg.Principal, "stdio-"+rand.Text(), ""),
-	}
-	x := a.newExchange(a.left)
-	x.request = cfg.Hub.BeginStream(x, x, false)
-	a.filter = x.request.Filter()
+		Key: catalog.ClientKey(cfg.Principal, "stdio-"+rand.Text(), ""),
+	}}
+	a.filter = a.beginStream().request.Filter()
 	return a
 }
 
-// Owner returns whose tasks those of the client are.
+// beginStream returns the reply for messages that the server sends on its own initiative.
+func (a *Agent) beginStream() *reply {
+	r := a.newReply(a.left)
+	r.request = a.cfg.Gateway.BeginStream(&a.client, r, false)
+	return r
+}
+
+// Owner returns the owner of the client's tasks.
 func (a *Agent) Owner() string {
-	owner, _ := a.sender.Owner()
+	owner, _ := a.client.from.Owner()
 	return owner
 }
 
-// InputEnded returns a channel that is closed when the client has closed its end of the
-// pipe. What it said before may still have to be served.
-func (a *Agent) InputEnded() <-chan struct{} { return a.ended }
+// InputEnded returns a channel that is closed when the client has closed its end of the pipe.
+// Earlier messages may still be in progress.
+func (a *Agent) InputEnded() <-chan struct{} { return a.inputEnded }
 
-// Serve takes what the client says until it closes either end of the pipe, and the
-// server has taken the last of it, or until ctx ends. It waits for a server that reads
-// nothing until the server is closed.
+// Serve serves the client until it closes either end of the pipe and the server has accepted
+// its last message, or until ctx ends. If the server does not read, Serve waits until the
+// server is closed.
 func (a *Agent) Serve(ctx context.Context) {
-	// Requests that have been read are answered, even if ctx ends before.
+	// Requests that were read are answered even if ctx ends.
 	answering := context.WithoutCancel(ctx)
 	messages := make(chan *exchange, queued)
-	go func() { // ends with the pipe, which may be long after ctx has ended
+	go func() { // ends with the pipe, possibly long after ctx
 		defer close(messages)
 		a.read(answering, messages)
-		close(a.ended)
+		close(a.inputEnded)
 	}()
 	for {
 		select {
 		case <-ctx.Done():
 			a.leave()
 			return
-		case <-a.left.Done(): // it reads nothing more
+		case <-a.left.Done(): // the client does not read any more
 			return
 		case x, more := <-messages:
 			if !more {
@@ -129,10 +135,9 @@ func (a *Agent) Serve(ctx context.Context) {
 	}
 }
 
-// queued is how many messages may be read before the one before them has been
-// planned. Answers of the client to the server do not wait in this queue: the
-// server may need one before it says what the gate asks it in order to plan. While
-// the queue is full, the gate cannot see that the client has left.
+// queued is the number of messages that may wait for planning. Answers of the client to the
+// server bypass this queue, because planning may require the server's answer, which may require
+// the client's. While the queue is full, the gate cannot notice that the client has left.
 const queued = 256
 
 // read reads messages until the client closes its end of the pipe.
@@ -144,7 +149,7 @@ func (a *Agent) read(ctx context.Context, messages chan<- *exchange) {
 		switch {
 		case errors.Is(err, jsonrpc.ErrTooLarge):
 			x.safely(func() error {
-				return x.Refuse(&wire.Problem{Type: wire.BodyTooLarge, Detail: "the message is too large (limits.max_request_body)"})
+				return x.reply.Refuse(&mcp.Problem{Type: mcp.BodyTooLarge, Detail: "the message is too large (limits.max_request_body)"})
 			})
 		case err != nil:
 			return
@@ -161,52 +166,85 @@ func (a *Agent) read(ctx context.Context, messages chan<- *exchange) {
 	}
 }
 
-// Finish waits until everything that the client asked has been answered, or ctx
-// ends. The client has left by then, so that nobody waits for decisions any more.
+// Finish waits until all requests of the client are answered, or ctx ends. The client has left,
+// so no request waits for a decision.
 func (a *Agent) Finish(ctx context.Context) {
-	answered := make(chan struct{})
-	go func() {
-		defer close(answered)
-		a.running.wait()
-		a.pending.wait()
-	}()
-	select {
-	case <-answered:
-	case <-ctx.Done():
+	if a.running.Wait(ctx) == nil {
+		_ = a.pending.open.Wait(ctx) // returns when ctx ends
 	}
 }
 
-// Close ends what waits for the client, as if it had left.
+// Close ends everything that waits for the client.
 func (a *Agent) Close() { a.leave() }
 
-// agreed returns the protocol version that client and server agreed on.
-func (a *Agent) agreed() string {
-	if version := a.version.Load(); version != nil {
+// A client is the sender of all messages of a pipe. It implements [conversation.Client].
+type client struct {
+	link    Link
+	gate    *catalog.Catalog
+	from    catalog.Client
+	version atomic.Pointer[string] // agreed protocol version; nil before initialize
+}
+
+// agreed returns the agreed protocol version, or "".
+func (c *client) agreed() string {
+	if version := c.version.Load(); version != nil {
 		return *version
 	}
 	return ""
 }
 
-// An output is the gate's end of the pipe to the client. Messages are written one
-// at a time, by any goroutine.
+// Identity implements [conversation.Client].
+func (c *client) Identity() catalog.Client { return c.from }
+
+// JoiningIdentity implements [conversation.Client].
+func (c *client) JoiningIdentity() catalog.Client { return c.from }
+
+// Caller implements [conversation.Client].
+func (c *client) Caller() *upstream.Caller {
+	return c.link.Upstream().Caller(c.gate, c.from, c.link.Credentials())
+}
+
+// Network implements [conversation.Client].
+func (c *client) Network() string { return "stdio" }
+
+// Local implements [conversation.Origin]: the agent has started the gate.
+func (c *client) Local() bool { return true }
+
+// Transport implements [conversation.Client].
+func (c *client) Transport() conversation.Transport {
+	return conversation.Transport{Version: c.agreed(), Pipe: true}
+}
+
+// Authentication implements [conversation.Client].
+func (c *client) Authentication() conversation.Authentication { return recognition{} }
+
+// A recognition never changes, because a pipe has one client.
+type recognition struct{}
+
+// Valid implements [conversation.Authentication].
+func (recognition) Valid() bool { return true }
+
+// Changed implements [conversation.Authentication].
+func (recognition) Changed() <-chan struct{} { return nil }
+
+// An output writes messages to the client, one at a time. It is safe for concurrent use.
 type output struct {
 	mu   sync.Mutex
 	w    io.Writer
 	gone bool
-	lost func() // is called when the client takes nothing more
+	lost func() // called when the client stops reading
 }
 
 // send writes a message as one line.
 func (o *output) send(message []byte) error { return o.sendNoted(message, func() {}) }
 
-// sendNoted is send that calls note before the client can have read all of the
-// message.
+// sendNoted is send that calls note before the client can have read the whole message.
 func (o *output) sendNoted(message []byte, note func()) error {
 	line := jsonrpc.AppendLine(make([]byte, 0, len(message)+1), message)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	rest := line
-	if len(line) > upstream.PieceSize { // otherwise all of it fits into the pipe, or nothing
+	if len(line) > upstream.PieceSize { // a shorter line is written in one piece
 		rest = line[len(line)-1:]
 		if err := o.write(line[:len(line)-1]); err != nil {
 			return err

@@ -4,84 +4,87 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
-// forward sends what passed of the message to the server.
-func (x *exchange) forward() error {
-	x.dropCancelled()
-	ids := x.asked()
-	ctx := x.traceUpstream()
-	f := upstream.Forwarded{
-		Packet: x.packet, Body: x.plan.Body, As: x.Caller().As(),
-		Expect: func() bool { return x.expect(ids) }, Forget: func() bool { return len(ids) == 0 || x.forget(ids) },
+// A forwarding is a message or batch that is forwarded to the server.
+type forwarding struct {
+	a      *Agent
+	x      *exchange
+	packet jsonrpc.Packet
+	reply  *reply
+	plan   *conversation.Plan
+	batch  *batchAnswers // of a batch that the server is answering
+
+	subscribed            atomic.Bool // the server has acknowledged the client's subscription
+	registered, tableFull bool        // results of register
+}
+
+// run sends the planned message to the server.
+func (f *forwarding) run() error {
+	f.dropCancelled()
+	ids := f.requestIDs()
+	ctx := f.traceUpstream()
+	message := upstream.Forwarded{
+		Packet: f.packet, Body: f.plan.Body, Credentials: f.a.client.Caller().Credentials(),
+		Forget: func() bool { return len(ids) == 0 || f.unregister(ids) },
 	}
-	if x.packet.Batch {
-		f.Packet = upstream.ReadLine(x.plan.Body, 0).Packet
+	if f.packet.Batch {
+		message.Packet = upstream.ReadLine(f.plan.Body, 0).Packet
 		if len(ids) > 0 {
-			x.parts = &parts{missing: ids}
+			f.batch = &batchAnswers{missing: ids}
 		}
 	}
-	// The client may leave before the server has taken the message.
-	err := x.a.cfg.Link.Forward(context.WithoutCancel(ctx), f)
+	limit := f.a.cfg.Limits.Silence.of(message.Packet)
+	message.Expect = func() bool { return f.register(ids, limit) }
+	// The client may leave before the server accepts the message.
+	err := f.a.cfg.Link.Forward(context.WithoutCancel(ctx), message)
 	switch {
 	case len(ids) == 0:
-		return nil // nobody waits for an answer
-	case x.crowded:
-		return x.Refuse(tooMany())
-	case err != nil && !x.expected:
-		return x.unanswered(err)
-	case err != nil && x.forget(ids):
-		return x.unanswered(err)
+		return nil // no answer is expected
+	case f.tableFull:
+		return f.reply.Refuse(tooMany())
+	case err != nil && !f.registered:
+		return f.unanswered(err)
+	case err != nil && f.unregister(ids):
+		return f.unanswered(err)
 	default:
-		return errLater // to be answered, or answered by now
+		return errLater // the answer follows, or was already sent
 	}
 }
 
-// traceUpstream starts the span of the server's part, and sends the server its id
-// where the message has a place for that and was not changed.
-func (x *exchange) traceUpstream() context.Context {
-	if x.a.cfg.Tracing == nil {
-		return x.ctx
+// dropCancelled forgets the request that the message cancels, since the server need not answer
+// it.
+func (f *forwarding) dropCancelled() {
+	id := cancelledBy(f.packet)
+	if id == nil {
+		return
 	}
-	var ctx context.Context
-	ctx, x.upstreamSpan = x.a.cfg.Tracing.StartUpstream(x.ctx)
-	if !x.packet.Batch {
-		x.plan.Body = upstream.ContinueTrace(ctx, &x.packet.Messages[0], x.plan.Body)
+	if target := f.a.pending.take(id); target != nil {
+		target.x.end(nil)
 	}
-	return ctx
 }
 
-// expect takes the exchange in among those that the server is to answer, and
-// reports whether there was room.
-func (x *exchange) expect(ids [][]byte) bool {
-	for i, id := range ids {
-		if !x.a.pending.add(id, x, x.a.cfg.Limits.Requests) {
-			x.forget(ids[:i])
-			x.crowded = true
-			return false
-		}
-	}
-	x.expected = true
-	return true
-}
-
-// asked returns the ids of the requests that the server is to answer.
-func (x *exchange) asked() [][]byte {
-	if !x.packet.Batch {
-		if id := x.request.ID(); id != nil {
+// requestIDs returns the IDs of the requests that the server must answer.
+func (f *forwarding) requestIDs() [][]byte {
+	if !f.packet.Batch {
+		if id := f.reply.request.ID(); id != nil {
 			return [][]byte{id}
 		}
 		return nil
 	}
 	var ids [][]byte
-	for _, m := range upstream.ReadLine(x.plan.Body, 0).Packet.Messages {
+	for _, m := range upstream.ReadLine(f.plan.Body, 0).Packet.Messages {
 		if m.Kind == jsonrpc.Request {
 			ids = append(ids, m.ID.Bytes)
 		}
@@ -89,34 +92,53 @@ func (x *exchange) asked() [][]byte {
 	return ids
 }
 
-// forget takes the exchange out of those that the server is to answer, and reports
-// whether it was there.
-func (x *exchange) forget(ids [][]byte) (was bool) {
-	for _, id := range ids {
-		was = x.a.pending.drop(id, x) || was
+// traceUpstream starts the span of the server's part. It adds the span to _meta if that is
+// present and the message is unchanged.
+func (f *forwarding) traceUpstream() context.Context {
+	if f.a.cfg.Tracing == nil {
+		return f.reply.account.Context
 	}
-	x.expected = x.expected && !was
-	return was
+	ctx, _ := f.reply.account.StartUpstream(f.reply.account.Context)
+	if !f.packet.Batch {
+		f.plan.Body = upstream.ContinueTrace(ctx, &f.packet.Messages[0], f.plan.Body)
+	}
+	return ctx
 }
 
-// dropCancelled forgets the request that the message cancels, if it is such a
-// message: the server need not answer it any more.
-func (x *exchange) dropCancelled() {
-	m := &x.packet.Messages[0]
-	id := m.Params.Member("requestId")
-	if x.packet.Batch || m.Method != methodCancelled || !id.Present() {
-		return
+// register adds the message to the pending requests, and reports whether the table had space. limit
+// is how long the server may be silent.
+func (f *forwarding) register(ids [][]byte, limit time.Duration) bool {
+	for i, id := range ids {
+		if !f.a.pending.add(id, f, f.a.cfg.Limits.Requests) {
+			f.unregister(ids[:i])
+			f.tableFull = true
+			return false
+		}
 	}
-	if target := x.a.pending.take(id.Bytes); target != nil {
-		target.end(nil)
+	f.registered = true
+	if len(ids) > 0 {
+		//mutate:drop internal/app.TestWrapLimitsForwardedCalls a server that never answers holds its requests forever
+		f.x.wait.begin(limit, &f.a.readClock, func() { f.giveUp(ids) })
 	}
+	return true
+}
+
+// unregister removes the message from the pending requests, and reports whether it was there.
+func (f *forwarding) unregister(ids [][]byte) (was bool) {
+	for _, id := range ids {
+		was = f.a.pending.drop(id, f) || was
+	}
+	f.registered = f.registered && !was
+	return was
 }
 
 // Received implements [upstream.Receiver].
 func (a *Agent) Received(line upstream.Line) {
+	a.readClock.stop()
+	defer a.readClock.resume()
 	switch {
 	case line.Err != nil:
-		a.unread(line)
+		a.receiveInvalid(line)
 	case !line.Packet.Batch:
 		a.receive(line.Text, &line.Packet.Messages[0])
 	default:
@@ -126,163 +148,177 @@ func (a *Agent) Received(line upstream.Line) {
 	}
 }
 
-// receive takes one message of the server.
+// receive handles one message of the server.
 func (a *Agent) receive(text []byte, m *jsonrpc.Message) {
 	if m.Kind != jsonrpc.Response {
-		a.unasked(text, m)
+		a.noteActivity(m)
+		a.receiveUnsolicited(text, m)
 		return
 	}
-	if x := a.pending.take(m.ID.Bytes); x != nil {
-		x.safely(func() error { return x.answered(text, m) })
+	if f := a.pending.take(m.ID.Bytes); f != nil {
+		f.x.safely(func() error { return f.answered(text, m) })
 		return
 	}
 	tellsOfUnreadable := (!m.ID.Present() || m.ID.IsNull()) && m.Error.Present()
-	if tellsOfUnreadable || !a.cfg.Hub.Governs() {
-		_ = a.out.send(text) // a client that is gone has said so
+	if tellsOfUnreadable || !a.cfg.Gateway.Governs() {
+		_ = a.out.send(text) // send fails only if the client has left
 		return
 	}
-	a.filter.Dropped()
+	a.filter.LogDropped()
 }
 
-// answered gives the client the server's answer to its request, as it may see it.
-func (x *exchange) answered(text []byte, m *jsonrpc.Message) error {
-	x.failed = m.Error.Present()
+// answered sends the client the server's answer, rewritten as planned.
+func (f *forwarding) answered(text []byte, m *jsonrpc.Message) error {
+	if f.batch != nil {
+		return f.addBatchAnswer(m)
+	}
+	f.reply.account.Failed = m.Error.Present()
 	code, _ := m.Error.Member("code").Int()
-	unknown := x.failed && code == jsonrpc.CodeMethodNotFound
-	switch p := x.plan; {
-	case x.parts != nil:
-		return x.partAnswered(m)
-	case x.failed && x.isUnacknowledged() && (p.Own != nil || unknown && x.request.Listening().WantsLists()):
-		return x.listenAlone()
-	case unknown && p.Unknown != nil:
-		return x.request.AnswerError(p.Unknown)
+	unknown := f.reply.account.Failed && code == jsonrpc.CodeMethodNotFound
+	switch p := f.plan; {
+	case f.reply.account.Failed && f.isUnacknowledged() && (p.OwnTasks != nil || unknown && f.reply.request.Subscriber().WantsLists()):
+		return f.listenAlone()
+	case unknown && p.MethodNotFound != nil:
+		return f.reply.request.AnswerError(p.MethodNotFound)
 	case p.Rewrite != nil:
-		return x.rewritten(text)
+		return f.sendRewritten(text)
 	default:
-		return x.a.out.send(text)
+		return f.a.out.send(text)
 	}
 }
 
-// rewritten gives the client an answer that the gate has to change.
-func (x *exchange) rewritten(text []byte) error {
-	m, err := jsonrpc.ParseMessage(text, x.a.cfg.Limits.Parse) // whose places count from its own start
+// sendRewritten sends the client the server's answer after plan.Rewrite. After the answer to
+// initialize it starts notifications.
+func (f *forwarding) sendRewritten(text []byte) error {
+	m, err := jsonrpc.ParseMessage(text, f.a.cfg.Limits.Parse)
 	if err != nil {
-		return x.Refuse(uncheckable(err))
+		return f.reply.Refuse(uncheckable(err))
 	}
-	shown := x.plan.Rewrite(m)
-	greeted := x.label == "initialize" && m.Result.Present()
-	if greeted {
+	rewritten := f.plan.Rewrite(m)
+	initialized := f.reply.account.Label == mcpname.Initialize && m.Result.Present()
+	if initialized {
 		version, _ := m.Result.Member("protocolVersion").Text()
-		x.a.version.Store(&version)
+		f.a.client.version.Store(&version)
 	}
-	if err := x.a.out.send(shown); err != nil || !greeted {
+	if err := f.a.out.send(rewritten); err != nil || !initialized {
 		return err
 	}
-	x.a.hear()
+	f.a.startNotifications()
 	return nil
 }
 
-func uncheckable(cause error) *wire.Problem {
-	return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the server's answer cannot be checked", Cause: cause}
+func uncheckable(cause error) *mcp.Problem {
+	return &mcp.Problem{Type: mcp.UpstreamInvalid, Detail: "the server's answer cannot be checked", Cause: cause}
 }
 
-// hear has the client notified of its tasks and of lists that change.
-func (a *Agent) hear() {
-	x := a.newExchange(a.left)
-	x.request = a.cfg.Hub.BeginStream(x, x, false)
+// startNotifications starts notifying the client of its tasks and of list changes.
+func (a *Agent) startNotifications() {
+	r := a.beginStream()
 	a.running.Go(func() {
-		s := &stream{x: x}
-		leave := x.request.Listening().Hear(a.left, s)
+		s := &stream{reply: r}
+		leave := r.request.Subscriber().Join(a.left, s)
 		<-a.left.Done()
 		s.Close()
 		leave()
-		x.request.End()
+		r.request.End()
 	})
 }
 
-// partAnswered takes one answer to a batch, and gives the client all of them when
-// they are complete.
-func (x *exchange) partAnswered(m *jsonrpc.Message) error {
-	shown, err := x.request.ReadBatch(x.plan, m.Raw)
+// batchAnswers collects the answers to a batch.
+type batchAnswers struct {
+	mu      sync.Mutex
+	missing [][]byte // IDs without an answer
+	answers [][]byte
+}
+
+// addBatchAnswer adds one answer, and answers the batch when it is complete.
+func (f *forwarding) addBatchAnswer(m *jsonrpc.Message) error {
+	shown, err := f.reply.request.ReadBatch(f.plan, m.Raw)
 	if err != nil {
-		return x.partFailed(m.ID.Bytes, uncheckable(err))
+		return f.addBatchError(m.ID.Bytes, uncheckable(err))
 	}
-	return x.addPart(m.ID.Bytes, shown...)
+	f.x.wait.alive(&f.a.readClock)
+	return f.addToBatch(m.ID.Bytes, func() { f.reply.account.Failed = m.Error.Present() }, shown...)
 }
 
-// partFailed takes the place of one answer to a batch.
-func (x *exchange) partFailed(id []byte, problem *wire.Problem) error {
-	x.problem = problem
-	return x.addPart(id, problem.AppendResponse(nil, x.era, id, x.Correlation()))
+// addBatchError adds an error in place of one answer.
+func (f *forwarding) addBatchError(id []byte, problem *mcp.Problem) error {
+	return f.addToBatch(id, func() { f.reply.account.Problem = problem }, problem.AppendResponse(nil, f.reply.account.Era, id, f.reply.Correlation()))
 }
 
-func (x *exchange) addPart(id []byte, answers ...[]byte) error {
-	x.parts.answers = append(x.parts.answers, answers...)
-	if i := slices.IndexFunc(x.parts.missing, func(other []byte) bool { return jsonrpc.SameID(id, other) }); i >= 0 {
-		x.parts.missing = slices.Delete(slices.Clone(x.parts.missing), i, i+1)
+// addToBatch adds answers for one request of a batch, and calls note under the lock. The server
+// may answer while the gate gives up on other requests.
+func (f *forwarding) addToBatch(id []byte, note func(), answers ...[]byte) error {
+	f.batch.mu.Lock()
+	defer f.batch.mu.Unlock()
+	note()
+	f.batch.answers = append(f.batch.answers, answers...)
+	if i := slices.IndexFunc(f.batch.missing, func(other []byte) bool { return jsonrpc.SameID(id, other) }); i >= 0 {
+		f.batch.missing = slices.Delete(slices.Clone(f.batch.missing), i, i+1)
 	}
-	if len(x.parts.missing) > 0 {
+	if len(f.batch.missing) > 0 {
 		return errLater
 	}
-	return x.request.AnswerBatch(x.ctx, x.plan, x.parts.answers)
+	return f.reply.request.AnswerBatch(f.reply.account.Context, f.plan, f.batch.answers)
 }
 
-// unread takes a line that the gate cannot read, maybe because it is ambiguous. If
-// the line may be an answer, it goes to the client only where it cannot be taken
-// for the answer to another request.
-func (a *Agent) unread(line upstream.Line) {
-	if !a.cfg.Hub.Governs() {
+// receiveInvalid handles a line that cannot be parsed, maybe because it is ambiguous. If it may
+// be an answer, the client gets it only if it cannot be taken for the answer to another
+// request.
+func (a *Agent) receiveInvalid(line upstream.Line) {
+	if !a.cfg.Gateway.Governs() {
 		_ = a.out.send(line.Text)
 		return
 	}
 	var scan jsonrpc.AnswerScanner
-	_ = scan.Scan(line.Text) // what it has found by then counts
+	_ = scan.Scan(line.Text) // IDs found before an error count
 	found := false
 	for _, id := range scan.IDs() {
-		if x := a.pending.take(id); x != nil {
+		if f := a.pending.take(id); f != nil {
 			found = true
-			x.safely(func() error { return x.answeredUnread(line, id) })
+			f.x.safely(func() error { return f.answeredInvalid(line, id) })
 		}
 	}
 	if found {
 		return
 	}
-	ctx := logging.Limited(a.left, "no message", a.sender.Upstream)
+	ctx := logging.Limited(a.left, "no message", a.client.from.Upstream)
 	a.cfg.Log.WarnContext(ctx, "the server wrote a line to its standard output that is no message; it was dropped",
-		"upstream", a.sender.Upstream, "line", plain.Line(string(line.Text), maxExcerpt), "cause", line.Err)
+		"upstream", a.client.from.Upstream, "line", safetext.Line(string(line.Text), maxExcerpt), "cause", line.Err)
 }
 
-// maxExcerpt is how much of a line that is no message the log shows.
+// maxExcerpt is the length up to which the log shows an invalid line.
 const maxExcerpt = 120
 
-// answeredUnread is answered for an answer that the gate cannot read.
-func (x *exchange) answeredUnread(line upstream.Line, id []byte) error {
+// answeredInvalid is answered for an answer that cannot be parsed.
+func (f *forwarding) answeredInvalid(line upstream.Line, id []byte) error {
 	switch {
-	case x.parts != nil:
-		return x.partFailed(id, uncheckable(line.Err))
-	case x.plan.Rewrite != nil, x.request.Listens(), x.request.CheckText().Pass(line.Text) != nil:
-		return x.Refuse(uncheckable(line.Err))
+	case f.batch != nil:
+		return f.addBatchError(id, uncheckable(line.Err))
+	case f.plan.Rewrite != nil, f.reply.request.Listens(), f.reply.request.CheckText().Pass(line.Text) != nil:
+		return f.reply.Refuse(uncheckable(line.Err))
 	default:
-		return x.a.out.send(line.Text)
+		return f.a.out.send(line.Text)
 	}
 }
 
-// unasked gives the client what the server says without being asked, as the client
-// may see it.
-func (a *Agent) unasked(text []byte, m *jsonrpc.Message) {
-	if !a.cfg.Hub.Governs() {
+// receiveUnsolicited forwards a message that the server sends on its own initiative, as far as
+// the client may see it.
+func (a *Agent) receiveUnsolicited(text []byte, m *jsonrpc.Message) {
+	if !a.cfg.Gateway.Governs() {
 		_ = a.out.send(text)
 		return
 	}
 	if conversation.IsAcknowledgement(m) {
-		id := m.Params.Meta.Member(wire.MetaSubscription).Bytes
-		if x := a.pending.get(id); x != nil && x.request.Listens() && !x.subscribed.Swap(true) {
-			x.recoverOnly(func() error { return x.acknowledged(text) })
+		id := m.Params.Meta.Member(mcpname.MetaSubscriptionID).Bytes
+		//mutate:swap " && !f.subscribed.Swap(true)" "" TestRepeatedAcknowledgement a client is notified as often as the server acknowledges
+		if f := a.pending.get(id); f != nil && f.reply.request.Listens() && !f.subscribed.Swap(true) {
+			_ = f.reply.safely(func() error { return f.acknowledged(text) })
 			return
 		}
 	}
-	if a.filter.Concerns(text) {
-		shown, pass := a.filter.Shown(m)
+	if a.filter.MustInspect(text) {
+		shown, pass := a.filter.Rewrite(m)
 		if !pass {
 			return
 		}
@@ -291,98 +327,102 @@ func (a *Agent) unasked(text []byte, m *jsonrpc.Message) {
 	_ = a.out.send(text)
 }
 
-// recoverOnly does something for an exchange that goes on, and survives a panic.
-func (x *exchange) recoverOnly(do func() error) { _ = x.recovered(do) }
-
-// acknowledged sends a client that listens what it will hear of, and begins to notify it. It
-// is called once: a server may repeat its acknowledgement.
-func (x *exchange) acknowledged(text []byte) error {
-	s := x.Listen()
-	leave := x.request.Listening().Hear(x.ctx, s)
-	context.AfterFunc(x.ctx, func() {
+// acknowledged sends the client the acknowledgement of its subscription, and starts to notify
+// it. It runs once, even if the server repeats its acknowledgement.
+func (f *forwarding) acknowledged(text []byte) error {
+	s := f.reply.Listen()
+	leave := f.reply.request.Subscriber().Join(f.reply.account.Context, s)
+	context.AfterFunc(f.reply.account.Context, func() {
 		s.Close()
 		leave()
 	})
-	if x.plan.Own == nil {
-		return x.a.out.send(text)
+	if f.plan.OwnTasks == nil {
+		return f.a.out.send(text)
 	}
-	m, err := jsonrpc.ParseMessage(text, x.a.cfg.Limits.Parse)
+	m, err := jsonrpc.ParseMessage(text, f.a.cfg.Limits.Parse)
 	if err != nil {
 		return err
 	}
-	known := x.request.Listening().Known(x.ctx, x.plan.Own)
-	if err := x.a.out.send(conversation.Acknowledged(m, known)); err != nil {
+	known := f.reply.request.Subscriber().ExistingTasks(f.reply.account.Context, f.plan.OwnTasks)
+	if err := f.a.out.send(conversation.AddToAcknowledgement(m, known)); err != nil {
 		return err
 	}
-	x.a.running.Go(func() { x.recoverOnly(func() error { x.request.Listening().FollowTasks(x.ctx, s, known); return nil }) })
+	f.a.running.Go(func() {
+		_ = f.reply.safely(func() error { f.reply.request.Subscriber().FollowTasks(f.reply.account.Context, s, known); return nil })
+	})
 	return nil
 }
 
-// isUnacknowledged reports whether the client subscribes and the server has not
-// acknowledged that. A subscription that the server has acknowledged ends with the
-// server's part.
-func (x *exchange) isUnacknowledged() bool { return x.request.Listens() && !x.subscribed.Load() }
+// isUnacknowledged reports whether the client subscribes and the server has not acknowledged
+// it. An acknowledged subscription ends when the server ends it.
+//
+//mutate:swap " && !f.subscribed.Load()" "" TestListenEndsAfterAcknowledgement a client is notified twice after its server has ended
+func (f *forwarding) isUnacknowledged() bool {
+	return f.reply.request.Listens() && !f.subscribed.Load()
+}
 
-// listenAlone serves a client that listens without the server.
-func (x *exchange) listenAlone() error {
-	x.failed = false
-	id := x.request.ID()
-	x.a.own.add(id, x, 0)
-	s := x.Listen()
-	x.a.running.Go(func() {
-		defer x.a.own.drop(id, x)
-		x.safely(func() error { return x.request.Listening().ListenAlone(x.ctx, x.plan, s) })
+// listenAlone serves a subscription without the server.
+func (f *forwarding) listenAlone() error {
+	f.reply.account.Failed = false
+	id := f.reply.request.ID()
+	f.a.own.add(id, f.reply, 0)
+	s := f.reply.Listen()
+	f.a.running.Go(func() {
+		defer f.a.own.drop(id, f.reply)
+		f.x.safely(func() error {
+			return f.reply.request.Subscriber().ServeSubscription(f.reply.account.Context, f.plan, s)
+		})
 	})
 	return errLater
 }
 
 // Unanswered implements [upstream.Receiver].
-func (a *Agent) Unanswered(ids [][]byte, problem *wire.Problem) {
+func (a *Agent) Unanswered(ids [][]byte, problem *mcp.Problem) {
 	if ids == nil {
-		for _, x := range a.pending.all() {
-			ids = append(ids, x.asked()...)
+		for _, f := range a.pending.all() {
+			ids = append(ids, f.requestIDs()...)
 		}
 	}
 	for _, id := range ids {
-		x := a.pending.take(id)
+		f := a.pending.take(id)
 		switch {
-		case x == nil:
-		case x.parts != nil:
-			x.safely(func() error { return x.partFailed(id, problem) })
+		case f == nil:
+		case f.batch != nil:
+			f.x.safely(func() error { return f.addBatchError(id, problem) })
 		default:
-			x.safely(func() error { return x.unanswered(problem) })
+			f.x.safely(func() error { return f.unanswered(problem) })
 		}
 	}
 }
 
-// unanswered answers a request in place of a server that does not.
-func (x *exchange) unanswered(err error) error {
-	problem, ok := errors.AsType[*wire.Problem](err)
+// unanswered answers a request that the server does not answer.
+func (f *forwarding) unanswered(err error) error {
+	problem, ok := errors.AsType[*mcp.Problem](err)
 	if !ok {
-		problem = &wire.Problem{Type: wire.UpstreamInvalid, Cause: err}
+		problem = &mcp.Problem{Type: mcp.UpstreamInvalid, Cause: err}
 	}
-	if x.packet.Batch {
-		return x.batchUnanswered(problem)
+	if f.packet.Batch {
+		return f.batchUnanswered(problem)
 	}
-	if x.plan.Instead != nil {
-		if message := x.plan.Instead(); message != nil {
-			return x.a.out.send(message)
+	if f.plan.Fallback != nil {
+		if message := f.plan.Fallback(); message != nil {
+			return f.a.out.send(message)
 		}
 	}
-	if x.isUnacknowledged() && x.plan.Own != nil {
-		return x.listenAlone()
+	if f.isUnacknowledged() && f.plan.OwnTasks != nil {
+		return f.listenAlone()
 	}
-	return x.Refuse(problem)
+	return f.reply.Refuse(problem)
 }
 
-// batchUnanswered answers all of a batch in place of a server that was not sent it.
-func (x *exchange) batchUnanswered(problem *wire.Problem) error {
-	if x.parts == nil {
-		return x.Refuse(problem)
+// batchUnanswered answers a batch that was not sent to the server.
+func (f *forwarding) batchUnanswered(problem *mcp.Problem) error {
+	if f.batch == nil {
+		return f.reply.Refuse(problem)
 	}
 	err := errLater
-	for _, id := range x.parts.missing {
-		err = x.partFailed(id, problem)
+	for _, id := range f.batch.missing {
+		err = f.addBatchError(id, problem)
 	}
 	return err
 }

@@ -11,16 +11,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcpstdio"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// A fakeLink keeps what is forwarded.
+// A fakeLink records forwarded messages.
 type fakeLink struct {
 	asks      *upstream.Upstream
 	mu        sync.Mutex
@@ -39,9 +39,8 @@ func (l *fakeLink) Forward(_ context.Context, f upstream.Forwarded) error {
 	return nil
 }
 
-// FuzzAgent: whatever agent and server say, nothing panics; a call that is denied is
-// not forwarded; each message is one line for every reader; and the agent gets no
-// answer to what it has not asked.
+// FuzzAgent checks that the agent does not panic, denied calls are not forwarded, each message is one
+// line for every reader, and the agent gets only answers to its requests.
 func FuzzAgent(f *testing.F) {
 	snapshot, _, err := policy.Compile(policy.Config{
 		Rules: []policy.Rule{{Match: "denied", Action: policy.Deny}}, Default: policy.Rule{Action: policy.Forward},
@@ -55,13 +54,13 @@ func FuzzAgent(f *testing.F) {
 	f.Add(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`, `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"x","a":1,"a":2}}`)
 	f.Fuzz(func(t *testing.T, agentSays, serverSays string) {
 		log := slog.New(slog.DiscardHandler)
-		g := gate.New(&gate.Settings{Policy: snapshot, HideDenied: true}, time.Now, log, nil)
-		hub := conversation.NewHub(conversation.Config{Gate: g, Log: log})
-		defer hub.Close()
+		g := catalog.New(&catalog.Settings{Policy: snapshot, HideDenied: true}, time.Now, log, nil)
+		gateway := conversation.NewGateway(conversation.Config{Catalog: g, Log: log})
+		defer gateway.Close()
 		link := &fakeLink{asks: upstream.New(upstream.Config{Name: "test"})}
 		var out bytes.Buffer
 		agent := mcpstdio.New(mcpstdio.Config{
-			In: strings.NewReader(agentSays), Out: &out, Link: link, Principal: policy.Principal{ID: "me"}, Gate: g, Hub: hub,
+			In: strings.NewReader(agentSays), Out: &out, Link: link, Principal: policy.Principal{ID: "me"}, Catalog: g, Gateway: gateway,
 			Limits: mcpstdio.Limits{Line: 1 << 20, Requests: 100}, Log: log,
 		})
 		agent.Serve(t.Context())
@@ -79,7 +78,7 @@ func FuzzAgent(f *testing.F) {
 		for line := range strings.SplitSeq(serverSays, "\n") {
 			agent.Received(upstream.ReadLine([]byte(line), 0))
 		}
-		agent.Unanswered(nil, &wire.Problem{Type: wire.UpstreamDown})
+		agent.Unanswered(nil, &mcp.Problem{Type: mcp.UpstreamDown})
 		agent.Finish(t.Context())
 		check(t, link.forwarded, out.String(), asked)
 	})
@@ -90,7 +89,7 @@ func check(t *testing.T, forwarded [][]byte, out string, asked map[string]bool) 
 	for _, body := range forwarded {
 		p, err := jsonrpc.Parse(body, jsonrpc.Limits{})
 		if err != nil {
-			t.Errorf("something was forwarded that is no message: %q", body)
+			t.Errorf("forwarded %q, which is not a message", body)
 		}
 		for _, m := range p.Messages {
 			if name, _ := m.Params.Name.Text(); m.Method == "tools/call" && name == "denied" {
@@ -109,7 +108,7 @@ func check(t *testing.T, forwarded [][]byte, out string, asked map[string]bool) 
 		for _, m := range p.Messages {
 			id, _ := m.ID.Text()
 			if m.Kind == jsonrpc.Response && m.ID.Present() && !asked[string(m.ID.Bytes)] && !asked[id] {
-				t.Errorf("the agent got an answer that it has not asked for: %s", line)
+				t.Errorf("the agent got an unexpected answer: %s", line)
 			}
 		}
 	}

@@ -8,11 +8,11 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// withTasks is the metadata of a modern client with the tasks extension.
+// withTasks is the _meta of a modern client with the tasks extension.
 const withTasks = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
 
-// holdTask makes a call that is held as a task of a modern client, and returns its id.
-func (s *site) holdTask() string {
+// holdTask holds a call as a task of a modern client, and returns its ID.
+func (s *fixture) holdTask() string {
 	s.t.Helper()
 	created, err := jsonrpc.ParseMessage([]byte(s.ask("1", "tools/call", `{"name":"delete","arguments":{},`+withTasks+`}`)), jsonrpc.Limits{})
 	if err != nil {
@@ -22,14 +22,13 @@ func (s *site) holdTask() string {
 	return id
 }
 
-// listen asks to hear of a task of the gate's, and of others of the server's.
-func (s *site) listen(id, more string) {
+// listen subscribes to a task of the gate, and to tasks of the server.
+func (s *fixture) listen(id, more string) {
 	s.t.Helper()
 	s.say(`{"jsonrpc":"2.0","id":"sub","method":"subscriptions/listen","params":{"notifications":{"taskIds":["` + id + `"],` + more + `},` + withTasks + `}}`)
 }
 
-// A modern client with the tasks extension hears of its task on a subscription,
-// together with the server, and alone.
+// A modern client is notified of its task on a subscription, with and without the server.
 func TestModernListen(t *testing.T) {
 	t.Parallel()
 	s := open(t, options{})
@@ -45,15 +44,14 @@ func TestModernListen(t *testing.T) {
 	s.eventually("the server is told that the client listens no more", func() bool { return s.sawWith("notifications/cancelled") == 1 })
 	for _, line := range s.saw() {
 		if strings.Contains(line, "listen") && strings.Contains(line, id) {
-			t.Errorf("the server was told of a task of the gate: %s", line)
+			t.Errorf("the server got a message about a task of the gate: %s", line)
 		}
 	}
 }
 
-// A notification with the method of a subscription is none: the client hears nothing, the
-// server does not learn the id of a task of the gate's, and nothing shows that the client is
-// there when it has left.
-func TestListenAsNotification(t *testing.T) {
+// A notification with the method of a subscription does not subscribe. The server does not
+// learn task IDs of the gate, and the client does not count as present after it has left.
+func TestListenNotificationDoesNotSubscribe(t *testing.T) {
 	t.Parallel()
 	s := open(t, options{})
 	id := s.holdTask()
@@ -62,17 +60,16 @@ func TestListenAsNotification(t *testing.T) {
 	}
 	contains(t, s.ask("2", "tools/call", `{"name":"echo","arguments":{},`+withTasks+`}`), "ran echo")
 	if len(s.notifications) > 0 {
-		t.Errorf("the client was told %q", s.notifications)
+		t.Errorf("the client got %q", s.notifications)
 	}
 	s.close()
 	s.finish()
 	if n := s.sawWith(id); n != 0 {
-		t.Errorf("the server was told %d times of the task", n)
+		t.Errorf("the server got %d messages about the task", n)
 	}
 }
 
-// A server that acknowledges a subscription again and again has the client notified once
-// of each step.
+// The client is notified once of each step.
 func TestRepeatedAcknowledgement(t *testing.T) {
 	t.Parallel()
 	const times = 50
@@ -108,12 +105,12 @@ func TestRepeatedAcknowledgement(t *testing.T) {
 		}
 	}
 	if acknowledged != times || working != 1 || ended != 1 {
-		t.Errorf("acknowledged %d times, told %d times that the task works and %d times that it ended; want %d, 1 and 1", acknowledged, working, ended, times)
+		t.Errorf("%d acknowledgements, %d statuses working and %d final statuses; want %d, 1 and 1", acknowledged, working, ended, times)
 	}
 }
 
-// A subscription that the server has acknowledged ends when the server ends it, with an
-// error or with its process: the client hears that once, and can subscribe again.
+// A subscription ends when the server ends it with an error or exits. The client is told once,
+// and can subscribe again.
 func TestListenEndsAfterAcknowledgement(t *testing.T) {
 	t.Parallel()
 	for end, want := range map[string]string{"error": "no more", "crash": "the server ended before it answered"} {
@@ -133,7 +130,7 @@ func TestListenEndsAfterAcknowledgement(t *testing.T) {
 				}
 			}
 			if acknowledged != 1 {
-				t.Errorf("the client was told %q; want one acknowledgement", s.notifications)
+				t.Errorf("the client got %q; want one acknowledgement", s.notifications)
 			}
 		})
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// TestMain runs the tests, or the server that the tests put behind the gate.
+// TestMain runs the tests, or the server that the tests wrap.
 func TestMain(m *testing.M) {
 	if file := os.Getenv("MCPSTDIO_SEEN"); file != "" {
 		s := &pipeserver.Server{Stubborn: os.Getenv("MCPSTDIO_STUBBORN") != "", Handle: handle}
@@ -32,7 +32,7 @@ var (
 	closeAsked = sync.OnceFunc(func() { close(asked) })
 )
 
-// handle answers a request. The names of the tools say what they do.
+// handle answers a request. The tool names describe their behavior.
 func handle(s *pipeserver.Server, m *jsonrpc.Message) {
 	switch m.Method {
 	case "initialize":
@@ -53,8 +53,7 @@ func handle(s *pipeserver.Server, m *jsonrpc.Message) {
 	}
 }
 
-// listen acknowledges a subscription as often as the client wishes, and ends it if the
-// client wishes that.
+// listen acknowledges a subscription as often as the client requests, and ends it on request.
 func listen(s *pipeserver.Server, m *jsonrpc.Message) {
 	if m.Kind != jsonrpc.Request {
 		return
@@ -73,7 +72,7 @@ func listen(s *pipeserver.Server, m *jsonrpc.Message) {
 	}
 }
 
-// makesTasks reports whether the server makes tasks of calls of the tool delete.
+// makesTasks reports whether the server makes tasks of calls of delete.
 func makesTasks() bool { return os.Getenv("MCPSTDIO_TASKS") != "" }
 
 func taskCapability() string {
@@ -125,7 +124,7 @@ func callTool(s *pipeserver.Server, m *jsonrpc.Message) {
 		s.Write("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\",\"params\":\"\xff\xfe\"}")
 		s.Write("{\"half\": ")
 		s.Text(m, "after garbage")
-	case "unclear": // two readings
+	case "unclear": // ambiguous
 		s.Write(`{"jsonrpc":"2.0","id":` + string(m.ID.Bytes) + `,"result":{"content":[],"a":1,"a":2}}`)
 	case "flood":
 		for i := range 5000 {

@@ -7,11 +7,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// How questions to people end.
+// questionEnds are the outcomes of calls that waited for a decision.
 var questionEnds = []string{"approved", "rejected", "expired", "cancelled", "failed"}
 
-// loadSeries are the series about what is asked of people, by workflow.
-type loadSeries struct {
+// approvalSeries are the series about calls that wait for a decision, by workflow.
+type approvalSeries struct {
 	pending *prometheus.GaugeVec
 	looked  *prometheus.HistogramVec
 	decided *prometheus.HistogramVec
@@ -22,41 +22,37 @@ type loadSeries struct {
 	counted   map[string]bool // the workflows whose gauge is not 0
 }
 
-func newLoadSeries(r *prometheus.Registry) *loadSeries {
+func newApprovalSeries(in factory) *approvalSeries {
 	patience := []float64{5, 15, 60, 300, 900, 3600, 14400, 86400}
-	return &loadSeries{
+	return &approvalSeries{
 		workflows: new(labels), counted: map[string]bool{},
-		pending: register(r, prometheus.NewGaugeVec(
-			gauge("approvals_pending", "Held calls that wait for a decision; replicas with one store all count the same ones."), []string{"workflow"})),
-		looked: register(r, prometheus.NewHistogramVec(
-			histogram("approval_first_look_seconds", "How long held calls waited until an approver looked at them.", patience), []string{"workflow"})),
-		decided: register(r, prometheus.NewHistogramVec(
-			histogram("approval_decision_seconds", "How long held calls waited until they were approved or rejected.", patience), []string{"workflow"})),
-		ended: register(r, prometheus.NewCounterVec(
-			counter("approvals_ended_total", "Held calls that no longer wait for a decision, by how that ended."), []string{"workflow", "outcome"})),
+		pending: in.gauges("approvals_pending", "Held calls that wait for a decision; replicas with one store all count the same ones.", "workflow"),
+		looked:  in.histograms("approval_first_look_seconds", "How long held calls waited until an approver looked at them.", patience, "workflow"),
+		decided: in.histograms("approval_decision_seconds", "How long held calls waited until they were approved or rejected.", patience, "workflow"),
+		ended:   in.counters("approvals_ended_total", "Held calls that no longer wait for a decision, by how that ended.", "workflow", "outcome"),
 	}
 }
 
-// CanAsk makes the series of a workflow appear with 0.
-func (m *Metrics) CanAsk(workflow string) {
+// AddWorkflow creates the series of a workflow with the value 0.
+func (m *Metrics) AddWorkflow(workflow string) {
 	if m == nil {
 		return
 	}
-	workflow = m.load.workflows.bounded(workflow)
-	m.load.pending.WithLabelValues(workflow)
-	m.load.looked.WithLabelValues(workflow)
-	m.load.decided.WithLabelValues(workflow)
+	workflow = m.approvals.workflows.bounded(workflow)
+	m.approvals.pending.WithLabelValues(workflow)
+	m.approvals.looked.WithLabelValues(workflow)
+	m.approvals.decided.WithLabelValues(workflow)
 	for _, outcome := range questionEnds {
-		m.load.ended.WithLabelValues(workflow, outcome)
+		m.approvals.ended.WithLabelValues(workflow, outcome)
 	}
 }
 
-// QuestionsCounted says how many calls wait for a decision, by workflow.
-func (m *Metrics) QuestionsCounted(pending map[string]int) {
+// ApprovalsCounted sets the numbers of calls that wait for a decision, by workflow.
+func (m *Metrics) ApprovalsCounted(pending map[string]int) {
 	if m == nil {
 		return
 	}
-	l := m.load
+	l := m.approvals
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	totals := map[string]int{}
@@ -75,21 +71,22 @@ func (m *Metrics) QuestionsCounted(pending map[string]int) {
 	}
 }
 
-// QuestionSeen counts how long a call waited until an approver looked at it.
-func (m *Metrics) QuestionSeen(workflow string, after time.Duration) {
+// ApprovalSeen records how long a call waited until an approver first looked at it.
+func (m *Metrics) ApprovalSeen(workflow string, after time.Duration) {
 	if m != nil {
-		m.load.looked.WithLabelValues(m.load.workflows.bounded(workflow)).Observe(after.Seconds())
+		m.approvals.looked.WithLabelValues(m.approvals.workflows.bounded(workflow)).Observe(after.Seconds())
 	}
 }
 
-// QuestionEnded counts how a question ended, and after how long.
-func (m *Metrics) QuestionEnded(workflow, outcome string, after time.Duration) {
+// ApprovalEnded records the outcome of a call that waited for a decision, and how long it
+// waited.
+func (m *Metrics) ApprovalEnded(workflow, outcome string, after time.Duration) {
 	if m == nil {
 		return
 	}
-	workflow = m.load.workflows.bounded(workflow)
-	m.load.ended.WithLabelValues(workflow, outcome).Inc()
+	workflow = m.approvals.workflows.bounded(workflow)
+	m.approvals.ended.WithLabelValues(workflow, outcome).Inc()
 	if outcome == "approved" || outcome == "rejected" {
-		m.load.decided.WithLabelValues(workflow).Observe(after.Seconds())
+		m.approvals.decided.WithLabelValues(workflow).Observe(after.Seconds())
 	}
 }

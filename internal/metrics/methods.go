@@ -1,25 +1,27 @@
 package metrics
 
-// methods are the values of the method label: every request and notification
-// of MCP from 2025-03-26 to 2026-07-28 and of its tasks extension, and what
-// else arrives at the endpoint.
-var methods = []string{
-	"initialize", "ping", "server/discover",
-	"completion/complete", "elicitation/create", "logging/setLevel", "roots/list", "sampling/createMessage",
-	"prompts/get", "prompts/list",
-	"resources/list", "resources/read", "resources/subscribe", "resources/templates/list", "resources/unsubscribe",
-	"subscriptions/listen",
-	"tasks/cancel", "tasks/get", "tasks/list", "tasks/result", "tasks/update",
-	"tools/call", "tools/list",
+import "github.com/thoughtgate/thoughtgate-go/mcpname"
 
-	"notifications/cancelled", "notifications/initialized", "notifications/message", "notifications/progress",
-	"notifications/elicitation/complete",
-	"notifications/prompts/list_changed",
-	"notifications/resources/list_changed", "notifications/resources/updated",
-	"notifications/roots/list_changed",
-	"notifications/subscriptions/acknowledged",
-	"notifications/tasks", "notifications/tasks/status",
-	"notifications/tools/list_changed",
+// methods are the values of the method label: every request and notification of MCP from
+// 2025-03-26 to 2026-07-28 and of its tasks extension, and names for messages without a
+// method.
+var methods = map[string]bool{
+	mcpname.Initialize: true, mcpname.Ping: true, mcpname.ServerDiscover: true,
+	mcpname.CompletionComplete: true, mcpname.ElicitationCreate: true, mcpname.LoggingSetLevel: true, mcpname.RootsList: true, mcpname.SamplingCreateMessage: true,
+	mcpname.PromptsGet: true, mcpname.PromptsList: true,
+	mcpname.ResourcesList: true, mcpname.ResourcesRead: true, mcpname.ResourcesSubscribe: true, mcpname.ResourcesTemplatesList: true, mcpname.ResourcesUnsubscribe: true,
+	mcpname.SubscriptionsListen: true,
+	mcpname.TasksCancel:         true, mcpname.TasksGet: true, mcpname.TasksList: true, mcpname.TasksResult: true, mcpname.TasksUpdate: true,
+	mcpname.ToolsCall: true, mcpname.ToolsList: true,
 
-	"batch", "response", "GET", "DELETE", other,
+	mcpname.NotifyCancelled: true, mcpname.NotifyInitialized: true, mcpname.NotifyMessage: true, mcpname.NotifyProgress: true,
+	mcpname.NotifyElicitationComplete:  true,
+	mcpname.NotifyPromptsListChanged:   true,
+	mcpname.NotifyResourcesListChanged: true, mcpname.NotifyResourcesUpdated: true,
+	mcpname.NotifyRootsListChanged:          true,
+	mcpname.NotifySubscriptionsAcknowledged: true,
+	mcpname.NotifyTasks:                     true, mcpname.NotifyTasksStatus: true,
+	mcpname.NotifyToolsListChanged: true,
+
+	"batch": true, "response": true, "GET": true, "DELETE": true, other: true,
 }

@@ -1,199 +1,153 @@
-// Package metrics holds every number that the gateway shows to Prometheus.
+// Package metrics has all metrics of the gate for Prometheus.
 //
-// The rest of the program reports what happened through the methods of
-// [Metrics] and knows neither names nor labels nor Prometheus. A nil *Metrics
-// counts nothing, so a part that is used without metrics needs no second path.
+// The rest of the program reports events through the methods of [Metrics], and does not
+// depend on names, labels or Prometheus:
 //
-// Every label has few values. Text that an agent chooses freely never becomes a
-// label: an unknown method counts as "__other__".
+//	m := metrics.New()
+//	m.RequestDone("tools/call", metrics.Success, 20*time.Millisecond)
+//	http.Handle("/metrics", m.Handler())
+//
+// A nil *Metrics counts nothing, so callers need not check for nil.
+//
+// Every label has a limited number of values. An agent cannot create values without limit:
+// an unknown method counts as "__other__".
 package metrics
 
 import (
 	"net/http"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Metrics counts what the gateway does. Its methods may be called from any
-// goroutine. The nil *Metrics is valid and counts nothing.
+// Metrics counts the work of the gate. It is safe for concurrent use. The nil *Metrics is
+// valid and counts nothing.
 type Metrics struct {
 	registry *prometheus.Registry
 
 	requests        *prometheus.CounterVec
 	requestDuration *prometheus.HistogramVec
-	byMethod        map[string]*methodSeries // one entry per value of the method label
 
-	upstream         map[string]prometheus.Counter // by outcome
-	upstreamDuration prometheus.Histogram
+	upstream         *prometheus.CounterVec
+	upstreamDuration prometheus.Observer
 
-	refused     *prometheus.CounterVec
-	refusals    sync.Mutex
-	byErrorType map[string]prometheus.Counter // guarded by refusals
+	refused    *prometheus.CounterVec
+	errorTypes labels // of refused; limited in case a caller passes a message as the type
 
 	verdicts    *prometheus.CounterVec
-	byVerdict   map[verdict]prometheus.Counter // those that most messages get
 	overflows   *prometheus.CounterVec
 	invalidTask *prometheus.CounterVec
 	annotations *prometheus.GaugeVec
 	reloads     *prometheus.CounterVec
 	tasks       taskSeries
-	load        *loadSeries
+	approvals   *approvalSeries
 	storeUp     prometheus.Gauge
 	upstreams   upstreamSeries
+	streams     streamSeries
 	build       *prometheus.GaugeVec
 
-	batchSize     prometheus.Histogram
-	connections   prometheus.Gauge
-	streams       map[string]prometheus.Gauge // by what opened them
-	subscriptions prometheus.Gauge
-	reconnections *prometheus.CounterVec
-	notified      map[string]prometheus.Counter // by where it came from
-}
-
-// methodSeries are the series of one method, looked up once. The histogram is
-// made when the method is first seen: it has many lines, and most methods are
-// used by nobody.
-type methodSeries struct {
-	succeeded, failed prometheus.Counter
-	duration          atomic.Pointer[prometheus.Observer]
+	batchSize   prometheus.Observer
+	connections prometheus.Gauge
 }
 
 // Problems with the task of a call.
 const (
-	TaskRequired  = "required" // there is none, and the tool must be called as a task
+	TaskRequired  = "required" // the call has no task, but the tool requires one
 	TaskMalformed = "malformed"
 )
 
-// Built shows which program runs.
-func (m *Metrics) Built(version, goVersion string) {
+// SetBuild sets the version of the program.
+func (m *Metrics) SetBuild(version, goVersion string) {
 	if m != nil {
 		m.build.WithLabelValues(version, goVersion).Set(1)
 	}
 }
 
-// CanRefuse puts the types of errors that [Metrics.Refused] may count on the page from
-// the start.
-func (m *Metrics) CanRefuse(errorTypes ...string) {
-	if m == nil {
-		return
-	}
-	m.refusals.Lock()
-	defer m.refusals.Unlock()
-	for _, t := range errorTypes {
-		m.byErrorType[t] = m.refused.WithLabelValues(t)
+// AddErrorTypes creates series with the value 0 for types of errors that [Metrics.Refused]
+// may count.
+func (m *Metrics) AddErrorTypes(errorTypes ...string) {
+	if m != nil {
+		for _, t := range errorTypes {
+			initCounter(m.refused, m.errorTypes.bounded(t))
+		}
 	}
 }
 
-// Handler returns the page that Prometheus reads.
+// Handler returns the handler for Prometheus.
 func (m *Metrics) Handler() http.Handler {
 	if m == nil {
 		return http.NotFoundHandler()
 	}
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		ErrorHandling: promhttp.ContinueOnError, // a process that may not read /proc still has the rest
+		ErrorHandling: promhttp.ContinueOnError, // a process without access to /proc still shows the other metrics
 	})
 }
 
-// RequestDone counts one message of an agent that has been dealt with, and how
-// long that took. The method is that of the message, or "batch", "response",
-// "GET" or "DELETE"; every outcome but [Success] counts as [Error].
+// RequestDone counts one message of an agent with its duration. The method is the method of
+// the message, or "batch", "response", "GET" or "DELETE". Every outcome except [Success]
+// counts as [Error].
 func (m *Metrics) RequestDone(method, outcome string, d time.Duration) {
 	if m == nil {
 		return
 	}
-	s, known := m.byMethod[method]
-	if !known {
-		method, s = other, m.byMethod[other]
+	if !methods[method] {
+		method = other
 	}
-	if outcome == Success {
-		s.succeeded.Inc()
-	} else {
-		s.failed.Inc()
+	if outcome != Success {
+		outcome = Error
 	}
-	duration := s.duration.Load()
-	if duration == nil {
-		made := m.requestDuration.WithLabelValues(method)
-		duration = &made
-		s.duration.Store(duration) // whoever else is here stores the same series
-	}
-	(*duration).Observe(d.Seconds())
+	m.requests.WithLabelValues(method, outcome).Inc()
+	m.requestDuration.WithLabelValues(method).Observe(d.Seconds())
 }
 
-// UpstreamDone counts one request to an upstream and how long it took. An
-// outcome other than [Success] and [Timeout] counts as [Error].
+// UpstreamDone counts one request to an upstream with its duration. Every outcome except
+// [Success] and [Timeout] counts as [Error].
 func (m *Metrics) UpstreamDone(outcome string, d time.Duration) {
 	if m == nil {
 		return
 	}
-	c, ok := m.upstream[outcome]
-	if !ok {
-		c = m.upstream[Error]
+	if outcome != Success && outcome != Timeout {
+		outcome = Error
 	}
-	c.Inc()
+	m.upstream.WithLabelValues(outcome).Inc()
 	m.upstreamDuration.Observe(d.Seconds())
 }
 
-// Refused counts one request that the gateway answered with an error of its
-// own. The errorType is the stable error_type of that answer.
+// Refused counts one request that the gate refused. ErrorType is the stable error_type of the
+// answer.
 func (m *Metrics) Refused(errorType string) {
-	if m == nil {
-		return
+	if m != nil {
+		m.refused.WithLabelValues(m.errorTypes.bounded(errorType)).Inc()
 	}
-	m.refusals.Lock()
-	defer m.refusals.Unlock()
-	c, ok := m.byErrorType[errorType]
-	if !ok {
-		if len(m.byErrorType) >= maxErrorTypes {
-			errorType = other
-		}
-		c = m.refused.WithLabelValues(errorType)
-		m.byErrorType[errorType] = c
-	}
-	c.Inc()
 }
 
-// A verdict is the labels of what policy said of a message.
-type verdict struct {
-	kind, action string
-	observed     bool
-}
-
-// Verdict counts what policy said of one message about a kind of thing.
-// Observed says that it was forwarded anyway.
+// Verdict counts one verdict of the policy, by the kind of the requested object. Observed
+// means that the message was forwarded anyway.
 func (m *Metrics) Verdict(kind, action string, observed bool) {
-	if m == nil {
-		return
+	if m != nil {
+		m.verdicts.WithLabelValues(kind, action, strconv.FormatBool(observed)).Inc()
 	}
-	c, ok := m.byVerdict[verdict{kind, action, observed}]
-	if !ok {
-		c = m.verdicts.WithLabelValues(kind, action, strconv.FormatBool(observed))
-	}
-	c.Inc()
 }
 
-// CatalogOverflowed counts a list of an upstream of which not everything could
-// be kept, and which limit was reached.
+// CatalogOverflowed counts a list of an upstream that exceeded a limit, so that the gate could
+// not keep all of it.
 func (m *Metrics) CatalogOverflowed(upstream, limit string) {
 	if m != nil {
 		m.overflows.WithLabelValues(upstream, limit).Inc()
 	}
 }
 
-// InvalidTask counts a call whose task was required or malformed. None is
-// forbidden: the gate keeps the tasks that an upstream does not.
+// InvalidTask counts a call with a missing or malformed task. Tasks are never forbidden, since
+// the gate provides them for upstreams without tasks.
 func (m *Metrics) InvalidTask(problem string) {
 	if m != nil {
 		m.invalidTask.WithLabelValues(problem).Inc()
 	}
 }
 
-// ToolsListed takes note of how many tools of an upstream clients are shown with
-// each kind of task support.
+// ToolsListed sets the numbers of listed tools of an upstream, by task support.
 func (m *Metrics) ToolsListed(upstream string, bySupport map[string]int) {
 	if m == nil {
 		return
@@ -210,7 +164,7 @@ func (m *Metrics) Reloaded(outcome string) {
 	}
 }
 
-// StoreUp notes whether the store can be used.
+// StoreUp sets whether the store is available.
 func (m *Metrics) StoreUp(up bool) { //nolint:revive // the gauge is a flag
 	if m == nil {
 		return
@@ -228,14 +182,14 @@ func (m *Metrics) BatchSize(n int) {
 	}
 }
 
-// ConnOpened counts a connection from an agent in, until [Metrics.ConnClosed].
+// ConnOpened counts an open connection of an agent, until [Metrics.ConnClosed].
 func (m *Metrics) ConnOpened() {
 	if m != nil {
 		m.connections.Inc()
 	}
 }
 
-// ConnClosed counts a connection out.
+// ConnClosed ends the effect of [Metrics.ConnOpened].
 func (m *Metrics) ConnClosed() {
 	if m != nil {
 		m.connections.Dec()

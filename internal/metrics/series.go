@@ -1,10 +1,13 @@
 package metrics
 
 import (
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// How a request ended.
+// Outcomes of requests.
 const (
 	Success = "success"
 	Error   = "error"
@@ -14,37 +17,59 @@ const (
 const (
 	namespace = "thoughtgate"
 
-	// other stands for every label value beyond the bounded ones.
+	// other replaces label values beyond the limit.
 	other = "__other__"
-
-	// maxErrorTypes is far above what the program has, so that reaching it
-	// means that a text was passed where a type belongs.
-	maxErrorTypes = 64
 )
 
-// begin makes the series of c with the given labels, so that it is on the page
-// with 0 before anything is counted: rates need that.
-func begin(c *prometheus.CounterVec, labels ...string) { c.WithLabelValues(labels...) }
+// initCounter creates the series of c with the given labels and the value 0. Without a first
+// value, Prometheus misses the first event in a rate.
+func initCounter(c *prometheus.CounterVec, labels ...string) { c.WithLabelValues(labels...) }
 
-// seconds returns bucket bounds from a call that is merely forwarded to one
-// that waits for a person.
+// seconds returns bucket bounds for durations from forwarding a call to waiting for a person.
 func seconds() []float64 {
 	return []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}
 }
 
-func counter(name, help string) prometheus.CounterOpts {
-	return prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}
+// A factory creates metrics in a registry.
+type factory struct{ auto promauto.Factory }
+
+func (in factory) counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return in.auto.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
 
-func gauge(name, help string) prometheus.GaugeOpts {
-	return prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}
+func (in factory) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
+	return in.auto.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
 
-func histogram(name, help string, bounds []float64) prometheus.HistogramOpts {
-	return prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: bounds}
+func (in factory) histograms(name, help string, bounds []float64, labels ...string) *prometheus.HistogramVec {
+	return in.auto.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: bounds}, labels)
 }
 
-func register[C prometheus.Collector](r *prometheus.Registry, c C) C {
-	r.MustRegister(c)
-	return c
+// labels are the values of a label that agents or upstreams choose, up to a limit.
+type labels struct {
+	mu    sync.Mutex
+	known map[string]struct{}
+}
+
+// Limits of labels.
+const (
+	maxValues      = 200
+	maxValueLength = 128
+)
+
+// bounded returns value if it is one of the first [maxValues], and [other] otherwise.
+func (l *labels) bounded(value string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.known[value]; ok {
+		return value
+	}
+	if len(l.known) >= maxValues || len(value) > maxValueLength {
+		return other
+	}
+	if l.known == nil {
+		l.known = make(map[string]struct{})
+	}
+	l.known[value] = struct{}{}
+	return value
 }

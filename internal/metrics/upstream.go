@@ -2,14 +2,14 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// The ways in which an approved call is made.
+// Ways of running an approved call.
 const (
-	PathSync = "sync" // the upstream answers when the tool has run
-	PathTask = "task" // the upstream makes a task of it
+	PathSync = "sync" // the upstream answers when the tool has finished
+	PathTask = "task" // the upstream creates a task for the call
 )
 
-// How asking an upstream about its task, or cancelling that, can end besides
-// [Success], [Error] and [Timeout].
+// Outcomes of polling or cancelling a task of an upstream, besides [Success], [Error] and
+// [Timeout].
 const (
 	NotFound = "not_found"
 	Failed   = "failed"
@@ -23,32 +23,28 @@ type upstreamSeries struct {
 	cancellations *prometheus.CounterVec
 }
 
-func newUpstreamSeries(r *prometheus.Registry) upstreamSeries {
+func newUpstreamSeries(in factory) upstreamSeries {
 	s := upstreamSeries{
-		executions: register(r, prometheus.NewCounterVec(
-			counter("upstream_execution_total", "Approved calls that were made, by the way in which."), []string{"path", "status"})),
-		polls: register(r, prometheus.NewCounterVec(
-			counter("upstream_lazy_polls_total", "Times that an upstream was asked for the state of its task, because a client asked."), []string{"status"})),
-		results: register(r, prometheus.NewCounterVec(
-			counter("upstream_result_streams_total", "Results of upstreams' tasks that were fetched."), []string{"status"})),
-		cancellations: register(r, prometheus.NewCounterVec(
-			counter("upstream_cancellations_total", "Cancellations that were sent to upstreams."), []string{"result"})),
+		executions:    in.counters("upstream_execution_total", "Approved calls that were made, by the way in which.", "path", "status"),
+		polls:         in.counters("upstream_lazy_polls_total", "Times that an upstream was asked for the state of its task, because a client asked.", "status"),
+		results:       in.counters("upstream_result_streams_total", "Results of upstreams' tasks that were fetched.", "status"),
+		cancellations: in.counters("upstream_cancellations_total", "Cancellations that were sent to upstreams.", "result"),
 	}
 	for _, status := range []string{Success, Error} {
-		begin(s.executions, PathSync, status)
-		begin(s.executions, PathTask, status)
-		begin(s.results, status)
+		initCounter(s.executions, PathSync, status)
+		initCounter(s.executions, PathTask, status)
+		initCounter(s.results, status)
 	}
 	for _, status := range []string{Success, Error, Timeout, NotFound} {
-		begin(s.polls, status)
+		initCounter(s.polls, status)
 	}
 	for _, result := range []string{Success, Failed, Timeout} {
-		begin(s.cancellations, result)
+		initCounter(s.cancellations, result)
 	}
 	return s
 }
 
-// ResultStreamed counts the fetching of the result of an upstream's task, with
+// ResultStreamed counts an attempt to fetch the result of a task of an upstream, with
 // [Success] or [Error].
 func (m *Metrics) ResultStreamed(status string) {
 	if m != nil {
@@ -56,24 +52,22 @@ func (m *Metrics) ResultStreamed(status string) {
 	}
 }
 
-// UpstreamExecuted counts an approved call that was made, with [Success] if the
-// upstream answered.
+// UpstreamExecuted counts an approved call that was sent to its upstream. The status is
+// [Success] if the upstream answered.
 func (m *Metrics) UpstreamExecuted(path, status string) {
 	if m != nil {
 		m.upstreams.executions.WithLabelValues(path, status).Inc()
 	}
 }
 
-// LazyPoll counts a question to an upstream how its task stands, by how that
-// ended.
+// LazyPoll counts a request for the status of a task of an upstream.
 func (m *Metrics) LazyPoll(status string) {
 	if m != nil {
 		m.upstreams.polls.WithLabelValues(status).Inc()
 	}
 }
 
-// UpstreamCancelled counts an attempt to cancel a call, or a task, of an
-// upstream's.
+// UpstreamCancelled counts an attempt to cancel a call or a task at an upstream.
 func (m *Metrics) UpstreamCancelled(result string) {
 	if m != nil {
 		m.upstreams.cancellations.WithLabelValues(result).Inc()

@@ -5,9 +5,23 @@
 //	go run ./internal/mutation              all changes
 //	go run ./internal/mutation approval/    those whose name or file has this text
 //
-// The working tree stays as it is: go test is given an overlay with the changed
-// file. A change whose text is no longer in its file is reported as moved, and
-// must be adjusted in the table.
+// The changes are described by marks: comments directly above the code that they change.
+// A mark has the change, the test that must fail, and the vulnerability that the change would be:
+//
+//	//mutate:false TestDecideWho anybody may decide
+//	if !w.admits(who) {
+//
+// The operations are
+//
+//	false, true        make the condition of an if, a for or a case, or a returned boolean, constant
+//	drop               never execute the statement, or remove the case
+//	swap "old" "new"   replace a text: it is exactly once in the line, or else in what begins there
+//
+// The test is one of the package of the file, or internal/policy.TestWords of another. It
+// may be a regular expression without spaces, which matches whole names. Several marks may
+// stand above one statement.
+//
+// The working tree stays as it is: go test is given an overlay with the changed file.
 package main
 
 import (
@@ -22,26 +36,14 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 )
 
-// A mutation is a change of one place in a file, and the test that must notice.
-type mutation struct {
-	name     string
-	file     string // below the root of the repository
-	old, new string // old is in the file exactly once
-	pkg      string // of the test, below the root of the repository
-	run      string // as in go test -run
-}
-
 var (
-	errMoved    = errors.New("moved: the text to change is not in the file exactly once; adjust the table")
-	errSurvived = errors.New("survived: the test passes although the line is changed")
-	errUntested = errors.New("untested: there is no such test; adjust the table")
-	errBroken   = errors.New("broken: the change does not compile; adjust the table")
+	errSurvived = errors.New("survived: the test passes although the code is changed")
+	errUntested = errors.New("untested: there is no such test")
 )
 
 func main() {
@@ -53,14 +55,13 @@ func main() {
 	}
 }
 
-// all returns the changes of all tables.
-func all() []mutation {
-	return slices.Concat(mutations, operatorMutations, bridgeMutations, channelMutations, grantMutations, shownMutations, observed, kept, upstreams, connections, library, texts)
-}
-
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("mutation", flag.ContinueOnError)
 	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	marks, err := scan(".")
+	if err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "thoughtgate-mutation-")
@@ -69,14 +70,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	tried, bad := 0, 0
-	for _, m := range all() {
+	for _, m := range marks {
 		if !strings.Contains(m.name+" "+m.file, flags.Arg(0)) {
 			continue
 		}
 		tried++
 		if err := m.try(ctx, dir); err != nil {
 			bad++
-			_, _ = fmt.Fprintf(out, "BAD   %s (%s, %s -run '%s')\n      %v\n", m.name, m.file, m.pkg, m.run, err)
+			_, _ = fmt.Fprintf(out, "BAD   %s (%s:%d, %s -run '%s')\n      %v\n", m.name, m.file, m.line, m.pkg, m.matcher(), err)
 			continue
 		}
 		_, _ = fmt.Fprintf(out, "ok    %s\n", m.name)
@@ -89,14 +90,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 // try makes the change and returns nil if the test fails because of it.
-func (m mutation) try(ctx context.Context, dir string) error {
+func (m mark) try(ctx context.Context, dir string) error {
 	overlay, err := m.overlay(dir)
 	if err != nil {
 		return err
 	}
 	module, pkg := m.module()
-	//nolint:gosec // the arguments are those of the table
-	test := exec.CommandContext(ctx, "go", "test", "-count=1", "-failfast", "-timeout=5m", "-overlay="+overlay, "-run="+m.run, "./"+pkg)
+	test := exec.CommandContext(ctx, "go", "test", "-count=1", "-failfast", "-timeout=5m", "-overlay="+overlay, "-run="+m.matcher(), "./"+pkg)
 	test.Dir = module
 	said, err := test.CombinedOutput()
 	switch {
@@ -115,7 +115,7 @@ func (m mutation) try(ctx context.Context, dir string) error {
 
 // module returns the directory of the module that the test is part of, and the package
 // below it.
-func (m mutation) module() (dir, pkg string) {
+func (m mark) module() (dir, pkg string) {
 	for dir = filepath.Clean(m.pkg); dir != "."; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
 			break
@@ -128,21 +128,22 @@ func (m mutation) module() (dir, pkg string) {
 	return dir, filepath.ToSlash(pkg)
 }
 
-// overlay writes the changed file, and what tells go test of it.
-func (m mutation) overlay(dir string) (string, error) {
+// overlay writes the changed file, and the overlay for go test.
+func (m mark) overlay(dir string) (string, error) {
 	path, err := filepath.Abs(m.file)
 	if err != nil {
 		return "", err
 	}
-	text, err := os.ReadFile(path)
+	source, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", errMoved, err)
+		return "", err
 	}
-	if bytes.Count(text, []byte(m.old)) != 1 {
-		return "", fmt.Errorf("%w: %q", errMoved, m.old)
+	source, err = m.apply(source)
+	if err != nil {
+		return "", err
 	}
 	changed, list := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(changed, bytes.Replace(text, []byte(m.old), []byte(m.new), 1), 0o600); err != nil {
+	if err := os.WriteFile(changed, source, 0o600); err != nil {
 		return "", err
 	}
 	replace, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})

@@ -11,11 +11,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/bearer"
+	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 )
 
-// An Error says why a request is not served, as far as that may be shown.
+// An Error is the reason for refusing a request, as it is shown to the client.
 type Error struct {
 	Status     int
 	Type       string // stable
@@ -26,7 +27,7 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return e.Type + ": " + e.Message }
 
-// Is makes errors of the same type alike.
+// Is reports whether other has the same type and message.
 func (e *Error) Is(other error) bool {
 	o, ok := other.(*Error)
 	return ok && o.Type == e.Type && o.Message == e.Message
@@ -34,42 +35,41 @@ func (e *Error) Is(other error) bool {
 
 // Types of errors.
 const (
-	TypeUnauthorized = "unauthorized" // nobody knows who it is: log in
-	TypeForbidden    = "forbidden"    // it is known, and may not
-	TypeCrossSite    = "cross_site"   // it may have been another site's doing
+	TypeUnauthorized = "unauthorized" // not authenticated
+	TypeForbidden    = "forbidden"    // authenticated, without the role
+	TypeCrossSite    = "cross_site"   // another site may have made the request
 	TypeRateLimited  = "rate_limited"
-	TypeUnavailable  = "store_unavailable" // it cannot be found out who it is
+	TypeUnavailable  = "store_unavailable" // authentication is not possible at present
 )
 
 var (
-	errNothing      = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "a token or a sign-in is required"}
-	errBadToken     = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "unknown token"}
-	errBadSession   = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "unknown session"}
-	errSessionEnded = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "this session has ended"}
-	errUnavailable  = &Error{Status: http.StatusServiceUnavailable, Type: TypeUnavailable, Message: "the gate's store cannot be reached at the moment"}
-	errUnverified   = &Error{Status: http.StatusServiceUnavailable, Type: TypeUnavailable, Message: "the identity provider cannot be reached to confirm that you still have access"}
-	errForbidden    = &Error{Status: http.StatusForbidden, Type: TypeForbidden, Message: "your role does not allow this"}
-	errCrossSite    = &Error{Status: http.StatusForbidden, Type: TypeCrossSite, Message: "this request did not come from a page of this gate; reload the page"}
+	errNoCredentials = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "a token or a sign-in is required"}
+	errBadToken      = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "unknown token"}
+	errBadSession    = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "unknown session"}
+	errSessionEnded  = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "this session has ended"}
+	errUnavailable   = &Error{Status: http.StatusServiceUnavailable, Type: TypeUnavailable, Message: "the gate's store cannot be reached at the moment"}
+	errUnverified    = &Error{Status: http.StatusServiceUnavailable, Type: TypeUnavailable, Message: "the identity provider cannot be reached to confirm that you still have access"}
+	errForbidden     = &Error{Status: http.StatusForbidden, Type: TypeForbidden, Message: "your role does not allow this"}
+	errCrossSite     = &Error{Status: http.StatusForbidden, Type: TypeCrossSite, Message: "this request did not come from a page of this gate; reload the page"}
 )
 
-// tooMany refuses a request because of something of which there were too many.
+// tooMany returns the error for a request that exceeds a rate limit.
 func tooMany(what string, wait time.Duration) *Error {
 	message := fmt.Sprintf("too many %s; try again in %v", what, wholeSeconds(wait))
 	return &Error{Status: http.StatusTooManyRequests, Type: TypeRateLimited, Message: message, RetryAfter: wait}
 }
 
-// What there can be too many of.
 const (
 	tooManyRequests = "requests"
 	tooManyFailures = "sign-ins with a wrong token, from this address or from all addresses, so this token was not checked"
 )
 
-// wholeSeconds rounds a wait up, so that it is over by then.
+// wholeSeconds rounds a wait up.
 func wholeSeconds(wait time.Duration) time.Duration {
 	return (wait + time.Second - 1).Truncate(time.Second)
 }
 
-// WriteHeaders sets the headers that belong to e.
+// WriteHeaders sets the headers for e.
 func (e *Error) WriteHeaders(h http.Header) {
 	switch e.Status {
 	case http.StatusUnauthorized:
@@ -79,11 +79,10 @@ func (e *Error) WriteHeaders(h http.Header) {
 	}
 }
 
-// Authenticate returns who makes a request, by the token in its header or else
-// by the session in its cookie. An error is an [*Error].
+// Authenticate returns the operator who makes a request, by the token in its header or by
+// the session in its cookie. An error is an [*Error].
 //
-// It says nothing of what they may do, nor whether they meant to: use
-// [Auth.Authorize] for that.
+// It checks neither the role nor the origin of the request: see [Auth.Authorize].
 func (a *Auth) Authenticate(r *http.Request) (Operator, error) {
 	o, err := a.latest().recognise(r)
 	switch err {
@@ -96,73 +95,76 @@ func (a *Auth) Authenticate(r *http.Request) (Operator, error) {
 }
 
 func (a *Auth) recognise(r *http.Request) (Operator, *Error) {
-	if shown, given := bearer.In(r); given {
-		t, ok, wait := a.try(r, shown)
+	if shown, given := identity.BearerToken(r); given {
+		t, ok, wait := a.tryToken(r, shown)
 		switch {
 		case wait > 0:
 			return Operator{}, tooMany(tooManyFailures, wait)
 		case !ok:
 			return Operator{}, errBadToken
 		}
-		return Operator{Name: t.Name, Groups: t.Groups, Role: t.Role, Way: ByToken, token: t.via()}, nil
+		return Operator{Name: t.Name, Groups: t.Groups, Role: t.Role, Method: ByToken, token: t.via()}, nil
 	}
 	sealed := a.cookie(r, sessionCookie)
 	if sealed == "" {
 		if _, err := a.cfg.Ring.Label(r.Context()); err != nil && len(r.Cookies()) > 0 {
 			return Operator{}, a.unavailable(r.Context(), err)
 		}
-		return Operator{}, errNothing
+		return Operator{}, errNoCredentials
 	}
-	return a.resume(r.Context(), sealed)
+	return a.operatorByCookie(r.Context(), sealed)
 }
 
-// Authorize returns who makes a request if they may do what role may, not too
-// often, and if it was them and not another site that had their browser send
-// it. An error is an [*Error].
+// Authorize returns the operator who makes a request. It refuses operators without the role,
+// too many requests, and requests that another site made the browser send. An error is an
+// [*Error].
 //
-// It reads the body of a request that changes something into memory, and goes by
-// what its sender may do after that: nothing is waited for between the check and
-// the change.
+// If the request changes something, Authorize reads the body into memory and then checks the
+// role again, so that no rights are used that ended while the body arrived.
 func (a *Auth) Authorize(r *http.Request, role Role) (Operator, error) {
 	a = a.latest()
 	o, err := a.Authenticate(r)
 	if err != nil {
 		return o, err
 	}
-	often := a.changes
+	limiter := a.writes
 	if safe(r.Method) {
-		often = a.looks
+		limiter = a.reads
 	}
-	if wait := often.take(o.Name, a.cfg.Now()); wait > 0 {
+	if wait := limiter.take(o.Name, a.cfg.Now()); wait > 0 {
 		return o, tooMany(tooManyRequests, wait)
 	}
+	//mutate:false TestRoles roles are not checked
 	if !o.Role.Includes(role) {
 		return o, errForbidden
 	}
 	if safe(r.Method) {
 		return o, nil
 	}
-	if o.Way != ByToken && !a.sameSite(r) {
+	//mutate:swap "sameSite(r)" "sameSite(r) && !a.hasFormToken(r, o)" TestCrossSite other sites send forms
+	if o.Method != ByToken && !a.sameSite(r) {
 		return o, errCrossSite
 	}
-	o, why := a.afterBody(r, o, role)
+	o, why := a.authorizeAfterBody(r, o, role)
 	if why != nil {
 		return o, why
 	}
-	if o.Way != ByToken && !a.knowsForm(r, o) {
+	//mutate:swap "hasFormToken(r, o)" "hasFormToken(r, o) && !a.sameSite(r)" TestCrossSite forms need no token
+	if o.Method != ByToken && !a.hasFormToken(r, o) {
 		return o, errCrossSite
 	}
 	return o, nil
 }
 
-// afterBody waits for the body of a request of o, for which its client can take some
-// time, and returns o as they are then, if they may still do what role may.
-func (a *Auth) afterBody(r *http.Request, o Operator, role Role) (Operator, *Error) {
+// authorizeAfterBody reads the body of a request, and returns o with the present role if it
+// still suffices.
+func (a *Auth) authorizeAfterBody(r *http.Request, o Operator, role Role) (Operator, *Error) {
 	if r.ContentLength == 0 {
 		return o, nil
 	}
-	readBody(r)
-	now, err := a.latest().again(r.Context(), o)
+	bufferBody(r)
+	//mutate:swap "a.latest().reload(r.Context(), o)" "o, (*Error)(nil)" TestRightsEndDuringBody rights that end while a body arrives count
+	now, err := a.latest().reload(r.Context(), o)
 	switch {
 	case err != nil:
 		return o, err
@@ -172,27 +174,27 @@ func (a *Auth) afterBody(r *http.Request, o Operator, role Role) (Operator, *Err
 	return now, nil
 }
 
-// readBody reads the body of r into memory. Handlers then get it from there, and the
-// error if it is not complete or larger than [maxForm].
-func readBody(r *http.Request) {
+// bufferBody replaces the body of r by a copy in memory. Reading the copy ends with an error
+// if the body was incomplete or larger than [maxForm].
+func bufferBody(r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxForm))
 	if err == nil {
 		err = io.EOF
 	}
-	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failure{err}))
+	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), errorReader{err}))
 }
 
-// A failure is a reader that has nothing but an error.
-type failure struct{ err error }
+// An errorReader returns an error.
+type errorReader struct{ err error }
 
 // Read implements [io.Reader].
-func (f failure) Read([]byte) (int, error) { return 0, f.err }
+func (f errorReader) Read([]byte) (int, error) { return 0, f.err }
 
-// safe reports whether requests with a method change nothing.
+// safe reports whether a method does not change anything.
 func safe(method string) bool { return method == http.MethodGet || method == http.MethodHead }
 
-// sameSite reports whether the browser says that a page of this gate made it
-// send r. Every browser says so with requests that can change something.
+// sameSite reports whether a page of this gate made the request, according to headers that
+// all browsers send with requests that can change something.
 func (a *Auth) sameSite(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
 		return site == "same-origin"
@@ -204,27 +206,24 @@ func (a *Auth) sameSite(r *http.Request) bool {
 	return strings.EqualFold(origin.Host, r.Host) || a.cfg.URL != nil && strings.EqualFold(origin.Host, a.cfg.URL.Host)
 }
 
-// How a request shows that a page of the gate made it.
+// Where a request has the form token.
 const (
 	FormField  = "csrf"         // in a form
 	FormHeader = "X-CSRF-Token" // in a request by a script
 )
 
-// FormToken returns what the pages that o sees must send along with every
-// request that changes something, as [FormField] or [FormHeader]. It is empty
-// for those who need none.
+// FormToken returns the token that pages for o must send with every request that changes
+// something, as [FormField] or [FormHeader]. It is empty for [ByToken].
 func (a *Auth) FormToken(o Operator) string {
 	return o.session.Form
 }
 
-// The sizes of the largest forms that are read: of somebody who signs in, and of
-// somebody who has, and may reject many calls at once.
 const (
-	maxLogin = 64 << 10
-	maxForm  = 1 << 20
+	maxLogin = 64 << 10 // bytes of a form before signing in
+	maxForm  = 1 << 20  // bytes of other forms, which may reject many calls at once
 )
 
-func (a *Auth) knowsForm(r *http.Request, o Operator) bool {
+func (a *Auth) hasFormToken(r *http.Request, o Operator) bool {
 	given := r.Header.Get(FormHeader)
 	if given == "" {
 		given = r.PostFormValue(FormField)
@@ -233,51 +232,49 @@ func (a *Auth) knowsForm(r *http.Request, o Operator) bool {
 	return want != "" && subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
 }
 
-// A Service answers a request of somebody who may make it.
-type Service func(w http.ResponseWriter, r *http.Request, who Operator)
+// A HandlerFunc serves an authorized request.
+type HandlerFunc func(w http.ResponseWriter, r *http.Request, who Operator)
 
-// A Refusal answers a request that is not served. The headers that belong to
-// the error are set already.
-type Refusal func(w http.ResponseWriter, r *http.Request, why *Error)
+// An ErrorFunc answers a refused request. The headers for the error are already set.
+type ErrorFunc func(w http.ResponseWriter, r *http.Request, why *Error)
 
-// Handle returns a handler that serves those who may do what role may, and
-// refuses all others. It logs what operators do. A session that ends while it is
-// served ends the context of the request. If a has been replaced, what has replaced
-// it decides.
-func (a *Auth) Handle(role Role, refuse Refusal, serve Service) http.HandlerFunc {
+// Handle returns a handler that calls serve for operators with a role and refuse for all
+// others. It logs the request. The context of the request ends with the session or the role
+// of the operator. If a was replaced, its replacement decides.
+func (a *Auth) Handle(role Role, refuse ErrorFunc, serve HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
 		header.Set("Cache-Control", "no-store")
 		header.Set("X-Content-Type-Options", "nosniff")
-		seen := &witness{ResponseWriter: w, status: http.StatusOK}
+		recorder := &statusRecorder{ResponseWriter: w, status: http.StatusOK}
 		o, err := a.Authorize(r, role)
 		if why, refused := err.(*Error); refused { //nolint:errorlint // nothing wraps it
 			why.WriteHeaders(header)
-			refuse(seen, r, why)
+			refuse(recorder, r, why)
 		} else {
-			ctx, done := a.during(r.Context(), o, role)
+			ctx, done := a.watch(r.Context(), o, role)
 			defer done()
-			r = r.WithContext(ctx)
-			serve(seen, r, o)
+			r = r.WithContext(admission.WithClient(ctx, admission.Principal(o.Name)))
+			serve(recorder, r, o)
 		}
 		if o.Name != "" {
-			a.cfg.Log.InfoContext(r.Context(), "operator request", "by", o.Name, "role", o.Role, "way", o.Way, "route", r.Pattern, "status", seen.status)
+			a.cfg.Log.InfoContext(r.Context(), "operator request", "by", o.Name, "role", o.Role, "method", o.Method, "route", r.Pattern, "status", recorder.status)
 		}
 	}
 }
 
-// A witness knows what was answered.
-type witness struct {
+// A statusRecorder remembers the status of a response.
+type statusRecorder struct {
 	http.ResponseWriter
 
 	status int
 }
 
 // WriteHeader implements [http.ResponseWriter].
-func (w *witness) WriteHeader(status int) {
+func (w *statusRecorder) WriteHeader(status int) {
 	w.status = status
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap lets [http.ResponseController] reach what it is for.
-func (w *witness) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+// Unwrap implements the method that [http.ResponseController] uses.
+func (w *statusRecorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,33 +1,33 @@
 package operator
 
-// MaxLimiters is of how many addresses failures are remembered.
+// MaxLimiters is the maximum number of addresses with a limiter.
 const MaxLimiters = maxLimiters
 
-// MaxRedeeming is how many codes are redeemed at a time.
+// MaxRedeeming is the maximum number of codes redeemed at the same time.
 const MaxRedeeming = maxRedeeming
 
-// MaxReturns is how many returns from the provider are remembered.
-const MaxReturns = maxReturns
+// MaxCallbacks is the maximum number of remembered callbacks.
+const MaxCallbacks = maxCallbacks
 
-// Returns returns how many returns from the provider are remembered.
-func (a *Auth) Returns() int {
-	a.returns.mu.Lock()
-	defer a.returns.mu.Unlock()
-	return len(a.returns.until)
+// CallbackCount returns the number of remembered callbacks.
+func (a *Auth) CallbackCount() int {
+	a.callbacks.mu.Lock()
+	defer a.callbacks.mu.Unlock()
+	return len(a.callbacks.until)
 }
 
-// Remembered returns of how many addresses something is remembered.
-func (a *Auth) Remembered() int {
-	a.guesses.mu.Lock()
-	defer a.guesses.mu.Unlock()
-	return max(len(a.guesses.bad.of), len(a.guesses.proven))
+// AddressCount returns the number of remembered addresses.
+func (a *Auth) AddressCount() int {
+	a.failures.mu.Lock()
+	defer a.failures.mu.Unlock()
+	return max(len(a.failures.byAddress.byKey), len(a.failures.proven))
 }
 
-// MinSweep is how many ended sessions are remembered before any is forgotten.
-const MinSweep = minSweep
+// MinDrop is the number of ended sessions from which expired ones are dropped.
+const MinDrop = minDrop
 
-// Ended notes that a session has ended, and returns how many such are remembered.
-func (a *Auth) Ended(record string) int {
-	a.noteEnd(record)
+// AddEnded records that a session has ended, and returns the number of ended sessions.
+func (a *Auth) AddEnded(record string) int {
+	a.rememberEnded(record)
 	return len(a.ended.until)
 }

@@ -10,53 +10,52 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 )
 
-// A pace is how often something may happen.
-type pace struct {
-	every rate.Limit // per second, in the long run
-	burst int
+// A rateLimit limits events.
+type rateLimit struct {
+	perSecond rate.Limit // per second, in the long run
+	burst     int
 }
 
-// The paces of failures of one address and of all together, and of requests of
-// one operator.
+// The limits of wrong tokens from one address, of wrong tokens from all addresses, and of
+// requests of one operator.
 var (
-	failures    = pace{rate.Every(6 * time.Second), 10}
-	allFailures = pace{20, 500}
-	requests    = pace{50, 200}
+	failureRate      = rateLimit{rate.Every(6 * time.Second), 10}
+	totalFailureRate = rateLimit{20, 500}
+	requestRate      = rateLimit{50, 200}
 )
 
-// guesses bound how often somebody can show a wrong token, by address and over
-// all addresses. Once there were too many failures, nothing that is shown is
-// compared with any token: an answer would show whether it was right.
-type guesses struct {
-	mu     sync.Mutex
-	bad    limiters // by address
-	all    *rate.Limiter
-	proven map[string]time.Time // addresses at which a right token was shown, and when
+// tokenFailures limits wrong tokens, for each address and for all addresses. After too many,
+// tokens are not compared, since the response would tell whether a token is right.
+type tokenFailures struct {
+	mu        sync.Mutex
+	byAddress keyedLimiter // by address
+	all       *rate.Limiter
+	proven    map[string]time.Time // the time of the last right token, by address
 }
 
 const (
 	maxProven    = 1000           // addresses
-	provenLately = 24 * time.Hour // how long an address counts as one that people use
+	provenLately = 24 * time.Hour // how long an address counts as used by operators
 )
 
-func newGuesses() *guesses {
-	return &guesses{bad: newLimiters(failures), all: rate.NewLimiter(allFailures.every, allFailures.burst), proven: make(map[string]time.Time)}
+func newTokenFailures() *tokenFailures {
+	return &tokenFailures{byAddress: newKeyedLimiter(failureRate), all: rate.NewLimiter(totalFailureRate.perSecond, totalFailureRate.burst), proven: make(map[string]time.Time)}
 }
 
-// wait returns how long nothing may be tried from an address. Failures elsewhere
-// do not count at an address where a right token was shown lately, so that
-// strangers cannot lock operators out.
-func (g *guesses) wait(address string, now time.Time) time.Duration {
-	wait := g.bad.wait(address, now)
+// wait returns how long an address must wait before the next token is compared. The limit
+// for all addresses does not apply to addresses of operators, so that an attacker cannot
+// lock operators out.
+func (g *tokenFailures) wait(address string, now time.Time) time.Duration {
+	wait := g.byAddress.wait(address, now)
 	if now.Sub(g.proven[address]) < provenLately {
 		return wait
 	}
 	return max(wait, waitFor(g.all, now))
 }
 
-// attempt calls compare, unless there were too many failures: then it returns
-// how long to wait. A failure counts.
-func (g *guesses) attempt(address string, now time.Time, compare func() bool) time.Duration {
+// attempt calls compare and counts a failure. After too many failures it returns how long
+// to wait instead.
+func (g *tokenFailures) attempt(address string, now time.Time, compare func() bool) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if wait := g.wait(address, now); wait > 0 {
@@ -65,21 +64,20 @@ func (g *guesses) attempt(address string, now time.Time, compare func() bool) ti
 	if compare() {
 		g.prove(address, now)
 	} else {
-		g.bad.take(address, now)
+		g.byAddress.take(address, now)
 		g.all.AllowN(now, 1)
 	}
 	return 0
 }
 
-func (g *guesses) prove(address string, now time.Time) {
+func (g *tokenFailures) prove(address string, now time.Time) {
 	if len(g.proven) >= maxProven {
 		clear(g.proven)
 	}
 	g.proven[address] = now
 }
 
-// waitFor returns how long it takes until l allows one more, which is not
-// counted.
+// waitFor returns how long it takes until l allows one more event. It counts nothing.
 func waitFor(l *rate.Limiter, now time.Time) time.Duration {
 	missing := 1 - l.TokensAt(now)
 	if missing <= 0 {
@@ -88,29 +86,29 @@ func waitFor(l *rate.Limiter, now time.Time) time.Duration {
 	return time.Duration(missing / float64(l.Limit()) * float64(time.Second))
 }
 
-// limiters hold a limiter for each of many, without growing without end.
-type limiters struct {
-	pace pace
-	mu   *sync.Mutex
-	of   map[string]*rate.Limiter
+// A keyedLimiter has a rate limit for each key, for a limited number of keys.
+type keyedLimiter struct {
+	rate  rateLimit
+	mu    *sync.Mutex
+	byKey map[string]*rate.Limiter
 }
 
-// maxLimiters is how many are remembered.
+// maxLimiters is the number of keys with a limiter.
 const maxLimiters = 10_000
 
-func newLimiters(p pace) limiters {
-	return limiters{pace: p, mu: new(sync.Mutex), of: make(map[string]*rate.Limiter)}
+func newKeyedLimiter(p rateLimit) keyedLimiter {
+	return keyedLimiter{rate: p, mu: new(sync.Mutex), byKey: make(map[string]*rate.Limiter)}
 }
 
-// take counts one more for who, and returns how long to wait if that is too many.
-func (l limiters) take(who string, now time.Time) time.Duration {
+// take counts an event, and returns how long to wait if it exceeds the limit.
+func (l keyedLimiter) take(key string, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	lim := l.of[who]
+	lim := l.byKey[key]
 	if lim == nil {
-		l.makeRoom(now)
-		lim = rate.NewLimiter(l.pace.every, l.pace.burst)
-		l.of[who] = lim
+		l.dropIdle(now)
+		lim = rate.NewLimiter(l.rate.perSecond, l.rate.burst)
+		l.byKey[key] = lim
 	}
 	r := lim.ReserveN(now, 1)
 	wait := r.DelayFrom(now)
@@ -120,31 +118,31 @@ func (l limiters) take(who string, now time.Time) time.Duration {
 	return wait
 }
 
-// wait returns how long who has to wait, and counts nothing.
-func (l limiters) wait(who string, now time.Time) time.Duration {
+// wait returns how long a key must wait. It counts nothing.
+func (l keyedLimiter) wait(key string, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if lim := l.of[who]; lim != nil {
+	if lim := l.byKey[key]; lim != nil {
 		return waitFor(lim, now)
 	}
 	return 0
 }
 
-// makeRoom forgets those that would be like new, and everybody if there are none.
-func (l limiters) makeRoom(now time.Time) {
-	if len(l.of) < maxLimiters {
+// dropIdle forgets the limiters that are not in use if there are too many, and otherwise all
+// of them.
+func (l keyedLimiter) dropIdle(now time.Time) {
+	if len(l.byKey) < maxLimiters {
 		return
 	}
-	for who, lim := range l.of {
-		if lim.TokensAt(now) >= float64(l.pace.burst) {
-			delete(l.of, who)
+	for key, lim := range l.byKey {
+		if lim.TokensAt(now) >= float64(l.rate.burst) {
+			delete(l.byKey, key)
 		}
 	}
-	if len(l.of) >= maxLimiters {
-		clear(l.of)
+	if len(l.byKey) >= maxLimiters {
+		clear(l.byKey)
 	}
 }
 
-// addressOf returns where a request comes from: an address, or the network that
-// one subscriber usually has to themselves.
+// addressOf returns the address of a client, or the IPv6 network of a subscriber.
 func addressOf(r *http.Request) string { return admission.Address(r.RemoteAddr).Network() }

@@ -2,7 +2,6 @@ package operator
 
 import (
 	"fmt"
-	"html"
 	"net/http"
 	"net/url"
 	"path"
@@ -14,23 +13,23 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 )
 
-// A LoginPage is what the page on which people log in has to say. Its form is
-// sent by POST to /login with the fields token and next.
+// A LoginPage is the content of the sign-in page. Its form is sent by POST to /login with
+// the fields token and next.
 type LoginPage struct {
-	Status int    // of the answer
-	Token  bool   // one can log in with a token
-	OIDC   string // the name of the identity provider, or nothing; the link is OIDCPath
-	Next   string // where to go afterwards: a path of this gate
-	Error  string // what went wrong with the last attempt, or nothing
+	Status int    // of the response
+	Token  bool   // whether signing in with a token is possible
+	OIDC   string // the name of the identity provider, or ""; see OIDCPath
+	Next   string // the path to open afterwards
+	Error  string // why the last attempt failed, or ""
 }
 
-// A Page answers with the page on which people log in.
+// A Page answers with the sign-in page.
 type Page func(http.ResponseWriter, *http.Request, LoginPage)
 
-// OIDCPath returns the link to a login with the identity provider.
+// OIDCPath returns the path at which signing in with the identity provider begins.
 func (p LoginPage) OIDCPath() string { return "/login/oidc?next=" + url.QueryEscape(p.Next) }
 
-// LoginURL returns the link to the page on which somebody logs in to see r.
+// LoginURL returns the path of the sign-in page that then leads to r.
 func LoginURL(r *http.Request) string {
 	if !safe(r.Method) {
 		return "/login"
@@ -38,20 +37,20 @@ func LoginURL(r *http.Request) string {
 	return "/login?next=" + url.QueryEscape(r.URL.RequestURI())
 }
 
-// Register adds what people need to log in and out: GET and POST /login, the way
-// to the identity provider and back if there is one, and POST /logout.
+// Register adds the routes for signing in and out: GET and POST /login, those for the
+// identity provider if there is one, and POST /logout.
 func (a *Auth) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /login", a.private(a.showLogin))
 	mux.HandleFunc("POST /login", a.private(a.login))
 	if a.provider != nil {
-		mux.HandleFunc("GET /login/oidc", a.private(a.leave))
-		mux.HandleFunc("GET "+callbackPath, a.private(a.comeBack))
+		mux.HandleFunc("GET /login/oidc", a.private(a.startOIDC))
+		mux.HandleFunc("GET "+callbackPath, a.private(a.finishOIDC))
 	}
 	mux.HandleFunc("POST /logout", a.Handle(Viewer, a.refuseLogout, a.logout))
 }
 
-// private sets what pages that see secrets need.
-func (a *Auth) private(serve http.HandlerFunc) http.HandlerFunc {
+// private sets the headers of pages that handle secrets.
+func (*Auth) private(serve http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Cache-Control", "no-store")
@@ -63,11 +62,11 @@ func (a *Auth) private(serve http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// showLogin shows the page, or takes the token in a link and leads away from it
-// so that it does not stay in the browser.
+// showLogin shows the sign-in page. If the request has a token of a sign-in link, it signs in
+// and redirects, so that the token does not stay in the address bar.
 func (a *Auth) showLogin(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	next := local(q.Get("next"))
+	next := localPath(q.Get("next"))
 	if !q.Has("token") || !opensPage(r) {
 		a.page(w, r, LoginPage{Status: http.StatusOK, Next: next})
 		return
@@ -76,40 +75,40 @@ func (a *Auth) showLogin(w http.ResponseWriter, r *http.Request) {
 		a.page(w, r, LoginPage{Status: http.StatusUnauthorized, Next: next, Error: "This sign-in link has expired."})
 		return
 	}
-	t, ok, wait := a.try(r, q.Get("token"))
+	t, ok, wait := a.tryToken(r, q.Get("token"))
 	if !ok || !t.Link {
-		a.failed(w, r, wait, LoginPage{Next: next, Error: "This sign-in link is not valid. Use the one that the gate printed when it started last, or that thoughtgate desk link prints."})
+		a.failed(w, r, wait, LoginPage{Next: next, Error: "This sign-in link is not valid. Use the link that the gate printed at its last start, or run thoughtgate desk link."})
 		return
 	}
-	a.enter(w, r, t, next)
+	a.signIn(w, r, t, next)
 }
 
-// opensPage reports whether r can be that of a person who opens a link. What another
-// site has the browser of an operator load, such as an image, is none of that: its
-// tokens are not tried, or any site could use up the attempts of the operator.
+// opensPage reports whether a person may have opened a link. Tokens in other requests, such
+// as for an image on another site, are not tried: otherwise any site could use up the
+// attempts of an operator.
 func opensPage(r *http.Request) bool {
 	dest, mode := r.Header.Get("Sec-Fetch-Dest"), r.Header.Get("Sec-Fetch-Mode")
 	return (dest == "" || dest == "document") && (mode == "" || mode == "navigate")
 }
 
-// login takes the token in a form.
+// login signs in with the token in a form.
 func (a *Auth) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
-	next := local(r.PostFormValue("next"))
+	next := localPath(r.PostFormValue("next"))
 	if !a.sameSite(r) {
 		a.page(w, r, LoginPage{Status: http.StatusForbidden, Next: next, Error: "Please send this form again."})
 		return
 	}
-	t, ok, wait := a.try(r, strings.TrimSpace(r.PostFormValue("token")))
+	t, ok, wait := a.tryToken(r, strings.TrimSpace(r.PostFormValue("token")))
 	if !ok {
 		a.failed(w, r, wait, LoginPage{Next: next, Error: "Unknown token."})
 		return
 	}
-	a.enter(w, r, t, next)
+	a.signIn(w, r, t, next)
 }
 
-// failed shows the page again. There were too many attempts before if there is a
-// time to wait: then nothing was tried.
+// failed shows the sign-in page after a failed attempt, or after too many attempts if wait
+// is not 0.
 func (a *Auth) failed(w http.ResponseWriter, r *http.Request, wait time.Duration, p LoginPage) {
 	p.Status = http.StatusUnauthorized
 	if wait > 0 {
@@ -122,40 +121,42 @@ func (a *Auth) failed(w http.ResponseWriter, r *http.Request, wait time.Duration
 	a.page(w, r, p)
 }
 
-// enter begins a session of the token's.
-func (a *Auth) enter(w http.ResponseWriter, r *http.Request, t Token, next string) {
-	if a.tooOften(w, r, t.Name, next) {
+// signIn starts a session for a token.
+func (a *Auth) signIn(w http.ResponseWriter, r *http.Request, t Token, next string) {
+	if a.limitLogin(w, r, t.Name, next) {
 		return
 	}
-	if err := a.begin(w, r, session{Via: t.via()}); err != nil {
-		a.notBegun(w, r, next, err)
+	if err := a.startSession(w, r, session{Via: t.via()}); err != nil {
+		a.storeFailed(w, r, next, err)
 		return
 	}
-	a.cfg.Log.InfoContext(r.Context(), "operator signed in", "by", t.Name, "way", "token", "address", addressOf(r))
+	a.cfg.Log.InfoContext(r.Context(), "operator signed in", "by", t.Name, "method", ByToken, "address", addressOf(r))
 	http.Redirect(w, r, next, http.StatusSeeOther) //nolint:gosec // every next went through local
 }
 
-// tooOften counts a login as a change that the operator makes, and reports whether there
-// were too many. Then it shows the page again.
-func (a *Auth) tooOften(w http.ResponseWriter, r *http.Request, name, next string) bool {
-	wait := a.changes.take(name, a.cfg.Now())
+// limitLogin counts a login as a write request, and reports whether there were too many. In
+// that case it shows the sign-in page.
+func (a *Auth) limitLogin(w http.ResponseWriter, r *http.Request, name, next string) bool {
+	//mutate:swap "a.writes" "0 * a.writes" TestSignInsCountAsChanges logins are not limited
+	wait := a.writes.take(name, a.cfg.Now())
 	if wait > 0 {
 		a.failed(w, r, wait, LoginPage{Next: next})
 	}
 	return wait > 0
 }
 
-// notBegun says that a session could not be begun.
-func (a *Auth) notBegun(w http.ResponseWriter, r *http.Request, next string, err error) {
-	a.cfg.Log.ErrorContext(r.Context(), "login", "error", err)
+// storeFailed shows that the session could not be stored.
+func (a *Auth) storeFailed(w http.ResponseWriter, r *http.Request, next string, err error) {
+	a.cfg.Log.ErrorContext(r.Context(), "session not stored", "err", err)
 	a.page(w, r, LoginPage{Status: http.StatusServiceUnavailable, Next: next, Error: "The gate's store cannot be reached at the moment. Please try again."})
 }
 
-// logout ends a session, on every replica and for good. If the store does not
-// delete it, it has not ended, and the browser keeps it to try again.
+// logout ends a session on all replicas. If the store fails, the session continues and the
+// browser keeps the cookie.
 func (a *Auth) logout(w http.ResponseWriter, r *http.Request, who Operator) {
 	if who.session.record != "" {
-		if err := a.drop(r.Context(), who.session.record); err != nil {
+		//mutate:swap "a.endSession(r.Context(), who.session.record)" "r.Context().Err()" TestSessionEnds a session continues after signing out
+		if err := a.endSession(r.Context(), who.session.record); err != nil {
 			why := a.unavailable(r.Context(), err)
 			http.Error(w, "You are still signed in: "+why.Message+".", why.Status)
 			return
@@ -174,19 +175,19 @@ func (a *Auth) refuseLogout(w http.ResponseWriter, r *http.Request, why *Error) 
 	http.Error(w, why.Message, why.Status)
 }
 
-// local returns where to go after a login: next if that is a place on this gate.
-func local(next string) string {
+// localPath returns next if it is a path of this gate, and / otherwise.
+func localPath(next string) string {
 	u, err := url.Parse(next)
-	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(next, "/") || !plain(u.Path) ||
+	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(next, "/") || !isCanonicalPath(u.Path) ||
 		strings.HasPrefix(u.Path, "/login") {
 		return "/"
 	}
 	return next
 }
 
-// plain reports whether everybody reads a path in the same way: it has no dots or
-// empty parts to leave out, and no characters that browsers drop or replace.
-func plain(p string) bool {
+// isCanonicalPath reports whether browsers and servers read a path alike: it has no dot
+// segments, empty segments, backslashes or control characters.
+func isCanonicalPath(p string) bool {
 	clean := path.Clean(p)
 	return (p == clean || p == clean+"/") && p != "//" && !strings.Contains(p, `\`) && !strings.ContainsFunc(p, unicode.IsControl)
 }
@@ -197,26 +198,14 @@ func (a *Auth) page(w http.ResponseWriter, r *http.Request, p LoginPage) {
 		p.OIDC = a.provider.Name
 	}
 	if p.Error == "" && !a.CanSignIn() {
-		p.Error = "Nobody can sign in: neither a token nor an identity provider is configured."
+		p.Error = "Signing in is not possible: neither a token nor an identity provider is configured."
 	}
 	a.cfg.Page(w, r, p)
 }
 
+// plainPage is the default of Config.Page.
 func plainPage(w http.ResponseWriter, _ *http.Request, p LoginPage) {
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(p.Status)
-	var b strings.Builder
-	b.WriteString("<!doctype html><html lang=en><meta charset=utf-8><title>Sign in to ThoughtGate</title><h1>ThoughtGate</h1>\n")
-	if p.Error != "" {
-		fmt.Fprintf(&b, "<p role=alert>%s</p>\n", html.EscapeString(p.Error))
-	}
-	if p.OIDC != "" {
-		fmt.Fprintf(&b, "<p><a href=\"%s\">Sign in with %s</a></p>\n", html.EscapeString(p.OIDCPath()), html.EscapeString(p.OIDC))
-	}
-	if p.Token {
-		fmt.Fprintf(&b, "<form method=post action=/login><input type=hidden name=next value=\"%s\">"+
-			"<label>Token <input type=password name=token autocomplete=current-password required></label> <button>Sign in</button></form>\n",
-			html.EscapeString(p.Next))
-	}
-	_, _ = w.Write([]byte(b.String()))
+	_, _ = fmt.Fprintf(w, "%s %+v\n", p.OIDCPath(), p)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
-// elsewhere serves a gate at which people log in with an issuer.
-func elsewhere(t *testing.T, change func(*operator.OIDC)) (*fixture, *testenv.Issuer) {
+// serveOIDC serves a gate with an identity provider.
+func serveOIDC(t *testing.T, change func(*operator.OIDC)) (*fixture, *testenv.Issuer) {
 	t.Helper()
 	issuer := testenv.NewIssuer(t)
 	o := &operator.OIDC{
@@ -25,7 +25,7 @@ func elsewhere(t *testing.T, change func(*operator.OIDC)) (*fixture, *testenv.Is
 	if change != nil {
 		change(o)
 	}
-	// The gate must know its own address before it is served.
+	// The configuration needs the address before the server starts.
 	server := httptest.NewUnstartedServer(nil)
 	public := &url.URL{Scheme: "http", Host: server.Listener.Addr().String()}
 	h := build(t, func(c *operator.Config) { c.OIDC, c.URL = o, public })
@@ -42,15 +42,16 @@ func person(change map[string]any) map[string]any {
 	return p
 }
 
-// depart begins a login and returns where it leads to.
-func (h *fixture) depart(next string) string {
+// beginSignIn begins a sign-in and returns the URL at the provider.
+func (h *fixture) beginSignIn(next string) string {
 	h.t.Helper()
 	header := h.want(303, "", "GET", "/login/oidc?next="+url.QueryEscape(next), "")
 	return header.Get("Location")
 }
 
-// arrive visits the provider, and returns the path with which it sends back.
-func (h *fixture) arrive(at string) string {
+// followProvider requests a URL at the provider, and returns the path of the redirect back to
+// the gate.
+func (h *fixture) followProvider(at string) string {
 	h.t.Helper()
 	r, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, at, http.NoBody)
 	if err != nil {
@@ -69,10 +70,10 @@ func (h *fixture) arrive(at string) string {
 }
 
 func TestOIDCLogin(t *testing.T) {
-	h, issuer := elsewhere(t, nil)
+	h, issuer := serveOIDC(t, nil)
 	issuer.LogIn(person(nil), nil)
 	h.want(200, "/login/oidc?next=", "GET", "/login", "")
-	to := h.depart("/approvals/tg_1")
+	to := h.beginSignIn("/approvals/tg_1")
 	asked, _ := url.Parse(to)
 	q := asked.Query()
 	for _, name := range []string{"state", "nonce", "code_challenge"} {
@@ -80,23 +81,24 @@ func TestOIDCLogin(t *testing.T) {
 			t.Errorf("%s is missing in %s", name, to)
 		}
 	}
-	header := h.want(303, "", "GET", h.arrive(to), "")
+	header := h.want(303, "", "GET", h.followProvider(to), "")
 	if got := header.Get("Location"); got != "/approvals/tg_1" {
-		t.Errorf("leads to %q", got)
+		t.Errorf("the callback redirects to %q, want /approvals/tg_1", got)
 	}
 	h.want(200, "ann@example.com approver [oncall staff] oidc", "GET", "/", "")
 	h.want(303, "", "POST", "/logout", "csrf="+h.form(), sameOrigin, "same-origin")
 	h.want(401, "", "GET", "/", "")
 }
 
-// A login that this browser did not begin, or began before, is none.
-func TestOIDCState(t *testing.T) {
-	h, issuer := elsewhere(t, nil)
+// TestOIDCStateMustMatch checks that a callback is refused in another browser than the one that
+// began the sign-in, and when it is repeated.
+func TestOIDCStateMustMatch(t *testing.T) {
+	h, issuer := serveOIDC(t, nil)
 	issuer.LogIn(person(nil), nil)
 	const refused = "not started here"
 	h.want(401, refused, "GET", "/login/oidc/callback?code=x&state=y", "")
 
-	back := h.arrive(h.depart("/"))
+	back := h.followProvider(h.beginSignIn("/"))
 	u, _ := url.Parse(h.url)
 	var cookies []string
 	for _, c := range h.jar.Cookies(u) {
@@ -104,19 +106,19 @@ func TestOIDCState(t *testing.T) {
 	}
 	stolen := strings.Join(cookies, "; ")
 	mine := h.http
-	h.browser() // somebody is sent the link that another one was
+	h.browser() // another user opens the link
 	h.want(401, refused, "GET", back, "")
 	h.http = mine
 	h.want(401, refused, "GET", strings.Replace(back, "state=", "state=x", 1), "")
-	h.want(401, refused, "GET", back, "") // one wrong answer, and it must begin again
+	h.want(401, refused, "GET", back, "") // the wrong state has ended the sign-in
 
-	back = h.arrive(h.depart("/"))
+	back = h.followProvider(h.beginSignIn("/"))
 	h.want(303, "", "GET", back, "")
 	h.want(401, refused, "GET", back, "")
 	h.browser()
 	h.want(401, "", "GET", back, "", "Cookie", stolen)
 
-	back = h.arrive(h.depart("/"))
+	back = h.followProvider(h.beginSignIn("/"))
 	for _, c := range h.jar.Cookies(u) {
 		if strings.Contains(c.Name, "login") {
 			stolen = c.Name + "=" + c.Value
@@ -124,16 +126,17 @@ func TestOIDCState(t *testing.T) {
 	}
 	h.want(303, "", "GET", back, "")
 	h.browser()
-	h.want(401, refused, "GET", back, "", "Cookie", stolen) // a copy of the cookie does not bring it back
+	h.want(401, refused, "GET", back, "", "Cookie", stolen) // a copy of the cookie is not valid again
 
-	back = h.arrive(h.depart("/"))
+	back = h.followProvider(h.beginSignIn("/"))
 	h.clock.Store(601)
 	h.want(401, refused, "GET", back, "")
 	h.want(401, "", "GET", "/", "")
 }
 
-// An answer of the provider that is not for this login, or not good.
-func TestOIDCTokens(t *testing.T) {
+// TestOIDCInvalidTokensRefused checks that tokens for another sign-in and invalid tokens are
+// refused.
+func TestOIDCInvalidTokensRefused(t *testing.T) {
 	const unverified = "could not be verified"
 	tests := map[string]func(map[string]any){
 		"another nonce":    func(c map[string]any) { c["nonce"] = "other" },
@@ -147,56 +150,56 @@ func TestOIDCTokens(t *testing.T) {
 	}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
-			h, issuer := elsewhere(t, nil)
+			h, issuer := serveOIDC(t, nil)
 			issuer.LogIn(person(nil), change)
-			h.want(401, unverified, "GET", h.arrive(h.depart("/")), "")
+			h.want(401, unverified, "GET", h.followProvider(h.beginSignIn("/")), "")
 			h.want(401, "", "GET", "/", "")
 		})
 	}
 	t.Run("another code", func(*testing.T) {
-		h, issuer := elsewhere(t, nil)
+		h, issuer := serveOIDC(t, nil)
 		issuer.LogIn(person(nil), nil)
-		back := h.arrive(h.depart("/"))
+		back := h.followProvider(h.beginSignIn("/"))
 		h.want(401, unverified, "GET", strings.Replace(back, "code=", "code=x", 1), "")
 	})
 	t.Run("the code of another login", func(*testing.T) { // PKCE
-		h, issuer := elsewhere(t, nil)
+		h, issuer := serveOIDC(t, nil)
 		issuer.LogIn(person(nil), nil)
-		other, _ := url.Parse(h.arrive(h.depart("/")))
-		back, _ := url.Parse(h.arrive(h.depart("/")))
+		other, _ := url.Parse(h.followProvider(h.beginSignIn("/")))
+		back, _ := url.Parse(h.followProvider(h.beginSignIn("/")))
 		q := back.Query()
 		q.Set("code", other.Query().Get("code"))
 		h.want(401, unverified, "GET", "/login/oidc/callback?"+q.Encode(), "")
 	})
 	t.Run("refused by the provider", func(*testing.T) {
-		h, issuer := elsewhere(t, nil)
+		h, issuer := serveOIDC(t, nil)
 		issuer.LogIn(person(nil), nil)
-		back, _ := url.Parse(h.arrive(h.depart("/")))
+		back, _ := url.Parse(h.followProvider(h.beginSignIn("/")))
 		q := url.Values{"state": back.Query()["state"], "error": {"access_denied"}, "error_description": {"<script>"}}
 		h.want(401, "did not sign you in", "GET", "/login/oidc/callback?"+q.Encode(), "")
 	})
 	t.Run("a new key", func(*testing.T) {
-		h, issuer := elsewhere(t, nil)
+		h, issuer := serveOIDC(t, nil)
 		issuer.LogIn(person(nil), nil)
-		h.want(303, "", "GET", h.arrive(h.depart("/")), "")
+		h.want(303, "", "GET", h.followProvider(h.beginSignIn("/")), "")
 		issuer.Rotate("key-2")
-		h.want(303, "", "GET", h.arrive(h.depart("/")), "")
+		h.want(303, "", "GET", h.followProvider(h.beginSignIn("/")), "")
 	})
 	t.Run("down", func(*testing.T) {
-		h, issuer := elsewhere(t, nil)
+		h, issuer := serveOIDC(t, nil)
 		issuer.SetDown(true)
 		h.want(502, "cannot be reached", "GET", "/login/oidc", "")
 		h.want(303, "", "POST", "/login", "token="+annToken, sameOrigin, "same-origin") // tokens still work
 	})
 }
 
-// Users who may sign in, and their roles.
+// TestOIDCRoles checks which users may sign in, and their roles.
 func TestOIDCRoles(t *testing.T) {
 	tests := map[string]struct {
 		change func(*operator.OIDC)
 		person map[string]any
 		status int
-		text   string // on the page of refusal, or as whom
+		text   string // on the page: the reason for refusal, or the operator
 	}{
 		"domain":               {func(o *operator.OIDC) { o.Domains = []string{"example.COM"} }, nil, 303, "ann@example.com approver"},
 		"another domain":       {func(o *operator.OIDC) { o.Domains = []string{"example.org"} }, nil, 403, "may not sign in here"},
@@ -216,15 +219,15 @@ func TestOIDCRoles(t *testing.T) {
 		"no role": {func(o *operator.OIDC) {
 			o.Roles = map[operator.Role][]string{operator.Admin: {"bob", "group:ann@example.com"}}
 		}, nil, 403, "no role"},
-		"few groups count": {func(o *operator.OIDC) { o.Matters = func(g string) bool { return g == "oncall" } }, nil, 303, "approver [oncall] oidc"},
+		"few groups count": {func(o *operator.OIDC) { o.IsRelevant = func(g string) bool { return g == "oncall" } }, nil, 303, "approver [oncall] oidc"},
 		"too many groups":  {nil, map[string]any{"groups": strings.Split(strings.Repeat("group-of-people ", 400), " ")}, 303, "group-of-people"},
 		"a path":           {func(o *operator.OIDC) { o.GroupsClaim = "realm.roles" }, map[string]any{"realm": map[string]any{"roles": []string{"r"}}}, 303, "[r]"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(*testing.T) {
-			h, issuer := elsewhere(t, tt.change)
+			h, issuer := serveOIDC(t, tt.change)
 			issuer.LogIn(person(tt.person), nil)
-			back := h.arrive(h.depart("/"))
+			back := h.followProvider(h.beginSignIn("/"))
 			if tt.status != 303 {
 				h.want(tt.status, tt.text, "GET", back, "")
 				h.want(401, "", "GET", "/", "")
@@ -236,9 +239,9 @@ func TestOIDCRoles(t *testing.T) {
 	}
 }
 
-// A login holds no rights: whoever would not be let in any more is out, although
-// their role names nobody.
-func TestOIDCRightsAreThoseOfNow(t *testing.T) {
+// TestOIDCRightsFollowConfiguration checks that a session has no rights of its own: a user whom
+// the present configuration would refuse loses access.
+func TestOIDCRightsFollowConfiguration(t *testing.T) {
 	tests := map[string]struct {
 		change func(*operator.OIDC)
 		status int
@@ -250,9 +253,9 @@ func TestOIDCRightsAreThoseOfNow(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			h, issuer := elsewhere(t, func(o *operator.OIDC) { o.Domains = []string{"example.com"} })
+			h, issuer := serveOIDC(t, func(o *operator.OIDC) { o.Domains = []string{"example.com"} })
 			issuer.LogIn(person(nil), nil)
-			h.want(303, "", "GET", h.arrive(h.depart("/")), "")
+			h.want(303, "", "GET", h.followProvider(h.beginSignIn("/")), "")
 			u, _ := url.Parse(h.url)
 			after := h.replica(func(c *operator.Config) {
 				c.URL = u
@@ -266,7 +269,7 @@ func TestOIDCRightsAreThoseOfNow(t *testing.T) {
 	}
 }
 
-// A slowProvider holds back what asks for tokens until it is released.
+// A slowProvider delays requests for tokens until release is closed.
 type slowProvider struct {
 	http.RoundTripper
 
@@ -287,19 +290,20 @@ func (p *slowProvider) RoundTrip(r *http.Request) (*http.Response, error) {
 	return p.RoundTripper.RoundTrip(r)
 }
 
-// slowly serves a gate whose provider is slow.
-func slowly(t *testing.T) (*fixture, *slowProvider) {
+// serveSlowProvider serves a gate with a slow provider.
+func serveSlowProvider(t *testing.T) (*fixture, *slowProvider) {
 	t.Helper()
 	slow := &slowProvider{RoundTripper: &http.Transport{DisableKeepAlives: true}, release: make(chan struct{})}
-	h, issuer := elsewhere(t, func(o *operator.OIDC) { o.Client = &http.Client{Transport: slow} })
+	h, issuer := serveOIDC(t, func(o *operator.OIDC) { o.Client = &http.Client{Transport: slow} })
 	issuer.LogIn(person(nil), nil)
 	return h, slow
 }
 
-// One login makes the gate ask the provider once, however often its return is sent.
-func TestReturnAsksOnce(t *testing.T) {
-	h, slow := slowly(t)
-	back := h.arrive(h.depart("/"))
+// TestRepeatedCallbackRedeemsOnce checks that a repeated callback causes one request to the
+// provider.
+func TestRepeatedCallbackRedeemsOnce(t *testing.T) {
+	h, slow := serveSlowProvider(t)
+	back := h.followProvider(h.beginSignIn("/"))
 	cookies := h.cookies()
 	const many = 20
 	answers := make(chan int, many)
@@ -310,28 +314,28 @@ func TestReturnAsksOnce(t *testing.T) {
 		select {
 		case status := <-answers:
 			if status != http.StatusUnauthorized {
-				t.Errorf("answered %d", status)
+				t.Errorf("status %d", status)
 			}
 		case <-time.After(20 * time.Second):
-			t.Errorf("the provider was asked %d times", slow.asked.Load())
+			t.Errorf("the provider got %d requests, want 1", slow.asked.Load())
 			close(slow.release)
 			return
 		}
 	}
 	close(slow.release)
 	if status := <-answers; status != http.StatusSeeOther || slow.asked.Load() != 1 {
-		t.Errorf("the first is answered %d; the provider was asked %d times", status, slow.asked.Load())
+		t.Errorf("the first callback: status %d; the provider got %d requests", status, slow.asked.Load())
 	}
 }
 
-// Anybody can begin a login and return with a made-up code. The gate does not ask the
-// provider about more than a few codes at a time; others wait until it is their turn.
-func TestReturnsTakeTurns(t *testing.T) {
-	h, slow := slowly(t)
+// TestConcurrentRedemptionsLimited checks that the gate redeems only a few codes at the same
+// time, since anybody can send callbacks with invented codes. Further callbacks wait.
+func TestConcurrentRedemptionsLimited(t *testing.T) {
+	h, slow := serveSlowProvider(t)
 	const more = 20
 	answers := make(chan int, operator.MaxRedeeming+more)
 	for range cap(answers) {
-		back := h.arrive(h.depart("/"))
+		back := h.followProvider(h.beginSignIn("/"))
 		cookies := h.cookies()
 		go func() { answers <- h.from("127.0.0.1:5000", http.MethodGet, back, "", "Cookie", cookies).Code }()
 	}
@@ -341,10 +345,10 @@ func TestReturnsTakeTurns(t *testing.T) {
 	close(slow.release)
 	for range cap(answers) {
 		if status := <-answers; status != http.StatusSeeOther {
-			t.Errorf("answered %d", status)
+			t.Errorf("status %d", status)
 		}
 	}
 	if most := slow.most.Load(); most != operator.MaxRedeeming {
-		t.Errorf("the provider was asked about %d codes at a time; want %d", most, operator.MaxRedeeming)
+		t.Errorf("%d codes were redeemed at the same time; want %d", most, operator.MaxRedeeming)
 	}
 }

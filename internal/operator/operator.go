@@ -1,15 +1,15 @@
-// Package operator knows who is who on the operators' listener: it recognises
-// people by a token or by the session they logged in to, says what they may do,
-// and keeps other sites from acting in their name.
+// Package operator authenticates and authorizes requests on the operators' listener. An
+// operator signs in with a token or with an identity provider. Scripts send the token with
+// each request. Handlers are wrapped by [Auth.Handle]:
 //
-// Handlers ask [Auth.Handle], or [Auth.Authorize] if they need more control.
-// Nothing else on the listener decides who somebody is.
+//	mux.HandleFunc("POST /approvals/{id}/approve", auth.Handle(operator.Approver, showError, approve))
 //
-// A session is a record in the store, which a cookie names that only the gate can
-// make. It holds no rights of its own: whoever logged in with a token may do what
-// that token may do now, and whoever logged in elsewhere what the configuration
-// says of them now. A session that is logged out of is deleted: it has ended on
-// every replica, and for good.
+// A session is a record in the store, and a sealed cookie names it. Sessions have no rights
+// of their own: with each request, the role follows from the present configuration. Signing
+// out deletes the record, which ends the session on all replicas.
+//
+// Requests that change something must come from a page of the gate (see
+// [Auth.Authorize]), so that other sites cannot use a session.
 package operator
 
 import (
@@ -21,60 +21,61 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
-	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// A Role is what an operator may do. Each may do what those before it may.
+// A Role is a set of rights. Each role includes the roles before it.
 type Role string
 
 // The roles.
 const (
-	Viewer   Role = "viewer"   // may look
-	Approver Role = "approver" // may decide, where the workflow lets them
-	Admin    Role = "admin"    // may see what concerns everybody, such as the audit log
+	Viewer   Role = "viewer"   // may see held calls
+	Approver Role = "approver" // may decide about calls, if the workflow allows it
+	Admin    Role = "admin"    // may see the audit log and accept changed tools
 )
 
-// ladder are the roles, from the least to the most.
-var ladder = [...]Role{Viewer, Approver, Admin}
+// roles are the roles, from the fewest rights to the most.
+var roles = [...]Role{Viewer, Approver, Admin}
 
-// Includes reports whether who has role r may do what other may.
+// Includes reports whether r has the rights of other.
 func (r Role) Includes(other Role) bool {
-	mine, theirs := slices.Index(ladder[:], r), slices.Index(ladder[:], other)
+	mine, theirs := slices.Index(roles[:], r), slices.Index(roles[:], other)
+	//mutate:swap ">= theirs" ">= 0" TestRoles a role includes those above it
 	return theirs >= 0 && mine >= theirs
 }
 
 // All returns r and every role that it includes.
 func (r Role) All() []Role {
-	return slices.Clone(ladder[:slices.Index(ladder[:], r)+1])
+	return slices.Clone(roles[:slices.Index(roles[:], r)+1])
 }
 
-// A Way is how an operator showed who they are.
-type Way string
+// An AuthMethod is the way in which an operator was authenticated.
+type AuthMethod string
 
-// The ways.
+// The methods.
 const (
-	ByToken   Way = "token"   // a bearer token with the request
-	BySession Way = "session" // a cookie, after a login with a token
-	ByOIDC    Way = "oidc"    // a cookie, after a login with an identity provider
+	ByToken   AuthMethod = "token"   // a bearer token with the request
+	BySession AuthMethod = "session" // a session that began with a token
+	ByOIDC    AuthMethod = "oidc"    // a session that began with an identity provider
 )
 
-// An Operator is somebody who was recognised.
+// An Operator is an authenticated person or script.
 type Operator struct {
-	Name    string // under which decisions are recorded
+	Name    string // recorded with decisions
 	Groups  []string
 	Role    Role
-	Aliases []string // other names that the same person has, as a requester for instance
-	Way     Way
+	Aliases []string // other names of the same person, for instance as a requester
+	Method  AuthMethod
 
-	session session // zero with a token
-	token   string  // how sessions refer to the token; empty without one
+	session session // zero for ByToken
+	token   string  // see Token.via; empty for ByOIDC
 }
 
-// Login names the session of o, for [Auth.Recall]. It is empty for somebody who showed
-// a token with the request.
-func (o Operator) Login() string { return o.session.record }
+// SessionID identifies the session of o, for [Auth.FindOperator]. It is empty for
+// [ByToken].
+func (o Operator) SessionID() string { return o.session.record }
 
-// Expires returns when o has to log in again; zero means never.
+// Expires returns when the session of o ends; zero means never.
 func (o Operator) Expires() time.Time {
 	if o.session.Expires == 0 {
 		return time.Time{}
@@ -82,38 +83,36 @@ func (o Operator) Expires() time.Time {
 	return time.Unix(o.session.Expires, 0)
 }
 
-// A Token is a secret by which an operator is recognised. Only its hash is kept.
-// One with fewer than [bearer.Shortest] characters is never recognised, since it
-// could be guessed.
+// A Token authenticates an operator. Only its hash is stored. Tokens shorter than
+// [identity.MinTokenLength] are never accepted, since they could be guessed.
 type Token struct {
 	Hash   Hash
 	Name   string
 	Groups []string
 	Role   Role
-	// Link says that the token may come in a link, which is how a token that
-	// nobody configured is handed over.
+	// Link allows the token in a sign-in link, such as the one that the gate prints.
 	Link bool
-	// Temporary says that another token takes its place at each start. Sessions
-	// that began with any of them belong to the one of now, so that they outlive
-	// restarts. Sessions of other tokens end with the token.
+	// Temporary marks a token that is replaced at each start. A session that began with
+	// an earlier one continues with the present one. Sessions of other tokens end when
+	// the token is removed.
 	Temporary bool
 }
 
-// A Config is what [New] needs to know. Records, Ring and Now must be given.
+// A Config configures [New]. Records, Ring and Now are required.
 type Config struct {
 	Tokens []Token
-	// OIDC is where operators can log in as well; nil if nowhere. It needs URL.
+	// OIDC is the identity provider, or nil. It requires URL.
 	OIDC *OIDC
-	// Records keep sessions, and Ring seals the cookies that name them. Replicas
-	// that share both share their sessions.
-	Records task.Records
+	// Records store sessions, and Ring seals their cookies. Replicas that share both
+	// share sessions.
+	Records gatestore.Records
 	Ring    *keyring.Ring
-	// URL is where browsers reach the gate, if that is known. With https, cookies
-	// are for encrypted connections alone.
+	// URL is the address of the gate in browsers, if known. With https, cookies are
+	// limited to encrypted connections.
 	URL *url.URL
-	// Session is how long a login lasts; 12 hours.
+	// Session is the duration of a session; 12 hours by default.
 	Session time.Duration
-	// Page shows the page on which people log in; nil means a plain one.
+	// Page shows the sign-in page; a plain one by default.
 	Page Page
 	Now  func() time.Time
 	Log  *slog.Logger
@@ -121,20 +120,20 @@ type Config struct {
 
 const defaultSession = 12 * time.Hour
 
-// An Auth recognises operators. It is safe for concurrent use.
+// An Auth authenticates and authorizes operators. It is safe for concurrent use.
 type Auth struct {
-	cfg      Config
-	sessions keyring.Sealer // of the cookies that name them
-	logins   keyring.Sealer // of the cookies of logins under way
-	provider *provider      // nil if there is none
-	guesses  *guesses
-	ended    *endings
-	returns  *returns
-	// By operator. Pages look by themselves whenever an agent does something, so
-	// that must not use up what is there to decide.
-	looks, changes limiters
+	cfg            Config
+	sessionCookies keyring.Sealer // of the cookies that name them
+	loginCookies   keyring.Sealer // of the cookies of logins under way
+	provider       *provider      // nil if there is none
+	failures       *tokenFailures
+	ended          *endedSessions
+	callbacks      *callbacks
+	// Requests are limited for each operator. Open pages reload whenever an agent does
+	// something, so reading has a limit of its own.
+	reads, writes keyedLimiter
 
-	next atomic.Pointer[Auth] // what has replaced this one; nil while nothing has
+	next atomic.Pointer[Auth] // set by Replace
 }
 
 // New returns an Auth.
@@ -152,8 +151,8 @@ func New(c Config) (*Auth, error) {
 		c.Page = plainPage
 	}
 	a := &Auth{
-		cfg: c, sessions: c.Ring.Sealer(keyring.Sessions), logins: c.Ring.Sealer(keyring.Logins),
-		guesses: newGuesses(), ended: new(endings), returns: newReturns(), looks: newLimiters(requests), changes: newLimiters(requests),
+		cfg: c, sessionCookies: c.Ring.Sealer(keyring.Sessions), loginCookies: c.Ring.Sealer(keyring.Logins),
+		failures: newTokenFailures(), ended: new(endedSessions), callbacks: newCallbacks(), reads: newKeyedLimiter(requestRate), writes: newKeyedLimiter(requestRate),
 	}
 	if c.OIDC != nil {
 		a.provider = newProvider(*c.OIDC, c.Now)
@@ -161,18 +160,17 @@ func New(c Config) (*Auth, error) {
 	return a, nil
 }
 
-// Replace has next recognise operators from now on: whoever is still being served
-// by a is asked for by next, and next knows who failed to guess a token and which
-// sessions have ended. Nobody may have used next before.
+// Replace lets next decide from now on, also about requests that a is serving. Next takes
+// over the rate limits and the ended sessions. It must not have been used before.
 func (a *Auth) Replace(next *Auth) {
-	next.guesses, next.ended, next.returns, next.looks, next.changes = a.guesses, a.ended, a.returns, a.looks, a.changes
+	next.failures, next.ended, next.callbacks, next.reads, next.writes = a.failures, a.ended, a.callbacks, a.reads, a.writes
 	a.next.Store(next)
 }
 
-// CanSignIn reports whether there is any way to sign in.
+// CanSignIn reports whether a token or an identity provider is configured.
 func (a *Auth) CanSignIn() bool { return len(a.cfg.Tokens) > 0 || a.provider != nil }
 
-// latest returns the Auth that has replaced a in the end.
+// latest returns a, or its last replacement.
 func (a *Auth) latest() *Auth {
 	for next := a.next.Load(); next != nil; next = a.next.Load() {
 		a = next
@@ -180,18 +178,17 @@ func (a *Auth) latest() *Auth {
 	return a
 }
 
-// check returns what is missing.
 func (c *Config) check() error {
 	if c.Records == nil || c.Ring == nil || c.Now == nil {
-		return errors.New("operator: needs records, a key and a clock")
+		return errors.New("operator: records, a key ring and a clock are required")
 	}
 	for _, t := range c.Tokens {
 		if t.Name == "" || !t.Role.Includes(Viewer) {
-			return errors.New("operator: a token needs a name and a role")
+			return errors.New("operator: a token requires a name and a role")
 		}
 	}
 	if c.OIDC != nil && (c.URL == nil || c.OIDC.Client == nil) {
-		return errors.New("operator: a login elsewhere needs to know where it comes back to, and a client")
+		return errors.New("operator: an identity provider requires a URL and an HTTP client")
 	}
 	return nil
 }

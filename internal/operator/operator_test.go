@@ -16,7 +16,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
-	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
@@ -36,12 +36,12 @@ func tokens() []operator.Token {
 	}
 }
 
-// A fixture is a served Auth with a page for viewers at /, and one for approvers
-// and one for admins that can be posted to.
+// A fixture is a served Auth with a page for viewers at /, and forms for approvers and
+// admins.
 type fixture struct {
 	t     *testing.T
 	url   string
-	clock *atomic.Int64 // in seconds, beyond the real one
+	clock *atomic.Int64 // seconds ahead of the real clock
 	jar   *cookiejar.Jar
 	http  *http.Client
 
@@ -50,7 +50,7 @@ type fixture struct {
 	handler http.Handler
 }
 
-// replica returns another gate on the same store.
+// replica returns another gate with the same store.
 func (h *fixture) replica(change func(*operator.Config)) *fixture {
 	h.t.Helper()
 	return serve(h.t, func(c *operator.Config) {
@@ -71,7 +71,7 @@ func serve(t *testing.T, change func(*operator.Config)) *fixture {
 	return h
 }
 
-// build is serve without the server.
+// build returns a fixture that is not served.
 func build(t *testing.T, change func(*operator.Config)) *fixture {
 	t.Helper()
 	h := &fixture{t: t, clock: new(atomic.Int64)}
@@ -96,7 +96,7 @@ func build(t *testing.T, change func(*operator.Config)) *fixture {
 		io.WriteString(w, why.Error())
 	}
 	say := func(w http.ResponseWriter, _ *http.Request, who operator.Operator) {
-		fmt.Fprintf(w, "%s %s %v %s %s", who.Name, who.Role, who.Groups, who.Way, auth.FormToken(who))
+		fmt.Fprintf(w, "%s %s %v %s %s", who.Name, who.Role, who.Groups, who.Method, auth.FormToken(who))
 	}
 	mux.Handle("GET /{$}", auth.Handle(operator.Viewer, refuse, say))
 	mux.Handle("POST /decide", auth.Handle(operator.Approver, refuse, say))
@@ -110,7 +110,7 @@ func build(t *testing.T, change func(*operator.Config)) *fixture {
 	return h
 }
 
-// browser begins anew with an empty browser.
+// browser replaces the browser by one without cookies.
 func (h *fixture) browser() {
 	h.jar, _ = cookiejar.New(nil)
 	h.http = &http.Client{
@@ -144,8 +144,8 @@ func (h *fixture) do(method, path, body string, headers ...string) (int, string,
 	return resp.StatusCode, string(text), resp.Header
 }
 
-// stream makes a request whose answer does not end by itself, and returns what is
-// closed when it has ended.
+// stream makes a request with an endless response. The channel is closed when the response
+// ends.
 func (h *fixture) stream(path string) <-chan struct{} {
 	h.t.Helper()
 	r, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, h.url+path, http.NoBody)
@@ -174,7 +174,7 @@ func (h *fixture) want(status int, text, method, path, body string, headers ...s
 	return header
 }
 
-// form returns what a page of this session sends along.
+// form returns the form token of the session.
 func (h *fixture) form() string {
 	h.t.Helper()
 	_, answer, _ := h.do("GET", "/", "")
@@ -183,17 +183,17 @@ func (h *fixture) form() string {
 
 const sameOrigin = "Sec-Fetch-Site"
 
-// The link that is printed at the start becomes a session, and does not stay
-// anywhere.
+// TestLoginLink checks that the sign-in link begins a session, and that the token does not
+// appear in the headers of the response.
 func TestLoginLink(t *testing.T) {
 	h := serve(t, nil)
 	h.want(401, "unauthorized", "GET", "/", "")
 	header := h.want(303, "", "GET", "/login?token="+linkToken+"&next=/approvals/tg_1", "")
 	if got := header.Get("Location"); got != "/approvals/tg_1" {
-		t.Errorf("leads to %q", got)
+		t.Errorf("the response redirects to %q", got)
 	}
 	if strings.Contains(fmt.Sprint(header), linkToken) || header.Get("Cache-Control") != "no-store" || header.Get("Referrer-Policy") != "no-referrer" {
-		t.Errorf("header %v", header)
+		t.Errorf("the token is in the response, or a header is missing: %v", header)
 	}
 	c := header.Get("Set-Cookie")
 	for _, want := range []string{"HttpOnly", "SameSite=Lax", "Path=/", "Max-Age=43200"} {
@@ -205,32 +205,33 @@ func TestLoginLink(t *testing.T) {
 
 	h.browser()
 	h.want(401, "", "GET", "/login?token=wrong", "")
-	h.want(401, "", "GET", "/login?token="+annToken, "") // a lasting token has no business in a link
+	h.want(401, "", "GET", "/login?token="+annToken, "") // not a Link token
 	h.want(401, "unauthorized", "GET", "/?token="+linkToken, "")
 	if u, _ := url.Parse(h.url); len(h.jar.Cookies(u)) != 0 {
-		t.Error("there is a cookie")
+		t.Error("a failed sign-in has set a cookie")
 	}
 }
 
-// Another site has the browser of an operator ask for the link with wrong tokens, which
-// needs no click. Those are no guesses, or the operator would be locked out.
+// TestLoginLinkFromOtherSites checks that links with wrong tokens do not count as guesses if
+// another site made the browser request them without a click. Otherwise the site could lock
+// the operator out.
 func TestLoginLinkFromOtherSites(t *testing.T) {
 	const dest, mode = "Sec-Fetch-Dest", "Sec-Fetch-Mode"
 	tests := map[string][]string{
 		"an image":                   {dest, "image", mode, "no-cors", sameOrigin, "cross-site"},
 		"a frame":                    {dest, "iframe", mode, "navigate", sameOrigin, "cross-site"},
 		"a script":                   {dest, "empty", mode, "cors", sameOrigin, "cross-site"},
-		"a browser that says little": {mode, "no-cors", sameOrigin, "cross-site"},
+		"a browser with few headers": {mode, "no-cors", sameOrigin, "cross-site"},
 	}
 	for name, headers := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := serve(t, nil)
 			for range 30 {
-				h.want(200, "name=token", "GET", "/login?token=x", "", headers...)
+				h.want(200, "Token:true", "GET", "/login?token=x", "", headers...)
 			}
-			h.want(200, "name=token", "GET", "/login?token="+linkToken, "", headers...)
+			h.want(200, "Token:true", "GET", "/login?token="+linkToken, "", headers...)
 			if u, _ := url.Parse(h.url); len(h.jar.Cookies(u)) != 0 {
-				t.Error("there is a session")
+				t.Error("a request from another site has begun a session")
 			}
 			h.want(200, "ann", "GET", "/", "", "Authorization", "Bearer "+annToken)
 			h.want(303, "", "GET", "/login?token="+linkToken, "", dest, "document", mode, "navigate", sameOrigin, "cross-site") // a click
@@ -246,9 +247,9 @@ func TestLoginLinkFromOtherSites(t *testing.T) {
 	})
 }
 
-// Whoever logs in again with the same browser has one session: the former one ends,
-// so that a logout ends all that the browser had.
-func TestLoginEndsFormer(t *testing.T) {
+// TestSignInEndsPreviousSession checks that a second sign-in in the same browser ends the first
+// session, so that a logout leaves no session behind.
+func TestSignInEndsPreviousSession(t *testing.T) {
 	h := serve(t, nil)
 	h.want(303, "", "POST", "/login", "token="+annToken, "Origin", h.url)
 	former := h.cookie()
@@ -258,7 +259,7 @@ func TestLoginEndsFormer(t *testing.T) {
 	h.want(200, "vic", "GET", "/", "")
 	h.replica(nil).want(401, "unauthorized", "GET", "/", "", "Cookie", former)
 	h.want(303, "", "POST", "/logout", "csrf="+h.form(), sameOrigin, "same-origin")
-	kept, err := h.config.Records.ListRecords(t.Context(), task.RecordQuery{Prefix: "session/", Limit: 10})
+	kept, err := h.config.Records.ListRecords(t.Context(), gatestore.RecordQuery{Prefix: "session/", Limit: 10})
 	if err != nil || len(kept) != 0 {
 		t.Errorf("%d sessions are left, %v", len(kept), err)
 	}
@@ -266,19 +267,19 @@ func TestLoginEndsFormer(t *testing.T) {
 
 func TestLoginForm(t *testing.T) {
 	h := serve(t, nil)
-	h.want(200, `name=token`, "GET", "/login", "")
+	h.want(200, "Token:true", "GET", "/login", "")
 	form := url.Values{"token": {annToken}, "next": {"/approvals?a=b"}}.Encode()
 	h.want(403, "", "POST", "/login", form, sameOrigin, "cross-site")
 	h.want(403, "", "POST", "/login", form)
 	h.want(401, "Unknown token", "POST", "/login", "token=wrong", sameOrigin, "same-origin")
 	header := h.want(303, "", "POST", "/login", form, "Origin", h.url)
 	if got := header.Get("Location"); got != "/approvals?a=b" {
-		t.Errorf("leads to %q", got)
+		t.Errorf("the response redirects to %q", got)
 	}
 	h.want(200, "ann approver [oncall] session", "GET", "/", "")
 }
 
-// A login leads nowhere but to a page of the gate.
+// TestSignInLeadsOnlyToGate checks that a sign-in redirects to pages of the gate only.
 func TestSignInLeadsOnlyToGate(t *testing.T) {
 	for _, next := range []string{
 		"https://evil.example/", "//evil.example/", `/\evil.example`, `\\evil.example`, "javascript:alert(1)", "evil", "/\t/evil.example",
@@ -288,7 +289,7 @@ func TestSignInLeadsOnlyToGate(t *testing.T) {
 		h := serve(t, nil)
 		header := h.want(303, "", "GET", "/login?token="+linkToken+"&next="+url.QueryEscape(next), "")
 		if got := header.Get("Location"); got != "/" {
-			t.Errorf("%q leads to %q", next, got)
+			t.Errorf("next=%q redirects to %q", next, got)
 		}
 		_, page, _ := h.do("GET", "/login?next="+url.QueryEscape(next), "")
 		if strings.Contains(page, "evil") {
@@ -297,7 +298,7 @@ func TestSignInLeadsOnlyToGate(t *testing.T) {
 	}
 }
 
-// Another site cannot act with somebody's session, whatever it sends.
+// TestCrossSite checks that another site cannot use the session of an operator.
 func TestCrossSite(t *testing.T) {
 	h := serve(t, nil)
 	h.want(303, "", "POST", "/login", "token="+annToken, "Origin", h.url)
@@ -331,13 +332,14 @@ func TestCrossSite(t *testing.T) {
 	other := serve(t, nil)
 	other.want(303, "", "POST", "/login", "token="+annToken, "Origin", other.url)
 	h.want(403, "cross_site", "POST", "/decide", "csrf="+other.form(), "Sec-Fetch-Site", "same-origin")
-	// A token in the header is nobody's browser.
+	// Browsers do not add tokens in headers by themselves, so these need no check.
 	h.browser()
 	h.want(200, "ann approver [oncall] token", "POST", "/decide", "", "Authorization", "Bearer "+annToken)
 }
 
-// A hash of something short could be turned round, so nothing short is accepted.
-func TestShortTokens(t *testing.T) {
+// TestShortTokensNeverAccepted checks that short tokens are refused, since they could be guessed
+// from their hash.
+func TestShortTokensNeverAccepted(t *testing.T) {
 	h := serve(t, func(c *operator.Config) {
 		c.Tokens = []operator.Token{
 			{Hash: operator.HashOf("nineteen-characters"), Name: "ann", Role: operator.Viewer},
@@ -363,8 +365,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// A session ends with its time, with a logout and with its token, and is good
-// wherever the key is.
+// TestSessionEnds checks that a session ends when it expires, with a logout, and when its token
+// is removed, and that all replicas with the same key accept it.
 func TestSessionEnds(t *testing.T) {
 	h := serve(t, nil)
 	h.want(303, "", "POST", "/login", "token="+annToken, "Origin", h.url)
@@ -397,8 +399,8 @@ func TestSessionEnds(t *testing.T) {
 	h.want(303, "", "POST", "/logout", "", sameOrigin, "same-origin")
 }
 
-// A session of a token that is another one at each start outlives it. A session of a
-// token that stays ends when another takes its place.
+// TestSessionOfReplacedToken checks that a session of a temporary token continues when the token
+// is replaced. A session of any other token ends.
 func TestSessionOfReplacedToken(t *testing.T) {
 	for temporary, want := range map[bool]int{true: 200, false: 401} {
 		h := serve(t, func(c *operator.Config) { c.Tokens[0].Temporary = temporary })
@@ -412,8 +414,8 @@ func TestSessionOfReplacedToken(t *testing.T) {
 	}
 }
 
-// Nothing that is not exactly a session is taken for one.
-func TestForgedSessions(t *testing.T) {
+// TestForgedSessionsRefused checks that a cookie is refused if any part of it has changed.
+func TestForgedSessionsRefused(t *testing.T) {
 	h := serve(t, nil)
 	h.want(303, "", "POST", "/login", "token="+annToken, "Origin", h.url)
 	u, _ := url.Parse(h.url)
@@ -426,7 +428,7 @@ func TestForgedSessions(t *testing.T) {
 		}
 		forged := c.Value[:i] + string(other) + c.Value[i+1:]
 		if status, answer, _ := h.do("GET", "/", "", "Cookie", c.Name+"="+forged); status == 200 {
-			t.Fatalf("byte %d changed: %s", i, answer)
+			t.Fatalf("a cookie with byte %d changed was accepted: %s", i, answer)
 		}
 	}
 	for _, value := range []string{c.Value + "A", c.Value[1:], c.Value + "=", strings.Repeat("A", 4000), "null", "%00"} {
@@ -435,15 +437,16 @@ func TestForgedSessions(t *testing.T) {
 		}
 	}
 	if status, _, _ := h.do("GET", "/", "", "Cookie", c.Name+"="+c.Value+"; "+c.Name+"=x"); status == 200 {
-		t.Error("two cookies of the name were accepted")
+		t.Error("two cookies with the same name were accepted")
 	}
-	// A wrong token is not made good by a session.
+	// A valid session does not help a request with a wrong token.
 	if status, _, _ := h.do("GET", "/", "", "Cookie", c.Name+"="+c.Value, "Authorization", "Bearer x"); status == 200 {
-		t.Error("a wrong token was ignored")
+		t.Error("a wrong token was accepted because of the session")
 	}
 }
 
-// Over TLS, browsers are told to keep the cookie to this host and to TLS.
+// TestSecureCookies checks that cookies are limited to this host and to TLS if the gate has an
+// https URL.
 func TestSecureCookies(t *testing.T) {
 	public := &url.URL{Scheme: "https", Host: "gate.example"}
 	h := serve(t, func(c *operator.Config) { c.URL = public })
@@ -453,11 +456,11 @@ func TestSecureCookies(t *testing.T) {
 	}
 }
 
-// Failures of an address are limited: from then on nothing that is shown there is
-// compared, in whatever way it is shown, so that nobody learns whether it was
-// right. Sessions go on.
-func TestFailuresLimited(t *testing.T) {
-	h := serve(t, stopped)
+// TestFailuresPerAddressLimited checks that tokens from an address are not compared after too
+// many failures, so that the response does not tell whether a token is right. Sessions
+// continue to work.
+func TestFailuresPerAddressLimited(t *testing.T) {
+	h := serve(t, fixedClock)
 	h.want(303, "", "POST", "/login", "token="+vicToken, sameOrigin, "same-origin")
 	limited := 0
 	for range 30 {
@@ -465,12 +468,12 @@ func TestFailuresLimited(t *testing.T) {
 		if status == 429 {
 			limited++
 			if header.Get("Retry-After") == "" {
-				t.Error("no Retry-After")
+				t.Error("the refusal has no Retry-After")
 			}
 		}
 	}
 	if limited < 15 || limited > 25 {
-		t.Errorf("%d of 30 were limited", limited)
+		t.Errorf("%d of 30 requests were limited", limited)
 	}
 	h.want(429, "Too many", "POST", "/login", "token=wrong", sameOrigin, "same-origin")
 	h.want(200, "vic", "GET", "/", "")
@@ -481,7 +484,7 @@ func TestFailuresLimited(t *testing.T) {
 	h.want(429, "Too many", "POST", "/login", "token="+annToken, sameOrigin, "same-origin")
 	h.want(429, "Too many", "GET", "/login?token="+linkToken, "")
 	if u, _ := url.Parse(h.url); len(h.jar.Cookies(u)) != 0 {
-		t.Error("there is a session")
+		t.Error("a failed sign-in has begun a session")
 	}
 	h.clock.Store(60)
 	h.want(200, "ann", "GET", "/", "", "Authorization", "Bearer "+annToken)
@@ -494,8 +497,8 @@ func TestRequestsLimited(t *testing.T) {
 		h.want(200, "ann", "GET", "/", "", "Authorization", "Bearer "+annToken)
 	}
 	h.want(429, "rate_limited: too many requests; try again in 1s", "GET", "/", "", "Authorization", "Bearer "+annToken)
-	// Looking is what pages do by themselves, as often as agents make them. It
-	// keeps nobody from deciding.
+	// Agents can make open pages reload often. That must not keep the operator from
+	// deciding, so reads have a limit of their own.
 	h.want(200, "ann", "POST", "/decide", "", "Authorization", "Bearer "+annToken)
 	h.want(200, "vic", "GET", "/", "", "Authorization", "Bearer "+vicToken)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 )
 
-// An upload is a request whose body is still on its way.
+// An upload is a request whose body has not arrived completely.
 type upload struct {
 	net.Conn
 
@@ -46,7 +46,7 @@ func (h *fixture) upload(path string, length int, headers ...string) *upload {
 	return u
 }
 
-// finish sends the body, and returns the answer.
+// finish sends the body, and returns the response.
 func (u *upload) finish(body string) (int, string) {
 	u.t.Helper()
 	io.WriteString(u, body)
@@ -62,15 +62,15 @@ func (u *upload) finish(body string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// What somebody may do can end while the body of their request is on its way. What
-// counts is what they may do when it has arrived.
+// TestRightsEndDuringBody checks that the rights at the end of the request body apply, not those
+// at its beginning.
 func TestRightsEndDuringBody(t *testing.T) {
 	replace := func(change func(*operator.Config)) func(*fixture, string) {
 		return func(h *fixture, _ string) { h.auth.Replace(h.replica(change).auth) }
 	}
 	for name, tt := range map[string]struct {
 		end    func(h *fixture, cookie string)
-		token  bool // it applies to a request with a token as well
+		token  bool // applies to requests with a token as well
 		status int
 		text   string
 	}{
@@ -107,8 +107,9 @@ func TestRightsEndDuringBody(t *testing.T) {
 	}
 }
 
-// A handler of an Auth that was replaced goes by what has replaced it.
-func TestReplacedHandlers(t *testing.T) {
+// TestReplacementAppliesToOldHandlers checks that handlers of a replaced Auth use its
+// replacement.
+func TestReplacementAppliesToOldHandlers(t *testing.T) {
 	h := serve(t, nil)
 	h.want(200, "ann", "GET", "/", "", "Authorization", "Bearer "+annToken)
 	h.auth.Replace(h.replica(func(c *operator.Config) { c.Tokens = c.Tokens[:1] }).auth)

@@ -1,8 +1,12 @@
-// Package ownstack keeps the stacks of goroutines small that do nothing but wait,
-// of which there may be many. A stack that has once grown stays large.
+// Package ownstack keeps the stacks of idle goroutines small. A goroutine's stack grows for one
+// deep call and stays large, so goroutines that mostly wait make such calls in another goroutine:
+//
+//	ownstack.Do(func() { err = send(event) })
+//
+// It is a package because approval, conversation, mcphttp and http1 use it and share no other.
 package ownstack
 
-// Do does what needs a deep stack on another one, and returns when it is done.
+// Do runs do in a new goroutine and waits for it. A panic of do reaches the caller.
 func Do(do func()) {
 	done := make(chan any)
 	go func() {

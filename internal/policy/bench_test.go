@@ -9,7 +9,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// BenchmarkCompile1000Rules has the budget of CORE-007 NF-001.4, 100 ms.
+// BenchmarkCompile1000Rules must take less than 100 ms (CORE-007 NF-001.4).
 func BenchmarkCompile1000Rules(b *testing.B) {
 	cfg := manyRules(1000)
 	b.ReportAllocs()
@@ -88,7 +88,7 @@ func BenchmarkCompile1000Policies(b *testing.B) {
 	}
 }
 
-// BenchmarkProspect200Tools is what one tools/list costs.
+// BenchmarkProspect200Tools measures the policy's share of one tools/list.
 func BenchmarkProspect200Tools(b *testing.B) {
 	configs := map[string]policy.Config{
 		"1000 rules": manyRules(1000), "100 policies": manyPolicies(100, "any"), "1000 own policies": manyPolicies(1000, "own"),
@@ -133,7 +133,7 @@ func BenchmarkGrowthRules(b *testing.B) {
 	}
 }
 
-// BenchmarkGrowthPolicies asks 10 to 10,000 policies: each about its own tool, or all
+// BenchmarkGrowthPolicies evaluates 10 to 10,000 policies, each about its own tool, or all
 // about any tool.
 func BenchmarkGrowthPolicies(b *testing.B) {
 	for _, scope := range []string{"own", "any"} {
@@ -151,7 +151,7 @@ func BenchmarkGrowthPolicies(b *testing.B) {
 	}
 }
 
-// BenchmarkGrowthCompile reads 10 to 10,000 rules, or policies.
+// BenchmarkGrowthCompile compiles 10 to 10,000 rules, or policies.
 func BenchmarkGrowthCompile(b *testing.B) {
 	for name, config := range map[string]func(n int) policy.Config{
 		"rules": manyRules, "policies": func(n int) policy.Config { return manyPolicies(n, "own") },

@@ -14,19 +14,20 @@ import (
 
 // A cedarPolicy is one policy of a [Source].
 type cedarPolicy struct {
-	id       string // @id, or where it stands
+	id       string // @id, or the position
 	where    Place
 	policy   *cedar.Policy
-	approval bool   // whether it has @approval
+	approval bool   // it has @approval
 	workflow string // the name in @approval
 	reason   string // @reason
+	hints    bool   // it may read the hints of tools
 }
 
 func (p *cedarPolicy) tree() *ast.Policy { return (*ast.Policy)(p.policy.AST()) }
 
 func (p *cedarPolicy) permits() bool { return p.policy.Effect() == cedar.Permit }
 
-// A policySet is all policies, found by the resources they are about.
+// A policySet has all policies, indexed by resource.
 type policySet struct {
 	policies []cedarPolicy
 	byID     map[string]*cedarPolicy
@@ -35,10 +36,10 @@ type policySet struct {
 	byEntity map[types.EntityUID]*bucket  // policies about a resource, or those of an upstream
 }
 
-// A bucket holds the policies that are found in one place.
+// A bucket has the policies with the same resource scope.
 type bucket struct {
 	policies []*cedarPolicy
-	reading  reading // of all of them together
+	reading  reading // of all of them
 }
 
 func newPolicySet(policies []cedarPolicy) *policySet {
@@ -52,12 +53,14 @@ func newPolicySet(policies []cedarPolicy) *policySet {
 		b := s.bucket(p.tree().Resource)
 		b.policies = append(b.policies, p)
 		b.reading.add(p.tree())
+		var own reading
+		own.add(p.tree())
+		p.hints = own.context.has("annotations")
 	}
 	return s
 }
 
-// bucket returns where policies with the given scope belong: every question
-// that the scope admits must look there.
+// bucket returns the bucket for a scope. Every question that the scope admits looks there.
 func (s *policySet) bucket(scope ast.IsResourceScopeNode) *bucket {
 	switch n := scope.(type) {
 	case ast.ScopeTypeEq:
@@ -80,14 +83,14 @@ func at[K comparable](m map[K]*bucket, key K) *bucket {
 	return m[key]
 }
 
-// A selection is the policies that have a say in a question.
+// A selection is the policies that match a question.
 type selection struct {
-	policies []*cedarPolicy // whose scope admits the question
-	readings []*reading     // what they can read, and perhaps more
+	policies []*cedarPolicy
+	readings []*reading // the members that they may read, and perhaps more
 }
 
-// about finds the policies that have a say in q. The conditions of all others
-// would not be evaluated anyway, so that they can neither apply nor fail.
+// about returns the policies with a scope that admits q. Cedar does not evaluate the
+// conditions of others, so they can neither apply nor fail.
 func (s *policySet) about(q *question) selection {
 	var found selection
 	for _, b := range [...]*bucket{&s.anywhere, s.byType[q.resource.Type], s.byEntity[q.resource], s.byEntity[q.upstream]} {
@@ -107,6 +110,11 @@ func (s *policySet) about(q *question) selection {
 	return found
 }
 
+// readHints reports whether a policy that matches q may read the hints of the tool.
+func (s *policySet) readHints(q *question) bool {
+	return q.kind == Tool && slices.ContainsFunc(s.about(q).policies, func(p *cedarPolicy) bool { return p.hints })
+}
+
 // All implements [cedar.PolicyIterator].
 func (s selection) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
 	return func(yield func(cedar.PolicyID, *cedar.Policy) bool) {
@@ -118,16 +126,15 @@ func (s selection) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
 	}
 }
 
-// reads returns a function that reports whether a policy can read a member of
-// the record that of returns.
+// reads returns a function that reports whether a policy may read a member of the record
+// that of selects.
 func (s selection) reads(of func(*reading) *reads) func(types.String) bool {
 	return func(member types.String) bool {
 		return slices.ContainsFunc(s.readings, func(r *reading) bool { return of(r).has(member) })
 	}
 }
 
-// names returns which names of arguments policies read, where of returns the
-// record in which they read them.
+// names returns the names of arguments that policies read in the record that of selects.
 func (s selection) names(of func(*reading) *reads) selectedNames {
 	return selectedNames{
 		read: s.reads(of),
@@ -137,22 +144,21 @@ func (s selection) names(of func(*reading) *reads) selectedNames {
 	}
 }
 
-// An answer is what the policies say to a question.
+// An answer is the result of evaluating the policies.
 type answer struct {
 	permitted bool
 	ids       []string // of the policies that decided, sorted
-	workflows []string // that must approve, if permitted; an empty one is that of the rule
+	workflows []string // of @approval, if permitted; an empty name means that of the rule
 	reason    string
-	says      []string // the reasons that the policies give themselves
+	says      []string // the @reason of the policies
 	errors    []policyError
-	mapping   error // why the arguments could not be put to the policies
+	mapping   error // of the arguments to Cedar values
 }
 
-// A policyError is why a policy could not be evaluated. Its text may hold
-// values of arguments.
+// A policyError is the error of a policy. Its text may have values of arguments.
 type policyError struct{ id, text string }
 
-// ask puts a question to the policies.
+// ask evaluates the policies for q.
 func (s *policySet) ask(q *question) answer {
 	policies := s.about(q)
 	request, err := q.request(policies)
@@ -160,8 +166,7 @@ func (s *policySet) ask(q *question) answer {
 		return answer{mapping: err, reason: "the policies cannot be evaluated: the arguments have " + problemOf(err)}
 	}
 	decision, diagnostic := cedar.Authorize(policies, q, request)
-	// Cedar passes over a policy that fails. If that was a forbid, its word
-	// would be missing.
+	// Cedar ignores a policy with an error, which may be a forbid.
 	if len(diagnostic.Errors) > 0 {
 		return failed(diagnostic.Errors)
 	}
@@ -200,7 +205,7 @@ func failed(errs []cedar.DiagnosticError) answer {
 	return a
 }
 
-// namePolicies says in words which policies decided, and why if they give a reason.
+// namePolicies names the policies that decided, with their reasons.
 func namePolicies(verb string, deciding []*cedarPolicy) string {
 	var b strings.Builder
 	b.WriteString(verb)
@@ -216,20 +221,21 @@ func namePolicies(verb string, deciding []*cedarPolicy) string {
 	return b.String()
 }
 
-// unused warns of policies about something that is not offered.
+// unused warns of policies about a tool, resource or prompt that upstreams do not offer.
 func (s *policySet) unused(offered []Named) []Problem {
 	if s == nil {
 		return nil
 	}
-	known := map[types.EntityUID]bool{}
+	known, knownTypes := map[types.EntityUID]bool{}, map[types.EntityType]bool{}
 	for _, n := range offered {
-		known[resourceID(n.Kind, n.Name)] = true
+		id := resourceID(n.Kind, n.Name)
+		known[id], knownTypes[id.Type] = true, true
 	}
 	var warnings []Problem
 	for i := range s.policies {
 		p := &s.policies[i]
 		scope, ok := p.tree().Resource.(ast.ScopeTypeEq)
-		if ok && !known[scope.Entity] && offersKind(offered, kindOf(scope.Entity.Type)) {
+		if ok && !known[scope.Entity] && knownTypes[scope.Entity.Type] {
 			warnings = append(warnings, Problem{p.where, "is about " + scope.Entity.String() + ", which no upstream offers"})
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// asking returns a configuration whose every call is put to the policies.
+// asking returns a configuration in which the policies judge every call.
 func asking(policies string) policy.Config {
 	return policy.Config{
 		Default: policy.Rule{Action: policy.AskPolicies},
@@ -102,11 +102,11 @@ func TestCedarVerdicts(t *testing.T) {
 		{"decimals", `@id("a") permit ` + pay + ` when { context.decimals.n.lessThan(decimal("2.0")) && context.decimals.m.lessThan(decimal("2.0")) };`, `{"n":1,"m":1.5}`, "forward", "permitted by policy a"},
 		{"decimals keep texts", `@id("a") permit ` + pay + ` when { context.decimals.n.lessThan(decimal("2.0")) };`, `{"n":"1"}`, "deny", "denied because a policy could not be evaluated: a"},
 		{"null is a value", `@id("a") permit ` + pay + ` when { context.arguments has n && context.arguments.n == ThoughtGate::Null::"null" };`, `{"n":null}`, "forward", "permitted by policy a"},
-		{"null is no boolean", `@id("a") permit ` + pay + ` unless { context.arguments.n };`, `{"n":null}`, "deny", "denied because a policy could not be evaluated: a"},
-		{"entities cannot be smuggled in", `permit ` + pay + ` when { context.arguments.who == ThoughtGate::Principal::"root" };`, `{"who":{"__entity":{"type":"ThoughtGate::Principal","id":"root"}}}`, "deny", "no policy permits it"},
+		{"null is not a boolean", `@id("a") permit ` + pay + ` unless { context.arguments.n };`, `{"n":null}`, "deny", "denied because a policy could not be evaluated: a"},
+		{"arguments cannot create entities", `permit ` + pay + ` when { context.arguments.who == ThoughtGate::Principal::"root" };`, `{"who":{"__entity":{"type":"ThoughtGate::Principal","id":"root"}}}`, "deny", "no policy permits it"},
 		{"no arguments", `@id("a") permit ` + pay + ` when { !(context.arguments has n) };`, ``, "forward", "permitted by policy a"},
 		{"arguments that are null", `@id("a") permit ` + pay + ` when { context.arguments == {} };`, ` null `, "forward", "permitted by policy a"},
-		{"arguments that are no object", `permit ` + pay + ` when { !(context.arguments has n) };`, `[]`, "deny", "the policies cannot be evaluated: the arguments have no members: they are not a JSON object"},
+		{"arguments that are not an object", `permit ` + pay + ` when { !(context.arguments has n) };`, `[]`, "deny", "the policies cannot be evaluated: the arguments have no members: they are not a JSON object"},
 		{"duplicate names", `permit ` + pay + ` when { context.arguments.n == 1 };`, `{"n":1,"m":{"a":1,"a":2}}`, "deny", "the policies cannot be evaluated: the arguments have invalid JSON or a duplicate name"},
 		{"cut off", `permit ` + pay + ` when { context.arguments.n == 1 };`, `{"n":1`, "deny", "the policies cannot be evaluated: the arguments have invalid JSON or a duplicate name"},
 		{"two values", `permit ` + pay + ` when { context.arguments.n == 1 };`, `{"n":1}{"n":2}`, "deny", "the policies cannot be evaluated: the arguments have text after their end"},
@@ -159,7 +159,7 @@ forbid (principal, action, resource) when { principal.anonymous };`))
 	}
 }
 
-// TestCedarAnonymous: an anonymous principal is nobody in particular.
+// An anonymous principal has an empty id and no groups.
 func TestCedarAnonymous(t *testing.T) {
 	s := compile(t, asking(`permit (principal == ThoughtGate::Principal::"alice", action, resource);
 permit (principal in ThoughtGate::Group::"staff", action, resource);`))
@@ -169,7 +169,7 @@ permit (principal in ThoughtGate::Group::"staff", action, resource);`))
 	}
 	call.Principal.Anonymous = true
 	if v := s.Judge(call); v.Action != policy.Deny {
-		t.Errorf("someone with the id and group of alice: %s", v.Reason)
+		t.Errorf("an anonymous principal with the id and group of alice: %s", v.Reason)
 	}
 }
 
@@ -234,19 +234,19 @@ func TestCedarRefused(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s, _, err := policy.Compile(asking(tt.policies))
 			if err == nil || s != nil {
-				t.Fatal("it compiles")
+				t.Fatal("the policies compile; want an error")
 			}
 			if first, _, _ := strings.Cut(err.Error(), "\n"); !strings.HasPrefix(first, strings.TrimSpace(tt.want)) {
 				t.Errorf("%s\nwant %s", first, tt.want)
 			}
 			if strings.Contains(err.Error(), "none are configured") {
-				t.Errorf("the rules are blamed as well: %v", err)
+				t.Errorf("the error also names the rules: %v", err)
 			}
 		})
 	}
 }
 
-// TestCedarAccepted: what policies say of arguments is not held against them.
+// Policies may use arguments of any name and type.
 func TestCedarAccepted(t *testing.T) {
 	for _, condition := range []string{
 		`context.arguments.a`, `!context.arguments.a`, `context.arguments.a && context.arguments.b.c`, `context.arguments.a < 3`, `3 < context.arguments.a + 1`,
@@ -298,8 +298,8 @@ func TestCedarSources(t *testing.T) {
 	}
 }
 
-// TestQuestionFitsSchema: what policies are checked against is what they get.
-func TestQuestionFitsSchema(t *testing.T) {
+// The request that policies get conforms to the schema against which they are checked.
+func TestRequestFitsSchema(t *testing.T) {
 	var text schema.Schema
 	if err := text.UnmarshalCedar(policy.Schema()); err != nil {
 		t.Fatal(err)
@@ -326,12 +326,11 @@ func TestQuestionFitsSchema(t *testing.T) {
 	}
 }
 
-// FuzzPolicies: a file of policies is compiled or refused, and what is compiled
-// can be asked.
+// A file of policies is compiled or refused, and compiled policies can be evaluated.
 func FuzzPolicies(f *testing.F) {
 	files, err := filepath.Glob("../../docs/policies/*.cedar")
 	if err != nil || len(files) == 0 {
-		f.Fatal("no samples")
+		f.Fatal("the samples are missing")
 	}
 	for _, name := range files {
 		text, err := os.ReadFile(name)
@@ -353,7 +352,7 @@ func FuzzPolicies(f *testing.F) {
 	})
 }
 
-// randomPolicies draws policies with all kinds of scopes, some of which fail.
+// randomPolicies generates policies with all kinds of scopes, some of which fail.
 func randomPolicies(t *rapid.T) string {
 	pick := func(label string, from ...string) string { return rapid.SampledFrom(from).Draw(t, label) }
 	var b strings.Builder
@@ -382,15 +381,15 @@ func randomCall(t *rapid.T) policy.Call {
 	}
 }
 
-// TestCedarIndex: finding policies by their scope gives the verdict that Cedar
-// gives on all of them.
-func TestCedarIndex(t *testing.T) {
+// Selecting policies by their scope gives the same verdict as evaluating all of them with
+// Cedar.
+func TestCedarIndexKeepsVerdicts(t *testing.T) {
 	compiled := 0
 	rapid.Check(t, func(t *rapid.T) {
 		text, call := randomPolicies(t), randomCall(t)
 		s, _, err := policy.Compile(asking(text))
 		if err != nil {
-			return // a scope that nothing can be in
+			return // the scope contains no resource
 		}
 		compiled++
 		v := s.Judge(call)
@@ -399,7 +398,7 @@ func TestCedarIndex(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.Contains(string(call.Arguments), "1e99") {
-			call.Arguments = nil // so that reading it fails
+			call.Arguments = nil // so that policies that read them fail
 		}
 		decision, diagnostic := cedar.Authorize(all, entitiesOf(call), requestOf(call))
 		var ids []string

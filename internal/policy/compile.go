@@ -14,9 +14,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Compile returns cfg in a form that can judge calls, and warnings about what
-// in it is probably not meant. If anything is wrong with cfg it returns an
-// [*Error] with all of it.
+// Compile returns the snapshot of cfg, and warnings of probable mistakes. If cfg has
+// problems, the error is an [*Error] with all of them.
 func Compile(cfg Config) (*Snapshot, []Problem, error) {
 	id, err := digest(cfg)
 	if err != nil {
@@ -45,8 +44,13 @@ func Compile(cfg Config) (*Snapshot, []Problem, error) {
 	if len(bad) > 0 {
 		return nil, nil, &Error{bad}
 	}
-	s.list = newRuleList(rules)
-	return s, slices.Concat(s.list.shadowed(), s.unasked(), warnings), nil
+	s.rules = rules
+	for i := range rules {
+		s.literals = append(s.literals, rules[i].literal)
+		//mutate:drop TestCompileWarnsOfRegularExpressions a rule with a regular expression matches nothing without a warning
+		warnings = append(warnings, rules[i].regexes()...)
+	}
+	return s, slices.Concat(s.rules.shadowed(), s.unasked(), warnings), nil
 }
 
 func (w Workflow) problem() error {
@@ -66,19 +70,15 @@ func (s *Snapshot) compileRule(r Rule, index int, bad *problems) rule {
 	if r.Name != "" {
 		c.label = "rule " + r.Name
 	}
-	var err error
-	c.match, err = compileGlob(r.Match)
-	bad.add(c.where.member("match"), err)
-	if r.Kind != "" && !r.Kind.known() {
-		bad.add(c.where.member("kind"), fmt.Errorf("%q is not tool, resource or prompt", r.Kind))
-	}
-	if r.Upstream != "" {
-		c.upstream, err = s.compileUpstream(r.Upstream)
-		bad.add(c.where.member("upstream"), err)
-	}
-	if r.Principals != nil {
-		c.principals, err = compilePrincipals(r.Principals)
-		bad.add(c.where.member("principals"), err)
+	for i, has := range conditions {
+		if has.Required || has.given(&r) {
+			compiled, err := has.compile(s, r)
+			bad.add(c.where.member(has.Key), err)
+			c.conditions = append(c.conditions, ruleCondition{compiled, i, has.needs})
+			if named, ok := compiled.(*nameCondition); ok {
+				c.literal = named.glob.longest
+			}
+		}
 	}
 	s.checkAction(r, c.where, bad)
 	c.verdict = s.verdictFor(&c, index, fmt.Sprintf("%s %q", c.label, r.Match))
@@ -87,43 +87,17 @@ func (s *Snapshot) compileRule(r Rule, index int, bad *problems) rule {
 
 func (s *Snapshot) compileDefault(r Rule, bad *problems) rule {
 	c := rule{Rule: r, where: Place{Setting: "default"}}
-	if r.Match != "" || r.Upstream != "" || r.Kind != "" || r.Principals != nil {
-		bad.addText(c.where, "applies to every call, so it cannot have match, upstream, kind or principals")
+	for _, has := range conditions {
+		if has.given(&r) {
+			bad.addText(c.where, "applies to every call, so it cannot have "+has.Key)
+		}
 	}
 	s.checkAction(r, c.where, bad)
 	c.verdict = s.verdictFor(&c, ByDefault, "the default")
 	return c
 }
 
-func (s *Snapshot) compileUpstream(pattern string) (*glob, error) {
-	g, err := compileGlob(pattern)
-	if err != nil {
-		return nil, err
-	}
-	if s.upstreams != nil && !slices.ContainsFunc(s.upstreams, g.match) {
-		return nil, fmt.Errorf("%q matches none of %s", pattern, strings.Join(s.upstreams, ", "))
-	}
-	return &g, nil
-}
-
-func compilePrincipals(patterns []string) ([]principalGlob, error) {
-	if len(patterns) == 0 {
-		return nil, errors.New("an empty list matches nobody; remove it to match everyone")
-	}
-	globs := make([]principalGlob, len(patterns))
-	for i, p := range patterns {
-		name, group := strings.CutPrefix(p, "group:")
-		g, err := compileGlob(name)
-		if err != nil {
-			return nil, fmt.Errorf("%q: %w", p, err)
-		}
-		globs[i] = principalGlob{g, group}
-	}
-	return globs, nil
-}
-
-// checkAction notes in bad what is wrong with the action and the workflow of the
-// rule at a place.
+// checkAction checks the action and the workflow of a rule.
 func (s *Snapshot) checkAction(r Rule, at Place, bad *problems) {
 	action := at.member("action")
 	switch r.Action {
@@ -134,7 +108,7 @@ func (s *Snapshot) checkAction(r Rule, at Place, bad *problems) {
 	case AskPolicies:
 		if s.policies == nil {
 			bad.addText(action, "policy needs Cedar policies, but none are configured")
-		} else if r.Workflow != "" || s.policies.leaveWorkflow() {
+		} else if r.Workflow != "" || s.policies.needsWorkflow() {
 			bad.add(at.member("workflow"), s.workflowProblem((&rule{Rule: r}).workflow()))
 		}
 	case Approve:
@@ -153,7 +127,7 @@ func (s *Snapshot) workflowProblem(name string) error {
 	return nil
 }
 
-// verdictFor returns the verdict of a rule that asks nobody.
+// verdictFor returns the verdict of a rule that does not use the policies.
 func (s *Snapshot) verdictFor(r *rule, index int, name string) Verdict {
 	v := Verdict{Action: r.Action, Rule: index, Label: r.label, Match: r.Match, Snapshot: s.id}
 	switch r.Action {
@@ -175,16 +149,16 @@ func (s *Snapshot) verdictFor(r *rule, index int, name string) Verdict {
 	return v
 }
 
-// unasked warns of policies that no rule asks.
+// unasked warns of policies that no rule uses.
 func (s *Snapshot) unasked() []Problem {
 	asks := func(r rule) bool { return r.Action == AskPolicies }
-	if s.policies == nil || asks(s.fallback) || slices.ContainsFunc(s.list.rules, asks) {
+	if s.policies == nil || asks(s.fallback) || slices.ContainsFunc(s.rules, asks) {
 		return nil
 	}
 	return []Problem{{Place{Setting: "cedar"}, "no rule has the action policy, so the policies are never evaluated"}}
 }
 
-// digest returns an id for cfg.
+// digest returns the id of cfg.
 func digest(cfg Config) (string, error) {
 	text, err := json.Marshal(cfg, json.Deterministic(true), json.WithMarshalers(json.JoinMarshalers(
 		json.MarshalToFunc(func(enc *jsontext.Encoder, d time.Duration) error {
@@ -195,7 +169,7 @@ func digest(cfg Config) (string, error) {
 		}),
 	)))
 	if err != nil {
-		return "", fmt.Errorf("the configuration has no digest: %w", err)
+		return "", fmt.Errorf("compute the digest of the configuration: %w", err)
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:6]), nil

@@ -40,7 +40,7 @@ func blocks(t *testing.T, language string, least int) []string {
 	return texts
 }
 
-// workflows are those that the samples name.
+// workflows are the workflows that the samples name.
 func workflows() map[string]policy.Workflow {
 	return map[string]policy.Workflow{
 		"default": {Quorum: 1, Timeout: time.Hour}, "ops": {Quorum: 1, Timeout: time.Hour},
@@ -65,7 +65,7 @@ type docRule struct {
 	Principals                                            []string
 }
 
-// UnmarshalYAML accepts an action alone, as the default may be written.
+// UnmarshalYAML accepts a single action, as the default allows.
 func (r *docRule) UnmarshalYAML(text []byte) error {
 	type plain docRule
 	if err := yaml.UnmarshalWithOptions(text, &r.Action); err == nil {
@@ -125,7 +125,8 @@ func TestPoliciesInDocsCompile(t *testing.T) {
 	}
 }
 
-// TestMappingInDocs reads the table of JSON and Cedar in the docs.
+// TestMappingInDocs compares the table of JSON and Cedar values in the docs with the
+// implementation.
 func TestMappingInDocs(t *testing.T) {
 	rows := regexp.MustCompile("(?m)^\\| `(.+)` \\| (`(.+)`|denied) \\|$").FindAllStringSubmatch(section(t, "### Arguments"), -1)
 	if len(rows) < 15 {
@@ -150,7 +151,7 @@ func section(t *testing.T, title string) string {
 	t.Helper()
 	_, text, found := strings.Cut(readDocs(t), title+"\n")
 	if !found {
-		t.Fatalf("no section %s", title)
+		t.Fatalf("the section %s is missing", title)
 	}
 	return text
 }
@@ -169,7 +170,7 @@ func cedarValue(t *testing.T, text string) types.Value {
 	return v
 }
 
-// TestContextInDocs: the table of the context is the schema.
+// The table of the context in the docs matches the schema.
 func TestContextInDocs(t *testing.T) {
 	var text schema.Schema
 	if err := text.UnmarshalCedar(policy.Schema()); err != nil {
@@ -249,7 +250,7 @@ func TestSamplesCompileTogether(t *testing.T) {
 func TestSamples(t *testing.T) {
 	yes, no := true, false
 	day := time.Date(2026, 11, 3, 12, 0, 0, 0, time.UTC)   // a Tuesday
-	night := time.Date(2026, 11, 3, 18, 0, 0, 0, time.UTC) // the first minute of it
+	night := time.Date(2026, 11, 3, 18, 0, 0, 0, time.UTC) // the first minute of the night
 	sunday := time.Date(2026, 11, 8, 12, 0, 0, 0, time.UTC)
 	tests := []struct {
 		file, upstream, tool, arguments string

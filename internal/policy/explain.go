@@ -6,41 +6,40 @@ import (
 	"strings"
 )
 
-// An Explanation says how a verdict came about. It is for the people who
-// write the rules: it may hold what stands in the arguments. As JSON it is an
-// object with the names of its tags; [Explanation.Text] returns it as text.
+// An Explanation shows how a verdict came about, for authors of rules. It may have values of
+// arguments. [Explanation.Text] returns it as text.
 type Explanation struct {
 	Method    string       `json:"method"`
 	Name      string       `json:"name"`
 	Upstream  string       `json:"upstream"`
 	Principal string       `json:"principal"` // empty if anonymous
-	Rules     []RuleTrial  `json:"rules"`     // those that were tried, in their order
+	Rules     []RuleTrial  `json:"rules"`     // the rules that were tried, in order
 	Default   bool         `json:"default"`   // no rule matched
 	Policies  []CedarTrial `json:"policies,omitempty"`
-	Arguments string       `json:"arguments,omitzero"` // why the policies could not be shown the arguments
+	Arguments string       `json:"arguments,omitzero"` // why the arguments have no Cedar form
 	Verdict   Verdict      `json:"verdict"`
-	Approver  string       `json:"approver"` // what the approver sees, in words
+	Approver  string       `json:"approver"` // what the approver sees
 }
 
-// A RuleTrial says whether a rule matched.
+// A RuleTrial is the result of matching a rule.
 type RuleTrial struct {
 	Index   int    `json:"index"`
-	Label   string `json:"label"` // its name, or else its place
+	Label   string `json:"label"` // its name, or its place
 	Match   string `json:"match"`
 	Action  Action `json:"action"`
 	Matched bool   `json:"matched"`
 	Why     string `json:"why"`
 }
 
-// A CedarTrial is about one of the policies that decided, or that failed.
+// A CedarTrial is a policy that decided, or that failed.
 type CedarTrial struct {
 	ID    string `json:"id"`
 	Where string `json:"where"`
 	Says  string `json:"says"`           // permit, permit with approval, or forbid
-	Error string `json:"error,omitzero"` // why it could not be evaluated
+	Error string `json:"error,omitzero"` // of its evaluation
 }
 
-// Explain judges c, and says how the verdict came about.
+// Explain judges c and explains the verdict.
 func (s *Snapshot) Explain(c Call) Explanation {
 	e := Explanation{Method: c.Method, Name: c.Name, Upstream: c.Upstream, Verdict: s.Judge(c)}
 	if !c.Principal.Anonymous {
@@ -48,9 +47,9 @@ func (s *Snapshot) Explain(c Call) Explanation {
 	}
 	if e.Verdict.Rule != ByGate {
 		kind, _ := Governed(c.Method)
-		t := &target{c.Upstream, kind, c.Name, &c.Principal}
-		s.explainRules(&e, t)
-		if s.decide(t).Action == AskPolicies {
+		t := c.target(kind)
+		s.explainRules(&e, &t)
+		if s.ruleFor(&t).Action == AskPolicies {
 			s.explainPolicies(&e, s.policies.ask(newQuestion(&c, kind, s.zone)))
 		}
 	}
@@ -60,12 +59,9 @@ func (s *Snapshot) Explain(c Call) Explanation {
 
 func (s *Snapshot) explainRules(e *Explanation, t *target) {
 	e.Default = e.Verdict.Rule == ByDefault
-	for i := range s.list.rules {
-		r := &s.list.rules[i]
-		trial := RuleTrial{Index: i, Label: r.label, Match: r.Match, Action: r.Action, Why: r.unfit(t.upstream, t.kind, t.name)}
-		if trial.Why == "" && !r.admits(t.principal) {
-			trial.Why = "does not apply to this principal"
-		}
+	for i := range s.rules {
+		r := &s.rules[i]
+		trial := RuleTrial{Index: i, Label: r.label, Match: r.Match, Action: r.Action, Why: r.unfit(t)}
 		if trial.Why == "" {
 			trial.Matched, trial.Why = true, "matches"
 		}
@@ -103,15 +99,15 @@ func (p *cedarPolicy) says() string {
 	}
 }
 
-// seen returns what the approver sees of v.
+// seen describes what the approver sees of v.
 func (s *Snapshot) seen(v Verdict) string {
 	if v.Action != Approve {
-		return "nobody is asked"
+		return "no approval needed"
 	}
 	w := s.workflows[v.Workflow]
-	self := "not counting the requester"
+	self := "without the requester"
 	if w.SelfApproval {
-		self = "who may include the requester"
+		self = "the requester may be one of them"
 	}
 	return fmt.Sprintf("sees the call, the requester and the reason: %s; %d must approve within %v, %s", v.Reason, w.Quorum, w.Timeout, self)
 }

@@ -57,7 +57,7 @@ rules[4]   delete_* → approve: matches
 verdict    approve ops
 why        rules[4] "delete_*" needs approval by workflow ops: it is gone then
 snapshot   ID
-approver   sees the call, the requester and the reason: rules[4] "delete_*" needs approval by workflow ops: it is gone then; 2 must approve within 15m0s, not counting the requester
+approver   sees the call, the requester and the reason: rules[4] "delete_*" needs approval by workflow ops: it is gone then; 2 must approve within 15m0s, without the requester
 `},
 		{call("pay", `{"amount":500}`), `
 call       tools/call "pay" on upstream crm
@@ -72,7 +72,7 @@ policy     large (pay.cedar:3): permit with approval by finance
 verdict    approve finance
 why        permitted by policy large (more than 100), with approval by workflow finance
 snapshot   ID
-approver   sees the call, the requester and the reason: permitted by policy large (more than 100), with approval by workflow finance; 1 must approve within 1h0m0s, who may include the requester
+approver   sees the call, the requester and the reason: permitted by policy large (more than 100), with approval by workflow finance; 1 must approve within 1h0m0s, the requester may be one of them
 `},
 		{call("pay", `{"amount":"500"}`), `
 call       tools/call "pay" on upstream crm
@@ -90,7 +90,7 @@ policy     small (pay.cedar:1): permit
 verdict    deny
 why        denied because a policy could not be evaluated: large, small
 snapshot   ID
-approver   nobody is asked
+approver   no approval needed
 `},
 		{call("pay", `{"amount":1e99}`), `
 call       tools/call "pay" on upstream crm
@@ -105,7 +105,7 @@ arguments  cannot be evaluated by the policies: "amount": a number beyond 64 bit
 verdict    deny
 why        the policies cannot be evaluated: the arguments have a number beyond 64 bits
 snapshot   ID
-approver   nobody is asked
+approver   no approval needed
 `},
 		{anonymous, `
 call       tools/call "other" on upstream crm
@@ -120,7 +120,7 @@ default    no rule matches
 verdict    deny
 why        the default denies it
 snapshot   ID
-approver   nobody is asked
+approver   no approval needed
 `},
 		{call("get_user", ""), `
 call       tools/call "get_user" on upstream crm
@@ -129,7 +129,7 @@ rules[0]   get_* → forward: matches
 verdict    forward
 why        rules[0] "get_*" forwards it
 snapshot   ID
-approver   nobody is asked
+approver   no approval needed
 `},
 		{policy.Call{Method: "tools/list", Name: "a", Upstream: "crm", Principal: policy.Principal{ID: "alice"}}, `
 call       tools/list "a" on upstream crm
@@ -137,7 +137,7 @@ principal  alice
 verdict    deny
 why        unknown method
 snapshot   ID
-approver   nobody is asked
+approver   no approval needed
 `},
 	}
 	for _, tt := range tests {
@@ -194,14 +194,14 @@ func TestExplainJSON(t *testing.T) {
 		],
 		"snapshot": "ID"
 	},
-	"approver": "sees the call, the requester and the reason: permitted by policy large (more than 100), with approval by workflow finance; 1 must approve within 1h0m0s, who may include the requester"
+	"approver": "sees the call, the requester and the reason: permitted by policy large (more than 100), with approval by workflow finance; 1 must approve within 1h0m0s, the requester may be one of them"
 }`
 	if diff := cmp.Diff(strings.ReplaceAll(want, "ID", s.ID()), string(got)); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// TestExplainAgreesWithJudge: the last rule tried is the one that decided.
+// The last rule that the explanation tried is the rule that decided.
 func TestExplainAgreesWithJudge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := asking(randomPolicies(t))
@@ -224,12 +224,12 @@ func TestExplainAgreesWithJudge(t *testing.T) {
 			return
 		}
 		if last := e.Rules[len(e.Rules)-1]; !last.Matched || last.Index != e.Verdict.Rule {
-			t.Fatalf("rules[%d] decided, but the last tried is %+v", e.Verdict.Rule, last)
+			t.Fatalf("rules[%d] decided, but the last tried rule is %+v", e.Verdict.Rule, last)
 		}
 	})
 }
 
-// A rule that has a name is called by it wherever it is mentioned.
+// A rule with a name is mentioned by this name everywhere.
 func TestRuleName(t *testing.T) {
 	s, warnings, err := policy.Compile(policy.Config{
 		Rules: []policy.Rule{
@@ -248,7 +248,7 @@ func TestRuleName(t *testing.T) {
 	if text := s.Explain(call).Text(); !strings.Contains(text, "\nrule deletions delete_* → approve: matches\n") {
 		t.Errorf("explained: %s", text)
 	}
-	want := `rules[1]: never matches: rule deletions "delete_*" comes first and matches everything that it does`
+	want := `rules[1]: never matches: rule deletions "delete_*" comes first and matches the same calls`
 	if len(warnings) != 1 || warnings[0].String() != want {
 		t.Errorf("warnings: %v", warnings)
 	}

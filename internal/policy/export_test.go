@@ -15,7 +15,7 @@ func MapDecimals(arguments []byte) (types.Record, error) {
 	return mapArguments(arguments, selectedNames{read: everything, variant: func(types.String) bool { return false }}, alwaysDecimal)
 }
 
-// Question returns c as Cedar sees it, with the whole context.
+// Question returns c as the policies get it, with the whole context.
 func (s *Snapshot) Question(c Call) (types.Request, types.EntityMap, error) {
 	kind, _ := Governed(c.Method)
 	q := newQuestion(&c, kind, s.zone)
@@ -28,9 +28,13 @@ func (s *Snapshot) Question(c Call) (types.Request, types.EntityMap, error) {
 	return request, entities, err
 }
 
-// Covers reports whether a pattern is seen to match every name that another matches.
+// Covers reports whether the check for shadowed rules finds that the first pattern matches
+// every name that the second one matches.
 func Covers(wide, narrow string) bool {
 	w, err := compileGlob(wide)
 	n, err2 := compileGlob(narrow)
 	return err == nil && err2 == nil && w.covers(&n)
 }
+
+// Words returns the words of a name, in order.
+func Words(name string) []string { return wordsOf(name) }

@@ -2,35 +2,30 @@ package policy
 
 import (
 	"errors"
+	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
 )
 
-// A glob is a pattern for whole names, case-sensitive and by code points: *
-// stands for any text, slashes included, ? for one character, [a-z] for one of
-// a class, [!a-z] for one outside of it, and a backslash takes the special
-// meaning from what follows it.
-//
-// Between two stars a pattern has a fixed number of characters, so the leftmost
-// place where they fit is as good as any. Matching therefore never goes back,
-// and takes no longer than the product of both lengths.
+// A glob is a pattern for whole names, case-sensitive and by code points: * matches any text,
+// slashes included; ? one character; [a-z] one of a class; [!a-z] one outside of it. A backslash
+// makes the next character literal. Matching takes linear time.
 type glob struct {
-	parts  []part  // what stands between the stars; one part if there is no star
-	tokens []token // the whole pattern, for [glob.covers]
-	start  string  // what every name that it matches begins with
+	longest string // the longest literal text, which is in every matching name
+	regexp  *regexp.Regexp
+
+	// For [glob.covers].
+	tokens []token // the whole pattern
+	start  string  // the literal start of every matching name
+	texts  string  // the literal texts, with separators
 }
 
-// A part is a run of tokens without a star.
-type part struct {
-	text   string // if tokens is nil
-	tokens []token
-}
-
-// A token stands for one character, or if it is a star for any text.
+// A token matches one character, or any text if it is a star.
 type token struct {
 	star    bool
-	outside bool        // it stands for the characters that are in none of ranges
+	outside bool        // matches characters outside of ranges
 	ranges  []runeRange // a literal is a range of one
 }
 
@@ -47,12 +42,7 @@ func (t token) isLiteral() bool {
 	return !slices.ContainsFunc(t.ranges, func(r runeRange) bool { return r != t.ranges[0] }) // [aa] is a
 }
 
-func (t token) match(r rune) bool {
-	in := slices.ContainsFunc(t.ranges, func(x runeRange) bool { return x.from <= r && r <= x.to })
-	return in != t.outside
-}
-
-// compileGlob refuses what a reader could take for something that it is not.
+// compileGlob compiles a pattern. It rejects patterns that are easily misread.
 func compileGlob(pattern string) (glob, error) {
 	if pattern == "" {
 		return glob{}, errors.New("an empty pattern matches nothing")
@@ -69,10 +59,23 @@ func compileGlob(pattern string) (glob, error) {
 		tokens, rest = append(tokens, t), rest[n:]
 	}
 	tokens = normal(tokens)
-	return glob{parts: split(tokens), tokens: tokens, start: literalPrefix(tokens)}, nil
+	g := glob{tokens: tokens, texts: literalTexts(tokens)}
+	g.start, _, _ = strings.Cut(g.texts, textSeparator)
+	for text := range strings.SplitSeq(g.texts, textSeparator) {
+		if len(text) > len(g.longest) {
+			g.longest = text
+		}
+	}
+	var b strings.Builder
+	for _, t := range tokens {
+		t.writeRegexp(&b)
+	}
+	var err error
+	g.regexp, err = regexp.Compile(`(?s)\A` + b.String() + `\z`)
+	return g, err
 }
 
-// nextToken returns the first token of pattern and how many characters it takes.
+// nextToken returns the first token of pattern and its length.
 func nextToken(pattern []rune) (token, int, error) {
 	switch c := pattern[0]; c {
 	case '*':
@@ -89,7 +92,7 @@ func nextToken(pattern []rune) (token, int, error) {
 	}
 }
 
-// escapeHint says how a pattern must spell a character that has a meaning.
+// escapeHint explains how to write a special character as a literal.
 func escapeHint(c rune) string {
 	return "write `\\" + string(c) + "` for a literal `" + string(c) + "`"
 }
@@ -108,7 +111,7 @@ func character(pattern []rune) (rune, int, error) {
 	return pattern[1], 2, nil
 }
 
-// class reads a token that begins with a bracket.
+// class parses a token that begins with a bracket.
 func class(pattern []rune) (token, int, error) {
 	var t token
 	i := 1
@@ -132,6 +135,8 @@ func class(pattern []rune) (token, int, error) {
 	return t, i + 1, nil
 }
 
+// classRange returns the first range of pattern and its length. pattern is the rest of a class,
+// such as `a-z_]`. A single character is a range of one.
 func classRange(pattern []rune) (runeRange, int, error) {
 	from, n, err := character(pattern)
 	if err != nil {
@@ -150,8 +155,8 @@ func classRange(pattern []rune) (runeRange, int, error) {
 	return runeRange{from, to}, n + 1 + m, nil
 }
 
-// normal writes every run of stars and question marks in one way, with the
-// question marks first and at most one star.
+// normal normalizes runs of stars and question marks: question marks first, then at most one
+// star.
 func normal(tokens []token) []token {
 	var out []token
 	star := false
@@ -175,106 +180,52 @@ func (t token) same(u token) bool {
 	return t.star == u.star && t.outside == u.outside && slices.Equal(t.ranges, u.ranges)
 }
 
-func split(tokens []token) []part {
-	var parts []part
-	start := 0
-	for i, t := range tokens {
-		if t.star {
-			parts, start = append(parts, newPart(tokens[start:i])), i+1
-		}
+// writeRegexp writes t as a regular expression.
+func (t token) writeRegexp(b *strings.Builder) {
+	switch {
+	case t.star:
+		b.WriteString(".*")
+		return
+	case t.same(anyRune):
+		b.WriteByte('.')
+		return
 	}
-	return append(parts, newPart(tokens[start:]))
+	b.WriteByte('[')
+	if t.outside {
+		b.WriteByte('^')
+	}
+	for _, r := range t.ranges {
+		fmt.Fprintf(b, `\x{%x}-\x{%x}`, r.from, r.to)
+	}
+	b.WriteByte(']')
 }
 
-func newPart(tokens []token) part {
-	prefix := literalPrefix(tokens)
-	if utf8.RuneCountInString(prefix) == len(tokens) {
-		return part{text: prefix}
-	}
-	return part{tokens: tokens}
-}
+const textSeparator = "\xff" // not in UTF-8
 
-func literalPrefix(tokens []token) string {
+func literalTexts(tokens []token) string {
 	var b strings.Builder
 	for _, t := range tokens {
-		if t.star || !t.isLiteral() {
-			break
+		if t.isLiteral() {
+			b.WriteRune(t.ranges[0].from)
+		} else {
+			b.WriteString(textSeparator)
 		}
-		b.WriteRune(t.ranges[0].from)
 	}
 	return b.String()
 }
 
-// exact returns the one name that g matches, if it is one.
-func (g *glob) exact() (string, bool) {
-	return g.parts[0].text, len(g.parts) == 1 && g.parts[0].tokens == nil
-}
-
 func (g *glob) match(name string) bool {
-	name, ok := g.parts[0].cutPrefix(name)
-	if len(g.parts) == 1 {
-		return ok && name == ""
-	}
-	last := len(g.parts) - 1
-	if ok {
-		name, ok = g.parts[last].cutSuffix(name)
-	}
-	for i := 1; ok && i < last; i++ {
-		name, ok = g.parts[i].cut(name)
-	}
-	return ok
+	return strings.Contains(name, g.longest) && g.regexp.MatchString(name)
 }
 
-func (p *part) cutPrefix(name string) (string, bool) {
-	if p.tokens == nil {
-		return strings.CutPrefix(name, p.text)
-	}
-	for _, t := range p.tokens {
-		r, n := utf8.DecodeRuneInString(name)
-		if n == 0 || !t.match(r) {
-			return name, false
-		}
-		name = name[n:]
-	}
-	return name, true
-}
-
-func (p *part) cutSuffix(name string) (string, bool) {
-	if p.tokens == nil {
-		return strings.CutSuffix(name, p.text)
-	}
-	end := len(name)
-	for range p.tokens {
-		_, n := utf8.DecodeLastRuneInString(name[:end])
-		end -= n
-	}
-	rest, ok := p.cutPrefix(name[end:])
-	return name[:end], ok && rest == ""
-}
-
-// cut returns what follows the first place where p fits.
-func (p *part) cut(name string) (string, bool) {
-	if p.tokens == nil {
-		_, after, ok := strings.Cut(name, p.text)
-		return after, ok
-	}
-	for i := range name {
-		if rest, ok := p.cutPrefix(name[i:]); ok {
-			return rest, true
-		}
-	}
-	return name, false
-}
-
-// covers reports whether g matches every name that h matches. It compares the
-// patterns token by token, so a true answer is always right and a false one is
-// not: it does not see that ?* covers *x*, nor that [a-mn-z] covers [a-z].
+// covers reports whether g matches every name that h matches. It compares tokens, so it may
+// return false although g does: ?* covers *x*, and [a-mn-z] covers [a-z].
 func (g *glob) covers(h *glob) bool {
-	if !strings.HasPrefix(h.start, g.start) {
+	if !strings.HasPrefix(h.start, g.start) || !strings.Contains(h.texts, g.longest) {
 		return false
 	}
-	// fits[j]: the tokens of g so far can stand for the first j tokens of h. A
-	// star of h, which stands for any text, needs a star of g.
+	// fits[j]: the tokens of g so far cover the first j tokens of h. Only a star of g covers a
+	// star of h.
 	fits := make([]bool, len(h.tokens)+1)
 	fits[0] = true
 	for _, t := range g.tokens {

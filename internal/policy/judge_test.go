@@ -22,7 +22,7 @@ func compile(t testing.TB, cfg policy.Config) *policy.Snapshot {
 	return s
 }
 
-// short returns what matters of a verdict in one line.
+// short returns the most important facts of a verdict in one line.
 func short(v policy.Verdict) string {
 	text := strings.TrimSpace(string(v.Action) + " " + v.Workflow)
 	if v.Would != nil {
@@ -74,7 +74,8 @@ func TestJudgeRules(t *testing.T) {
 		{"observed rule", toolCall("try"), "forward (would deny)", `only observed: rules[8] "try" denies it`, 8},
 		{"unknown method", policy.Call{Method: "tools/list", Name: "get_x", Principal: alice}, "deny", "unknown method", policy.ByGate},
 		{"no name", toolCall(""), "deny", "the call has no name", policy.ByGate},
-		{"name that is no text", toolCall("get_\xff"), "deny", "the call has no name", policy.ByGate},
+		{"name that is not UTF-8", toolCall("get_\xff"), "deny", "the call has no name", policy.ByGate},
+		{"long name", toolCall("get_" + strings.Repeat("x", 1021)), "deny", "the name is too long", policy.ByGate},
 		{"principal without an id", policy.Call{Method: "tools/call", Name: "get_x"}, "deny", "the principal has no id", policy.ByGate},
 	}
 	for _, tt := range tests {
@@ -90,18 +91,26 @@ func TestJudgeRules(t *testing.T) {
 	}
 }
 
+// If all policy was removed while a call waited for its verdict, the call is not forwarded.
+func TestJudgeWithoutPolicy(t *testing.T) {
+	var none *policy.Snapshot
+	if v := none.Judge(toolCall("x")); v.Action != policy.Deny {
+		t.Errorf("the verdict is %+v", v)
+	}
+}
+
 func TestJudgeUnknownUpstream(t *testing.T) {
 	s := compile(t, policy.Config{Default: policy.Rule{Action: policy.Forward}, Upstreams: []string{"crm"}})
 	call := toolCall("a")
 	if v := s.Judge(call); v.Action != policy.Deny {
-		t.Errorf("call to no upstream: %s", short(v))
+		t.Errorf("call to an unknown upstream: %s", short(v))
 	}
 	if call.Upstream = "crm"; s.Judge(call).Action != policy.Forward {
 		t.Error("call to a known upstream is not forwarded")
 	}
 }
 
-// TestJudgeDotSegments: a URI must mean what it matches.
+// A URI with dot segments could be matched as one resource and read as another.
 func TestJudgeDotSegments(t *testing.T) {
 	s := compile(t, policy.Config{
 		Rules:   []policy.Rule{{Match: "file:///pub/*", Action: policy.Forward}},
@@ -120,12 +129,11 @@ func TestJudgeDotSegments(t *testing.T) {
 		}
 	}
 	if v := s.Judge(toolCall("file:///pub/../x")); v.Action != policy.Forward {
-		t.Error("a tool's name is no URI")
+		t.Error("the name of a tool is treated as a URI")
 	}
 }
 
-// TestJudgeNeedlessEscapes: a rule that denies cannot be evaded by another way
-// to write the same URI.
+// A rule that denies a URI cannot be evaded by writing the URI differently.
 func TestJudgeNeedlessEscapes(t *testing.T) {
 	s := compile(t, policy.Config{
 		Rules:   []policy.Rule{{Match: "file:///etc/*", Action: policy.Deny}},
@@ -144,7 +152,7 @@ func TestJudgeNeedlessEscapes(t *testing.T) {
 		}
 	}
 	if v := s.Judge(toolCall("%65")); v.Action != policy.Forward {
-		t.Error("a tool's name is no URI")
+		t.Error("the name of a tool is treated as a URI")
 	}
 }
 
@@ -171,12 +179,11 @@ func TestJudgeObserves(t *testing.T) {
 		t.Errorf("dot segments: %s", got)
 	}
 	if got := short(s.Judge(policy.Call{Method: "nothing", Name: "a"})); got != "deny" {
-		t.Errorf("a call that policy cannot know: %s", got)
+		t.Errorf("a call of an unknown method: %s", got)
 	}
 }
 
-// TestFirstMatchWins: for any list of rules the verdict is that of the first
-// rule that matches, as found by trying one after the other.
+// For any list of rules, the first matching rule decides, as found by trying them in order.
 func TestFirstMatchWins(t *testing.T) {
 	optional := func(g *rapid.Generator[string]) *rapid.Generator[string] { return rapid.OneOf(rapid.Just(""), g) }
 	kinds := rapid.SampledFrom([]policy.Kind{"", policy.Tool, policy.Resource, policy.Prompt})
@@ -230,7 +237,7 @@ func slowRule(r policy.Rule, c policy.Call) bool {
 	return false
 }
 
-// TestJudgeForwardAllocatesNothing: a forwarded call pays for every allocation.
+// A verdict to forward allocates no memory, because every forwarded call pays for it.
 func TestJudgeForwardAllocatesNothing(t *testing.T) {
 	s := compile(t, manyRules(1000))
 	call := toolCall("tool_500_x")
@@ -278,11 +285,11 @@ rules[7].kind: "tools" is not tool, resource or prompt
 rules[7].upstream: unclosed '['; write '\[' for a literal bracket
 rules[7].principals: "]": write '\]' for a literal ']'
 rules[8].upstream: "crn" matches none of crm, files
-rules[8].principals: an empty list matches nobody; remove it to match everyone
-default: applies to every call, so it cannot have match, upstream, kind or principals
+rules[8].principals: an empty list matches no principal; remove it to match all
+default: applies to every call, so it cannot have match
 default.action: is required: forward, approve, deny or policy`
 	if err == nil {
-		t.Fatal("it compiles")
+		t.Fatal("the configuration compiles; want an error")
 	}
 	if diff := cmp.Diff(strings.ReplaceAll(want, "'", "`"), err.Error()); diff != "" {
 		t.Error(diff)
@@ -326,11 +333,11 @@ func TestCompileWarnsOfShadowedRules(t *testing.T) {
 		Default: policy.Rule{Action: policy.Deny},
 	})
 	want := []string{
-		`rules[2]: never matches: rules[0] "get_*" comes first and matches everything that it does`,
-		`rules[4]: never matches: rules[3] "x*" comes first and matches everything that it does`,
-		`rules[7]: never matches: rules[6] "p*" comes first and matches everything that it does`,
-		`rules[11]: never matches: rules[10] "[a-m]?*" comes first and matches everything that it does`,
-		`rules[14]: never matches: rules[12] "[!q]" comes first and matches everything that it does`,
+		`rules[2]: never matches: rules[0] "get_*" comes first and matches the same calls`,
+		`rules[4]: never matches: rules[3] "x*" comes first and matches the same calls`,
+		`rules[7]: never matches: rules[6] "p*" comes first and matches the same calls`,
+		`rules[11]: never matches: rules[10] "[a-m]?*" comes first and matches the same calls`,
+		`rules[14]: never matches: rules[12] "[!q]" comes first and matches the same calls`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -353,7 +360,7 @@ func TestSnapshotID(t *testing.T) {
 	}
 	id := compile(t, base()).ID()
 	if len(id) != 12 || compile(t, base()).ID() != id {
-		t.Errorf("id %q is not stable, or not short", id)
+		t.Errorf("id %q is not stable, or too long", id)
 	}
 	seen := map[string]int{id: -1}
 	for i, change := range []func(*policy.Config){
@@ -386,8 +393,8 @@ func TestSnapshotID(t *testing.T) {
 	}
 }
 
-// TestSnapshotKeepsNothingOfTheConfig: a snapshot never changes.
-func TestSnapshotKeepsNothingOfTheConfig(t *testing.T) {
+// Changing the configuration does not change a compiled snapshot.
+func TestSnapshotIsIndependentOfConfig(t *testing.T) {
 	cfg := asking(`@approval("two") permit ` + any1 + `; @approval("quick") permit ` + any1 + `;`)
 	cfg.Rules = []policy.Rule{{Match: "*", Principals: []string{"alice"}, Action: policy.AskPolicies}}
 	cfg.Upstreams = []string{"bank"}
@@ -434,5 +441,42 @@ permit (principal, action, resource);`)}},
 	offered = append(offered, policy.Named{"crm", policy.Prompt, "q"}, policy.Named{"crm", policy.Resource, "http://a"})
 	if n := len(s.Unused(offered)); n != 5 {
 		t.Errorf("%d warnings once there are prompts and resources, want 5", n)
+	}
+}
+
+// A pattern in the form of a regular expression causes a warning that names it. A glob causes
+// none.
+func TestCompileWarnsOfRegularExpressions(t *testing.T) {
+	warns := func(r policy.Rule) []string {
+		r.Action = policy.Deny
+		return warningsOf(t, policy.Config{Rules: []policy.Rule{r}, Default: policy.Rule{Action: policy.Forward}})
+	}
+	for _, pattern := range []string{
+		"^delete_.*", "^delete", "delete_$", "delete_|drop_", "(delete|drop)_x", ".*", ".*delete", "delete_.*", "delete.*", `user_\d`, `\w*`, "[0-9]+", "x.+", "a(b)", `file:///x\d`, "^file:///etc/*",
+	} {
+		if got := warns(policy.Rule{Match: pattern}); len(got) != 1 || !strings.Contains(got[0], "rules[0].match") {
+			t.Errorf("%q: %q", pattern, got)
+		}
+	}
+	for _, pattern := range []string{
+		"delete_*", "*", "*.*", `github\.*`, "github[.]*", "file:///srv/a.*", `[$|(]`, "c++", `\^x`, `x\$`, `a\|b`, "a.b", "a$b", "[a-z]*", "a?",
+	} {
+		if got := warns(policy.Rule{Match: pattern}); len(got) != 0 {
+			t.Errorf("%q: %q", pattern, got)
+		}
+	}
+	for principal, want := range map[string]int{"auth0|*": 0, "alice@corp.*": 0, "group:^ops": 1, ".*": 1, `alice\d`: 1} {
+		if got := warns(policy.Rule{Match: "*", Principals: []string{principal}}); len(got) != want {
+			t.Errorf("the principal %q: %q", principal, got)
+		}
+	}
+	if got := warns(policy.Rule{Match: "*", Upstream: "crm|erp"}); len(got) != 1 {
+		t.Errorf("an upstream: %q", got)
+	}
+	for pattern, want := range map[string]int{"^delete_.*": 1, "delete_*": 0} {
+		got := warningsOf(t, asking(`permit (principal, action, resource) unless { resource.name like "`+pattern+`" };`))
+		if len(got) != want {
+			t.Errorf("a Cedar policy with the pattern %q: %q", pattern, got)
+		}
 	}
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
 )
 
-// loadPolicies reads the policies of s. It notes in bad what is wrong with
-// them, and returns what is probably not meant.
+// loadPolicies parses and checks the policies of s. It adds problems to bad, and returns
+// warnings.
 func (s *Snapshot) loadPolicies(sources []Source, bad *problems) []Problem {
 	if len(sources) == 0 {
 		return nil
 	}
 	check, err := newChecker()
 	if err != nil {
-		bad.addText(Place{Setting: "cedar"}, "the schema of ThoughtGate: "+err.Error())
+		bad.addText(Place{Setting: "cedar"}, "cannot read the schema of ThoughtGate: "+err.Error())
 		return nil
 	}
 	var all []cedarPolicy
@@ -41,12 +41,12 @@ func (s *Snapshot) loadPolicies(sources []Source, bad *problems) []Problem {
 			c := newCedarPolicy(p, source.Name)
 			bad.add(c.where, s.annotationProblem(p))
 			bad.add(c.where, check.check(p))
-			warnings = append(warnings, c.warnings()...)
+			warnings = slices.Concat(warnings, c.warnings(), c.regexes())
 			all = append(all, c)
 		}
 	}
 	bad.add(Place{Setting: "cedar"}, duplicateID(all))
-	if len(all) > 0 || len(*bad) > before { // rules that ask them are not at fault
+	if len(all) > 0 || len(*bad) > before { // broken policies are not reported again by the rules that use them
 		s.policies = newPolicySet(all)
 	}
 	return warnings
@@ -65,8 +65,8 @@ func newCedarPolicy(p *cedar.Policy, source string) cedarPolicy {
 	return c
 }
 
-// annotationProblem refuses annotations that it does not know. A misspelled
-// @approval would forward what must be held.
+// annotationProblem rejects unknown annotations: with a misspelled @approval, a permit
+// would forward calls that must be held.
 func (s *Snapshot) annotationProblem(p *cedar.Policy) error {
 	notes := p.Annotations()
 	known := []types.AnnotationKey{"id", "approval", "reason", "description"}
@@ -102,21 +102,20 @@ func duplicateID(all []cedarPolicy) error {
 	return nil
 }
 
-// leaveWorkflow reports whether a policy leaves it to the rule which workflow
-// approves.
-func (s *policySet) leaveWorkflow() bool {
+// needsWorkflow reports whether a policy takes the workflow from the rule.
+func (s *policySet) needsWorkflow() bool {
 	return slices.ContainsFunc(s.policies, func(p cedarPolicy) bool { return p.approval && p.workflow == "" })
 }
 
-// warnings reports arguments that p reads without asking whether they are
-// there, although it is not about a single tool.
+// warnings reports arguments that p reads without a has check, if p is not about a
+// single tool.
 func (p *cedarPolicy) warnings() []Problem {
 	if _, single := p.tree().Resource.(ast.ScopeTypeEq); single {
 		return nil
 	}
 	var r reading
 	r.add(p.tree())
-	unguarded := append(r.arguments.unasked("context.arguments."), r.decimals.unasked("context.decimals.")...)
+	unguarded := append(r.arguments.unguarded("context.arguments."), r.decimals.unguarded("context.decimals.")...)
 	if unguarded == nil {
 		return nil
 	}
@@ -124,8 +123,8 @@ func (p *cedarPolicy) warnings() []Problem {
 	return []Problem{{p.where, text}}
 }
 
-// unasked returns the members that are read and that has never asks for.
-func (r *reads) unasked(prefix string) []string {
+// unguarded returns the members that are read without a has check.
+func (r *reads) unguarded(prefix string) []string {
 	var found []string
 	for _, member := range slices.Sorted(maps.Keys(r.members)) {
 		if !r.members[member] {

@@ -3,16 +3,16 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
 
 	"github.com/cedar-policy/cedar-go"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// mask returns p with every expression that is true or false because of an
-// argument replaced by one of which nothing but that is known. It works on the
-// JSON form of p, where all operators look alike.
+// mask returns p for the validator: it replaces every boolean expression that depends on an
+// argument by an unknown boolean, because arguments have no declared types. It works on the
+// JSON form of p, in which all operators look alike.
 func mask(p *cedar.Policy) (*cedar.Policy, error) {
 	text, err := p.MarshalJSON()
 	if err != nil {
@@ -38,7 +38,7 @@ func mask(p *cedar.Policy) (*cedar.Policy, error) {
 	return &masked, nil
 }
 
-// keepNumber keeps numbers as they are written: a long is no float.
+// keepNumber keeps the text of numbers, because a long may not fit into a float.
 func keepNumber(dec *jsontext.Decoder, v *any) error {
 	if dec.PeekKind() != jsontext.KindNumber {
 		return errors.ErrUnsupported
@@ -48,20 +48,17 @@ func keepNumber(dec *jsontext.Decoder, v *any) error {
 	return err
 }
 
-var (
-	logical    = []string{"&&", "||", "!"} // of operands that are true or false
-	predicates = []string{                 // that are true or false of other operands
-		"==", "!=", "<", "<=", ">", ">=", "in", "is", "has", "like", "hasTag",
-		"contains", "containsAll", "containsAny", "isEmpty",
-		"lessThan", "lessThanOrEqual", "greaterThan", "greaterThanOrEqual",
-		"isIpv4", "isIpv6", "isLoopback", "isMulticast", "isInRange",
-	}
+// Boolean operators with boolean operands, and with others.
+const (
+	logical    = " && || ! "
+	predicates = " == != < <= > >= in is has like hasTag contains containsAll containsAny isEmpty lessThan lessThanOrEqual " +
+		"greaterThan greaterThanOrEqual isIpv4 isIpv6 isLoopback isMulticast isInRange "
 )
 
-// truth masks an expression that must be true or false.
+// truth masks a boolean expression.
 func truth(expr any) any {
 	if node, ok := expr.(map[string]any); ok && node["if-then-else"] != nil {
-		return map[string]any{"if-then-else": eachOperand(node["if-then-else"], truth)}
+		return map[string]any{"if-then-else": eachOperand(node["if-then-else"], func(_ string, operand any) any { return truth(operand) })}
 	}
 	masked, fromArgument := maskExpr(expr)
 	if fromArgument {
@@ -74,110 +71,66 @@ func unknownTruth() any {
 	return map[string]any{".": map[string]any{"left": map[string]any{"Var": "context"}, "attr": unknown}}
 }
 
-// maskExpr returns expr with everything masked that has a truth value, and
-// whether the value of expr itself comes from an argument.
-func maskExpr(expr any) (any, bool) {
+// maskExpr returns expr with its boolean expressions masked, and whether the value of expr
+// depends on an argument.
+func maskExpr(expr any) (masked any, fromArgument bool) {
 	node, _ := expr.(map[string]any)
-	for op, operands := range node { // there is one
-		switch op {
-		case "Value":
+	for op, operands := range node { // exactly one
+		parts, _ := operands.(map[string]any)
+		left, _ := parts["left"].(map[string]any)
+		switch {
+		case op == "Value":
 			return expr, false
-		case "Var": // the context as a whole holds the arguments
+		case op == "Var": // the whole context includes the arguments
 			return expr, operands == "context"
-		case ".", "has":
-			if isOfContext(operands) {
-				return expr, op == "." && isArgumentRecord(operands)
-			}
+		case op == "." && left["Var"] == "context":
+			return expr, parts["attr"] == "arguments" || parts["attr"] == "decimals"
+		case op == "has" && left["Var"] == "context":
+			return expr, false
 		}
 		return maskOperator(op, operands)
 	}
 	return expr, false
 }
 
-func maskOperator(op string, operands any) (any, bool) {
-	switch {
-	case slices.Contains(logical, op):
-		return map[string]any{op: eachOperand(operands, truth)}, false
-	case slices.Contains(predicates, op):
-		return maskPredicate(op, operands)
-	case op == "if-then-else":
-		return maskConditional(op, operands)
-	default:
-		return maskOther(op, operands)
-	}
-}
-
-// isOfContext reports whether these operands name an attribute of the context.
-func isOfContext(operands any) bool {
-	o, _ := operands.(map[string]any)
-	left, _ := o["left"].(map[string]any)
-	return left["Var"] == "context"
-}
-
-func isArgumentRecord(operands any) bool {
-	o, _ := operands.(map[string]any)
-	return o["attr"] == "arguments" || o["attr"] == "decimals"
-}
-
-// maskPredicate keeps the operands that come from no argument, each as a member
-// of a record, so that they are checked too.
-func maskPredicate(op string, operands any) (any, bool) {
-	found := false
-	var others []any
-	masked := eachOperand(operands, func(operand any) any {
-		m, fromArgument := maskExpr(operand)
-		if fromArgument {
-			found = true
-		} else {
+func maskOperator(op string, operands any) (masked any, fromArgument bool) {
+	var others []any // the operands that do not depend on an argument
+	masked = map[string]any{op: eachOperand(operands, func(name string, operand any) any {
+		if op == "if-then-else" && name == "if" || strings.Contains(logical, " "+op+" ") {
+			return truth(operand)
+		}
+		m, from := maskExpr(operand)
+		if fromArgument = fromArgument || from; !from {
 			others = append(others, m)
 		}
 		return m
-	})
-	if !found {
-		return map[string]any{op: masked}, false
+	})}
+	if !fromArgument || !strings.Contains(predicates, " "+op+" ") {
+		return masked, fromArgument
 	}
-	result := unknownTruth()
+	// Keep the other operands as members of records, so that they are validated too.
+	masked = unknownTruth()
 	for _, o := range others {
 		kept := map[string]any{"has": map[string]any{"left": map[string]any{"Record": map[string]any{"kept": o}}, "attr": "kept"}}
-		result = map[string]any{"&&": map[string]any{"left": result, "right": kept}}
+		masked = map[string]any{"&&": map[string]any{"left": masked, "right": kept}}
 	}
-	return result, false
-}
-
-// maskOther is for operators that yield other values. If an operand comes from
-// an argument, so does the value.
-func maskOther(op string, operands any) (any, bool) {
-	found := false
-	masked := eachOperand(operands, func(operand any) any {
-		m, fromArgument := maskExpr(operand)
-		found = found || fromArgument
-		return m
-	})
-	return map[string]any{op: masked}, found
-}
-
-func maskConditional(op string, operands any) (any, bool) {
-	parts, _ := operands.(map[string]any)
-	then, inThen := maskExpr(parts["then"])
-	otherwise, inElse := maskExpr(parts["else"])
-	masked := map[string]any{"if": truth(parts["if"]), "then": then, "else": otherwise}
-	return map[string]any{op: masked}, inThen || inElse
+	return masked, false
 }
 
 // eachOperand returns operands with f applied to those that are expressions.
-func eachOperand(operands any, f func(any) any) any {
+func eachOperand(operands any, f func(name string, operand any) any) any {
 	switch o := operands.(type) {
 	case []any:
 		masked := make([]any, len(o))
 		for i := range o {
-			masked[i] = f(o[i])
+			masked[i] = f("", o[i])
 		}
 		return masked
 	case map[string]any:
 		masked := make(map[string]any, len(o))
 		for name, operand := range o {
 			if _, isExpr := operand.(map[string]any); isExpr {
-				operand = f(operand)
+				operand = f(name, operand)
 			}
 			masked[name] = operand
 		}

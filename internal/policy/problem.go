@@ -5,15 +5,14 @@ import (
 	"strings"
 )
 
-// A Place says where in a [Config] something stands: in a setting or in a Cedar
-// source.
+// A Place is a setting of a [Config] or a position in a Cedar source.
 type Place struct {
-	Setting      string // such as rules[3].match; empty if it is in a Cedar source
+	Setting      string // such as rules[3].match; empty in a Cedar source
 	Source       string // the name of a [Source]
-	Line, Column int    // in Source, from 1; 0 if not known
+	Line, Column int    // in Source, from 1; 0 if unknown
 }
 
-// String returns the place in one word.
+// String returns the setting, or SOURCE:LINE:COLUMN.
 func (p Place) String() string {
 	switch {
 	case p.Setting != "":
@@ -33,8 +32,7 @@ func (p Place) member(name string) Place {
 	return p
 }
 
-// A Problem is one thing that is wrong with a [Config], or, as a warning, one
-// that is allowed and probably not meant.
+// A Problem is an error in a [Config], or a warning of a probable mistake.
 type Problem struct {
 	Place Place
 	Text  string // on one line
@@ -43,7 +41,7 @@ type Problem struct {
 // String returns the problem on one line.
 func (p Problem) String() string { return p.Place.String() + ": " + p.Text }
 
-// An Error holds everything that is wrong with a [Config].
+// An Error has all problems of a [Config].
 type Error struct {
 	Problems []Problem // at least one
 }
@@ -57,10 +55,10 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// problems collects what is wrong.
+// problems is a list of problems that grows.
 type problems []Problem
 
-// add notes that err, if it is one, is wrong at a place.
+// add adds err, unless it is nil.
 func (p *problems) add(at Place, err error) {
 	if err != nil {
 		p.addText(at, err.Error())

@@ -9,8 +9,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// TestPlaces checks that problems carry their places as values.
-func TestPlaces(t *testing.T) {
+// Problems have positions as values.
+func TestProblemsHavePositionValues(t *testing.T) {
 	_, _, err := policy.Compile(policy.Config{
 		Rules:   []policy.Rule{{Match: "a", Action: policy.Forward}, {Match: "[", Action: policy.Approve, Workflow: "x"}},
 		Default: policy.Rule{Action: policy.AskPolicies},

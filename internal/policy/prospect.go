@@ -2,8 +2,8 @@ package policy
 
 import "strings"
 
-// A Prospect says what calls may come to, whatever their arguments and the
-// time. It never leaves out what can happen, and may hold what cannot.
+// A Prospect is the set of possible outcomes of calls, whatever their arguments and the
+// time. It has every possible outcome, and may have impossible ones.
 type Prospect struct {
 	Forward bool
 	Hold    bool
@@ -13,7 +13,7 @@ type Prospect struct {
 // Denied reports whether every call is denied.
 func (p Prospect) Denied() bool { return !p.Forward && !p.Hold }
 
-// String returns the actions that calls may come to, such as "forward|approve".
+// String returns the possible actions, such as "forward|approve".
 func (p Prospect) String() string {
 	var actions []string
 	for _, a := range []struct {
@@ -27,16 +27,52 @@ func (p Prospect) String() string {
 	return strings.Join(actions, "|")
 }
 
-// Prospect returns what calls of something that an upstream offers may come to
-// if the given principal makes them.
+// Prospect returns the possible outcomes of calls by a principal of something that an
+// upstream offers.
 func (s *Snapshot) Prospect(n Named, who Principal) Prospect {
-	if !n.Kind.known() {
+	return s.prospect(subject{named: n, principal: who})
+}
+
+// ProspectOfChanged is Prospect for a tool that has changed; see [Call.Changed].
+func (s *Snapshot) ProspectOfChanged(n Named, who Principal) Prospect {
+	return s.prospect(subject{named: n, principal: who, changed: true})
+}
+
+// A subject is a tool, resource or prompt, and a principal that may use it.
+type subject struct {
+	named     Named
+	principal Principal
+	changed   bool // the tool has changed; see [Call.Changed]
+}
+
+func (s *Snapshot) prospect(of subject) (all Prospect) {
+	n := of.named
+	if !n.Kind.known() || TooLong(n.Kind, n.Name) {
 		return Prospect{Deny: true}
 	}
 	if misspelled(n.Kind, withoutVariables(n.Name)) != "" {
 		return Prospect{Forward: s.observe, Deny: !s.observe}
 	}
-	r := s.decide(&target{n.Upstream, n.Kind, n.Name, &who})
+	t := target{known: ofCaller, upstream: n.Upstream, kind: n.Kind, name: n.Name, principal: of.principal}
+	for i := range s.rules {
+		r := &s.rules[i]
+		if r.unfit(&t) != "" {
+			continue
+		}
+		all = all.or(s.prospectOf(r, &of))
+		if !r.depends(&t) {
+			return all
+		}
+	}
+	return all.or(s.prospectOf(&s.fallback, &of))
+}
+
+func (p Prospect) or(q Prospect) Prospect {
+	return Prospect{Forward: p.Forward || q.Forward, Hold: p.Hold || q.Hold, Deny: p.Deny || q.Deny}
+}
+
+// prospectOf returns the possible outcomes of calls that r decides.
+func (s *Snapshot) prospectOf(r *rule, of *subject) Prospect {
 	if s.observe || r.Observe {
 		return Prospect{Forward: true}
 	}
@@ -46,14 +82,18 @@ func (s *Snapshot) Prospect(n Named, who Principal) Prospect {
 	case Approve:
 		return Prospect{Hold: true}
 	case AskPolicies:
-		return s.policies.prospect(n, &who)
+		q := newQuestion(&Call{Upstream: of.named.Upstream, Name: of.named.Name, Principal: of.principal}, of.named.Kind, nil)
+		p := s.policies.prospect(q)
+		if of.changed && p.Forward && s.policies.readHints(q) {
+			p.Forward, p.Hold = false, true
+		}
+		return p
 	default:
 		return Prospect{Deny: true}
 	}
 }
 
-func (s *policySet) prospect(n Named, who *Principal) Prospect {
-	q := newQuestion(&Call{Upstream: n.Upstream, Name: n.Name, Principal: *who}, n.Kind, nil)
+func (s *policySet) prospect(q *question) Prospect {
 	p := Prospect{Deny: true}
 	for _, policy := range s.about(q).policies {
 		switch {

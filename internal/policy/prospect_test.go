@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -8,8 +9,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// TestProspectHoldsEveryVerdict: what a call comes to was foreseen.
-func TestProspectHoldsEveryVerdict(t *testing.T) {
+// The prospect of a call includes its later verdict.
+func TestProspectIncludesEveryVerdict(t *testing.T) {
 	denied := 0
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := asking(randomPolicies(t))
@@ -31,11 +32,11 @@ func TestProspectHoldsEveryVerdict(t *testing.T) {
 		v := s.Judge(call)
 		foreseen := map[policy.Action]bool{policy.Forward: p.Forward, policy.Approve: p.Hold, policy.Deny: p.Deny}
 		if !foreseen[v.Action] {
-			t.Errorf("%s (%s) was not foreseen: %+v", v.Action, v.Reason, p)
+			t.Errorf("%s (%s) is not in the prospect %+v", v.Action, v.Reason, p)
 		}
 	})
 	if denied == 0 {
-		t.Error("nothing was foreseen to be denied")
+		t.Error("no prospect denied a call")
 	}
 }
 
@@ -85,7 +86,7 @@ permit (principal in ThoughtGate::Group::"staff", action, resource == ThoughtGat
 			t.Errorf("%s for %+v: %+v, want %+v", tt.name, tt.who, got, tt.want)
 		}
 	}
-	for _, n := range []policy.Named{{Kind: policy.Resource, Name: "get_/../a"}, {Kind: "other", Name: "get_a"}} {
+	for _, n := range []policy.Named{{Kind: policy.Resource, Name: "get_/../a"}, {Kind: "other", Name: "get_a"}, {Kind: policy.Tool, Name: "get_" + strings.Repeat("x", 1021)}} {
 		if got := s.Prospect(n, policy.Principal{ID: "a"}); !got.Denied() || !got.Deny {
 			t.Errorf("%+v: %+v", n, got)
 		}

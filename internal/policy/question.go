@@ -22,42 +22,19 @@ const (
 	typeAction    types.EntityType = "ThoughtGate::Action"
 )
 
+// entities are the type of the resource and the id of the action by the kind of a call.
+var entities = map[Kind]struct {
+	resource types.EntityType
+	action   types.String
+}{
+	Tool: {typeTool, "call"}, Resource: {typeResource, "read"}, Prompt: {typePrompt, "get"},
+}
+
 func resourceID(kind Kind, name string) types.EntityUID {
-	switch kind {
-	case Tool:
-		return types.NewEntityUID(typeTool, types.String(name))
-	case Resource:
-		return types.NewEntityUID(typeResource, types.String(name))
-	default:
-		return types.NewEntityUID(typePrompt, types.String(name))
-	}
+	return types.NewEntityUID(entities[kind].resource, types.String(name))
 }
 
-func kindOf(resource types.EntityType) Kind {
-	switch resource {
-	case typeTool:
-		return Tool
-	case typeResource:
-		return Resource
-	case typePrompt:
-		return Prompt
-	default:
-		return ""
-	}
-}
-
-func actionID(kind Kind) types.EntityUID {
-	switch kind {
-	case Tool:
-		return types.NewEntityUID(typeAction, "call")
-	case Resource:
-		return types.NewEntityUID(typeAction, "read")
-	default:
-		return types.NewEntityUID(typeAction, "get")
-	}
-}
-
-// A question is a call as Cedar sees it. It gives Cedar the entities as well.
+// A question is a call in the form of Cedar. It implements [types.EntityGetter].
 type question struct {
 	call      *Call
 	kind      Kind
@@ -68,13 +45,13 @@ type question struct {
 	resource  types.EntityUID
 	upstream  types.EntityUID
 
-	principalEntity, resourceEntity types.Entity // once Cedar has asked for them
+	principalEntity, resourceEntity types.Entity // set when Cedar first asks for them
 }
 
 func newQuestion(c *Call, kind Kind, zone *time.Location) *question {
 	q := &question{
 		call: c, kind: kind, zone: zone,
-		action:   actionID(kind),
+		action:   types.NewEntityUID(typeAction, entities[kind].action),
 		resource: resourceID(kind, c.Name),
 		upstream: types.NewEntityUID(typeUpstream, types.String(c.Upstream)),
 	}
@@ -82,8 +59,8 @@ func newQuestion(c *Call, kind Kind, zone *time.Location) *question {
 	return q
 }
 
-// principalIDs returns the entity of p and those of its groups. The empty id
-// is that of every anonymous principal, and of no other.
+// principalIDs returns the entities of p and of its groups. Anonymous principals, and only
+// they, have an empty id.
 func principalIDs(p *Principal) (types.EntityUID, []types.EntityUID) {
 	if p.Anonymous {
 		return types.NewEntityUID(typePrincipal, ""), nil
@@ -110,9 +87,10 @@ func (q *question) Get(uid types.EntityUID) (types.Entity, bool) {
 		return q.principalEntity, true
 	case q.resource:
 		if q.resourceEntity.UID != uid {
+			words, first := wordAttributes(string(uid.ID))
 			q.resourceEntity = types.Entity{
 				UID: uid, Parents: types.NewEntityUIDSet(q.upstream),
-				Attributes: types.NewRecord(types.RecordMap{"name": uid.ID}),
+				Attributes: types.NewRecord(types.RecordMap{"name": uid.ID, "words": words, "firstWord": first}),
 			}
 		}
 		return q.resourceEntity, true
@@ -121,8 +99,7 @@ func (q *question) Get(uid types.EntityUID) (types.Entity, bool) {
 	}
 }
 
-// inScope reports whether p is about the principal, the action and the
-// resource of q.
+// inScope reports whether the scope of p matches q.
 func (q *question) inScope(p *ast.Policy) bool {
 	return admits(p.Principal, q.principal, q.groups) &&
 		admits(p.Action, q.action, nil) &&
@@ -152,8 +129,7 @@ var contextNames = [...]types.String{
 	"arguments", "decimals", "upstream", "method", "time", "hour", "weekday", "session", "annotations",
 }
 
-// request returns the question with as much of the context as the policies can
-// read.
+// request returns the request for Cedar. Its context has only what the policies may read.
 func (q *question) request(policies selection) (cedar.Request, error) {
 	context := types.RecordMap{}
 	read := policies.reads(func(r *reading) *reads { return &r.context })
@@ -175,7 +151,7 @@ func (q *question) request(policies selection) (cedar.Request, error) {
 	}, nil
 }
 
-// attribute returns an attribute of the context, or nil if there is none.
+// attribute returns an attribute of the context, or nil if the call does not have it.
 func (q *question) attribute(name types.String, policies selection) (types.Value, error) {
 	now := q.call.Time.In(q.zone)
 	switch name {
@@ -231,7 +207,7 @@ func given(hint *bool, otherwise bool) types.Boolean {
 	return types.Boolean(*hint)
 }
 
-// problemOf returns what is wrong with arguments, without their names.
+// problemOf returns the problem of arguments, without their names.
 func problemOf(err error) string {
 	if m, ok := errors.AsType[*mappingError](err); ok {
 		return m.problem

@@ -5,10 +5,10 @@ import (
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
 )
 
-// A reads is the set of members of a record that policies can read.
+// A reads is the set of members of a record that policies may read.
 type reads struct {
 	all     bool
-	members map[types.String]bool // whether has asks for the member
+	members map[types.String]bool // the value: a has check exists
 }
 
 func (r *reads) any() bool { return r.all || len(r.members) > 0 }
@@ -25,25 +25,25 @@ func (r *reads) note(member types.String, asked bool) {
 	r.members[member] = r.members[member] || asked
 }
 
-// A reading is what policies can read of the context, and of those two of its
-// members that cost something to make.
+// A reading is the set of members that policies may read: of the context, and of its two
+// members that are costly to build.
 type reading struct {
 	context   reads
 	arguments reads
 	decimals  reads
-	names     spellings // of arguments and of what is in them
+	names     spellings // of arguments and of nested members
 }
 
-// add notes what p can read. Any other access than to a named member of a record
-// counts as access to the whole record.
+// add adds the members that p may read. An access other than to a named member counts as an
+// access to the whole record.
 func (r *reading) add(p *ast.Policy) {
 	for _, c := range p.Conditions {
-		ast.Inspect(ast.NewNode(c.Body), r.visit)
+		ast.Inspect(ast.NewNode(c.Body), r.inspect)
 	}
 }
 
-// visit notes what n itself reads, and reports whether its parts may read more.
-func (r *reading) visit(n ast.IsNode) bool {
+// inspect adds the members that n itself reads, and reports whether its operands may read more.
+func (r *reading) inspect(n ast.IsNode) bool {
 	r.names.note(n)
 	switch n := n.(type) {
 	case ast.NodeTypeHas:
@@ -69,8 +69,7 @@ func (r *reading) visit(n ast.IsNode) bool {
 	return true
 }
 
-// record returns the record that n stands for, or nil if it is none of those
-// whose members are distinguished.
+// record returns the set for the record n, or nil if n is another expression.
 func (r *reading) record(n ast.IsNode) *reads {
 	if v, ok := n.(ast.NodeTypeVariable); ok && v.Name == "context" {
 		return &r.context

@@ -13,11 +13,11 @@ import (
 //go:embed thoughtgate.cedarschema
 var schemaText []byte
 
-// unknown is an attribute of the context that is true or false, and that no
-// call has: it stands for what depends on arguments.
+// unknown is a boolean attribute of the context for the validator. It replaces expressions
+// that depend on arguments.
 const unknown = "?"
 
-// A checker finds the mistakes in policies that can be found without a call.
+// A checker validates policies against the schema.
 type checker struct{ validator *validate.Validator }
 
 func newChecker() (*checker, error) {
@@ -35,8 +35,8 @@ func newChecker() (*checker, error) {
 	return &checker{validate.New(s)}, nil
 }
 
-// check reports what is wrong with p. The types of arguments are in no schema,
-// so what p says of them would be refused if it were not masked.
+// check returns the first problem of p. It masks expressions on arguments, whose types are
+// not in the schema.
 func (c *checker) check(p *cedar.Policy) error {
 	tree := (*ast.Policy)(p.AST())
 	var r reading

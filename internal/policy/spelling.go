@@ -13,15 +13,15 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Servers do not take names as they are spelled. Most of them put URIs into the
-// WHATWG normal form before they look at them, others decode escapes, cut off
-// fragments, or fold Unicode. Rules match spellings. So a call is refused if its
-// spelling is not the normal form, and if another reading of it, which a server
-// may have, is judged differently.
+// Rules match the spelling of names, but servers may read another name: most put URIs into
+// the WHATWG normal form, others decode escapes, remove fragments, or fold Unicode. So a call
+// is denied if its name is not in normal form, or if the policy decides differently for
+// another name that a server may read.
 
-// misspelled returns why a server may take a name for another one, or nothing.
+// misspelled returns the reason why a name is not in normal form, or "".
 func misspelled(kind Kind, name string) string {
 	switch {
+	//mutate:false TestAmbiguousNamesAreRefused a URI that is not in normal form is judged
 	case kind == Resource && isURL(name):
 		return misspelledURL(name)
 	case plainASCII(name):
@@ -35,8 +35,7 @@ func misspelled(kind Kind, name string) string {
 	}
 }
 
-// hiddenPath returns what is wrong with a resource that is named by something
-// else than a URL, such as a relative path.
+// hiddenPath checks the name of a resource that is not a URL, such as a relative path.
 func hiddenPath(kind Kind, name string) string {
 	if kind != Resource {
 		return ""
@@ -57,11 +56,11 @@ func hiddenPath(kind Kind, name string) string {
 
 const emptySegmentProblem = "the URI has an empty segment in its path"
 
-// maxEscapes is how often a path may be escaped.
+// maxEscapes is the most times that a path may be escaped.
 const maxEscapes = 4
 
-// hiddenByEscapes returns what is wrong with the path of uri as servers see it
-// that decode escapes, even several times, before they parse it.
+// hiddenByEscapes checks the path of uri for servers that decode escapes, even several times,
+// before they parse it.
 func hiddenByEscapes(uri string) string {
 	path := pathOf(uri)
 	for range maxEscapes {
@@ -69,6 +68,7 @@ func hiddenByEscapes(uri string) string {
 		switch {
 		case plain == path:
 			return ""
+		//mutate:false TestAmbiguousNamesAreRefused escapes hide the URI that a server reads
 		case dotSegmentIn(plain):
 			return "the URI has an escaped segment . or .."
 		case invisible(plain):
@@ -99,19 +99,18 @@ func plainASCII(name string) bool {
 	return true
 }
 
-// invisible reports whether name has characters that nobody sees, and that
-// servers strip or ignore.
+// invisible reports whether name has characters that are not displayed and that servers strip
+// or ignore.
 func invisible(name string) bool {
 	return strings.TrimSpace(name) != name || strings.ContainsFunc(name, Invisible)
 }
 
-// Invisible reports whether r is a control character or one that is not shown.
+// Invisible reports whether r is a control character or a character that is not displayed.
 func Invisible(r rune) bool {
 	return unicode.In(r, unicode.C, unicode.Zl, unicode.Zp, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
 }
 
-// withoutVariables returns a template of URIs with a plain letter in place of
-// each of its variables.
+// withoutVariables returns a URI template with a plain letter in place of each variable.
 func withoutVariables(template string) string {
 	var b strings.Builder
 	for {
@@ -126,8 +125,8 @@ func withoutVariables(template string) string {
 	}
 }
 
-// isURL reports whether name begins with a scheme. Parsers strip white space and
-// control characters, so a scheme counts that appears when they are gone.
+// isURL reports whether name begins with a scheme, after removing the white space and control
+// characters that parsers strip.
 func isURL(name string) bool {
 	name = strings.TrimLeftFunc(name, func(r rune) bool { return r <= ' ' })
 	for i, c := range name {
@@ -148,8 +147,7 @@ func isLetter(c rune) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
 func isDigit(c rune) bool { return c >= '0' && c <= '9' }
 
-// Characters that stand for themselves in the parts of a URL's normal form.
-// Those on which versions of the standard differ are left out.
+// Characters that need no escape in the parts of a URL, by all versions of the standard.
 const (
 	inUserinfo = "-._~!$&'()*+,%"
 	inHost     = inUserinfo + ";="
@@ -157,11 +155,11 @@ const (
 	inTail     = inPath + "?"
 )
 
-// special are the schemes with rules of their own, and their default ports.
+// special are the special schemes of the WHATWG URL standard, with their default ports.
 var special = map[string]string{"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21", "file": ""}
 
-// misspelledURL returns why uri is not its own normal form, in the sense of the
-// WHATWG URL standard, or nothing if it is.
+// misspelledURL returns the reason why uri is not in the normal form of the WHATWG URL
+// standard, or "".
 func misspelledURL(uri string) string {
 	scheme, rest, _ := strings.Cut(uri, ":")
 	rest, fragment, _ := strings.Cut(rest, "#")
@@ -194,7 +192,7 @@ func misspelledScheme(scheme string) string {
 	return ""
 }
 
-// misspelledText is for the parts of uri in which most characters may stand.
+// misspelledText checks the path, the query and the fragment.
 func misspelledText(uri, path, query, fragment string) string {
 	switch {
 	case !consistsOf(query+fragment, inTail):
@@ -210,8 +208,7 @@ func misspelledText(uri, path, query, fragment string) string {
 	}
 }
 
-// splitAuthority returns what stands between // and the path, and whether it is
-// given at all.
+// splitAuthority splits //AUTHORITY/PATH, and reports whether there is an authority.
 func splitAuthority(rest string) (authority, path string, given bool) {
 	after, given := strings.CutPrefix(rest, "//")
 	if !given {
@@ -223,9 +220,8 @@ func splitAuthority(rest string) (authority, path string, given bool) {
 	return after, "", true
 }
 
-// emptySegment reports whether path has one that servers may leave out. Paths
-// may have a URL in them, except those of files. A path that does not begin with a
-// slash has no segments.
+// emptySegment reports whether path has an empty segment, which servers may remove. Paths may
+// contain a URL, except those of files. A path without a leading slash has no segments.
 func emptySegment(scheme, path string) bool {
 	if !strings.HasPrefix(path, "/") {
 		return false
@@ -236,7 +232,7 @@ func emptySegment(scheme, path string) bool {
 	return strings.Contains(path, "//")
 }
 
-// misspelledHost is for the authority of a special scheme.
+// misspelledHost checks the authority of a special scheme.
 func misspelledHost(scheme, authority, standardPort string) string {
 	host, port, hasPort := cutPort(authority)
 	switch {
@@ -255,7 +251,7 @@ func misspelledHost(scheme, authority, standardPort string) string {
 	}
 }
 
-// misspelledAuthority is for the authority of any other scheme.
+// misspelledAuthority checks the authority of any other scheme.
 func misspelledAuthority(authority string) string {
 	userinfo, hostPort, hasUser := strings.Cut(authority, "@")
 	if !hasUser {
@@ -274,14 +270,13 @@ func misspelledAuthority(authority string) string {
 	}
 }
 
-// plainUser reports whether a user, with or without a password, is in its normal
-// form.
+// plainUser reports whether USER or USER:PASSWORD is in normal form.
 func plainUser(userinfo string) bool {
 	user, password, hasPassword := strings.Cut(userinfo, ":")
 	return user != "" && hasPassword == (password != "") && consistsOf(user+password, inUserinfo)
 }
 
-// cutPort cuts the port off. A colon inside of brackets belongs to the host.
+// cutPort splits HOST:PORT. A colon inside brackets belongs to the host.
 func cutPort(authority string) (host, port string, found bool) {
 	i := strings.LastIndexByte(authority, ':')
 	if i < 0 || strings.HasSuffix(authority, "]") {
@@ -295,8 +290,8 @@ func plainPort(port string) bool {
 	return err == nil && strconv.FormatUint(n, 10) == port
 }
 
-// plainHost reports whether host is a name or address in its normal form. Names
-// that are not ASCII are written in Punycode.
+// plainHost reports whether host is a name or an address in normal form. Names beyond ASCII are
+// in Punycode.
 func plainHost(host string) bool {
 	if strings.HasPrefix(host, "[") {
 		return plainAddress(host)
@@ -318,13 +313,13 @@ func plainHost(host string) bool {
 	return err == nil && addr.Is4() && addr.String() == host
 }
 
-// numeric reports whether the last label of a host makes that an IPv4 address.
+// numeric reports whether a host with this last label is an IPv4 address.
 func numeric(label string) bool {
 	digits, hex := strings.CutPrefix(label, "0x")
 	return strings.Trim(digits, "0123456789") == "" || hex && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
-// plainAddress reports whether host is an IPv6 address in its normal form.
+// plainAddress reports whether host is an IPv6 address in normal form.
 func plainAddress(host string) bool {
 	inner, ok := strings.CutPrefix(host, "[")
 	inner, closed := strings.CutSuffix(inner, "]")
@@ -332,22 +327,21 @@ func plainAddress(host string) bool {
 	return ok && closed && err == nil && addr.Is6() && !addr.Is4In6() && addr.Zone() == "" && addr.String() == inner
 }
 
-// consistsOf reports whether text has only ASCII letters, digits and the given
-// characters.
+// consistsOf reports whether text has only ASCII letters, digits and the given characters.
 func consistsOf(text, others string) bool {
 	return !strings.ContainsFunc(text, func(c rune) bool {
 		return !isLetter(c) && !isDigit(c) && (c >= utf8.RuneSelf || !strings.ContainsRune(others, c))
 	})
 }
 
-// badEscape reports whether uri has a % that begins no escape.
+// badEscape reports whether uri has a malformed escape.
 func badEscape(uri string) bool {
 	_, err := url.PathUnescape(uri)
 	return err != nil
 }
 
-// hasNeedlessEscape reports whether a character is escaped in uri that means
-// the same when it is not: a letter, a digit, or one of -._~ in RFC 3986.
+// hasNeedlessEscape reports whether uri has an escape of an unreserved character of RFC 3986: a
+// letter, a digit, or one of -._~.
 func hasNeedlessEscape(uri string) bool {
 	for {
 		var found bool
@@ -364,11 +358,10 @@ func hasNeedlessEscape(uri string) bool {
 	}
 }
 
-// slashes undoes what can hide the end of a segment.
+// slashes replaces the spellings of a slash that servers may accept.
 var slashes = strings.NewReplacer("%2f", "/", "%2F", "/", "%5c", "/", "%5C", "/", `\`, "/")
 
-// hasDotSegment reports whether the path of uri has a segment . or .., which a
-// server may resolve.
+// hasDotSegment reports whether the path of uri has a segment . or .., which servers resolve.
 func hasDotSegment(uri string) bool { return dotSegmentIn(pathOf(uri)) }
 
 func dotSegmentIn(path string) bool {
@@ -380,12 +373,11 @@ func dotSegmentIn(path string) bool {
 	return false
 }
 
-// readings returns the other names that a server may take name for, though it is
-// spelled as it should be.
+// readings returns the other names that a server may read for a name in normal form.
 func readings(kind Kind, name string) []string {
 	var others []string
 	add := func(other string) {
-		if other != name && other != "" {
+		if other != name && other != "" && !slices.Contains(others, other) {
 			others = append(others, other)
 		}
 	}
@@ -417,9 +409,8 @@ func readings(kind Kind, name string) []string {
 	return others
 }
 
-// withoutEnd returns a URI without what many servers leave out when they open what it
-// names: its fragment, and for all but web pages the slash at the end; of the URI of a
-// file also its query.
+// withoutEnd returns a URI without the parts that many servers ignore: the fragment; except for
+// web pages, the slash at the end; for files, the query.
 func withoutEnd(uri string) string {
 	uri, _, _ = strings.Cut(uri, "#")
 	scheme, _, hasScheme := strings.Cut(uri, ":")
@@ -435,11 +426,11 @@ func withoutEnd(uri string) string {
 	if strings.Trim(path, "/") == "" {
 		return uri
 	}
+	//mutate:swap `strings.TrimRight(uri, "/")` "uri" TestTrailingPartsAreAmbiguous a trailing slash evades the rule of a resource
 	return strings.TrimRight(uri, "/")
 }
 
-// decoded returns text without escapes. It leaves malformed ones, as lenient
-// servers do.
+// decoded returns text without escapes. Malformed escapes stay, as with lenient servers.
 func decoded(text string) string {
 	if !strings.Contains(text, "%") {
 		return text

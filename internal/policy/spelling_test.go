@@ -13,7 +13,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// secrets denies what is under /etc, and forwards all else.
+// secrets denies files under /etc, holds secret documents, denies deletions, and forwards all
+// else.
 func secrets(t *testing.T) *policy.Snapshot {
 	t.Helper()
 	return compile(t, policy.Config{
@@ -26,9 +27,8 @@ func secrets(t *testing.T) *policy.Snapshot {
 	})
 }
 
-// TestSpellings tries URIs and names that servers read otherwise than they are
-// spelled.
-func TestSpellings(t *testing.T) {
+// URIs and names that servers may read differently are refused.
+func TestAmbiguousNamesAreRefused(t *testing.T) {
 	s := secrets(t)
 	tests := map[string][]string{
 		"resources/read": {
@@ -42,7 +42,7 @@ func TestSpellings(t *testing.T) {
 			"https://example.com:0080/", "https://example.com/a//b", "https://xn--abc-/", "http://example.com\\@evil/",
 			"foo://@host/x", "foo://user:@host/x", "foo://host:/x", "foo://host:007/x", "notes\\..\\x", "notes/../x", "a\u0000b",
 			"file:///etc/passwd%", "file:///%zz", " notes", "notes\u200b",
-			// Servers that decode before they parse see something else.
+			// Servers that decode before they parse read these differently.
 			"file:///x/%252e%252e/etc/passwd", "file:///x/..%252Fetc/passwd", "file:///x/%25252e%25252e/etc/passwd", "file:///x/%255c..%255cetc",
 			"file:///e%09tc/passwd", "file:///e%0Atc/passwd", "file:///e%2509tc/passwd", "file:///etc%00/passwd", "file:///x%E2%80%8B", "file:///cafe%CC%81",
 			"file:///x/%252e%252e/%25zz", "x/%252e%252e/%zz", "/etc//passwd", "notes//today", "foo:/a//b", "file://other/e%09tc/passwd",
@@ -53,15 +53,14 @@ func TestSpellings(t *testing.T) {
 	for method, names := range tests {
 		for _, name := range names {
 			if v := s.Judge(policy.Call{Method: method, Name: name, Principal: policy.Principal{Anonymous: true}}); !v.Ambiguous || v.Action != policy.Deny {
-				t.Errorf("%s %q: %+v; want it refused for its spelling", method, name, v)
+				t.Errorf("%s %q: %+v; want a refusal as ambiguous", method, name, v)
 			}
 		}
 	}
 }
 
-// TestSpellingOfEnds tries URIs of which servers leave out the end: rules about one file
-// count for them, too.
-func TestSpellingOfEnds(t *testing.T) {
+// Rules about a file also apply to URIs whose end servers ignore, such as a query.
+func TestTrailingPartsAreAmbiguous(t *testing.T) {
 	s := compile(t, policy.Config{
 		Rules: []policy.Rule{
 			{Match: "file:///data/secret.txt", Kind: policy.Resource, Action: policy.Deny},
@@ -84,8 +83,8 @@ func TestSpellingOfEnds(t *testing.T) {
 	}
 }
 
-// TestPlainSpellings tries names that mean what they say.
-func TestPlainSpellings(t *testing.T) {
+// Names that all servers read in the same way are not ambiguous.
+func TestOrdinaryNamesAreNotAmbiguous(t *testing.T) {
 	s := secrets(t)
 	tests := map[string][]string{
 		"resources/read": {
@@ -106,16 +105,16 @@ func TestPlainSpellings(t *testing.T) {
 	}
 }
 
-// TestSpellingObserved makes sure that a spelling is refused only where calls are.
-func TestSpellingObserved(t *testing.T) {
+// If policy only observes, an ambiguous name is forwarded, and the verdict has the refusal.
+func TestAmbiguousNameIsForwardedWhenObserving(t *testing.T) {
 	s := compile(t, policy.Config{Default: policy.Rule{Action: policy.Forward}, Observe: true})
 	v := s.Judge(policy.Call{Method: "resources/read", Name: "FILE:///x", Principal: policy.Principal{Anonymous: true}})
 	if v.Action != policy.Forward || v.Would == nil || !v.Would.Ambiguous {
-		t.Errorf("%+v; want it forwarded, and the refusal told", v)
+		t.Errorf("%+v; want it forwarded, with the refusal in Would", v)
 	}
 }
 
-// A whatwg is an implementation of the WHATWG URL standard: that of Node.
+// A whatwg is the implementation of the WHATWG URL standard in Node.js.
 type whatwg struct {
 	in  io.Writer
 	out *bufio.Reader
@@ -146,7 +145,7 @@ func startNode(t *testing.T) *whatwg {
 	return &whatwg{in: in, out: bufio.NewReader(out)}
 }
 
-// href returns the normal form of uri, and whether it can be parsed at all.
+// href returns the normal form of uri, and whether uri is a valid URL.
 func (w *whatwg) href(t interface{ Fatal(...any) }, uri string) (string, bool) {
 	text, err := json.Marshal(uri)
 	if err != nil {
@@ -169,7 +168,7 @@ func (w *whatwg) href(t interface{ Fatal(...any) }, uri string) (string, bool) {
 	return *href, true
 }
 
-// pieces are what URIs are made of, and what parsers stumble on.
+// pieces are parts of URIs, including those that parsers often handle wrongly.
 var pieces = []string{
 	"file:", "http:", "https:", "ws:", "ftp:", "foo:", "urn:", "FILE:", "data:", "//", "///", "/", "\\", "etc", "a", "B", "..", ".", "%2e", "%2E", "%2F",
 	"%20", "%zz", "%", " ", "\t", "\n", "\r", "\x00", "\x1f", "\x7f", "é", "\u200b", "\u00ad", "ß", "İ", "。", "localhost", "example.com", "xn--exmple-cua.com", "xn--a",
@@ -177,9 +176,8 @@ var pieces = []string{
 	"@", "user", "user:pw", "user:", "?", "#", "'", "\"", "<", ">", "`", "{", "}", "|", "^", "~", "!", "$", "&", "(", ")", "*", "+", ",", ";", "=", "-", "_", "C|", "C:", "c:",
 }
 
-// TestNormalForm makes sure that every URI that passes is its own normal form,
-// or none that a URL parser understands.
-func TestNormalForm(t *testing.T) {
+// Every URI that is forwarded is its own normal form, or is not a URL.
+func TestForwardedURIsAreNormal(t *testing.T) {
 	s := compile(t, policy.Config{Default: policy.Rule{Action: policy.Forward}})
 	node := startNode(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -190,10 +188,10 @@ func TestNormalForm(t *testing.T) {
 			return
 		}
 		if href, isURL := node.href(t, uri); isURL && href != uri {
-			t.Fatalf("%q passes, and is read as %q", uri, href)
+			t.Fatalf("%q is forwarded, and is read as %q", uri, href)
 		}
 		if strings.TrimFunc(uri, func(r rune) bool { return r <= ' ' }) != uri || strings.ContainsAny(uri, "\t\r\n") {
-			t.Fatalf("%q passes, with characters that are stripped", uri)
+			t.Fatalf("%q is forwarded, with characters that parsers strip", uri)
 		}
 	})
 }

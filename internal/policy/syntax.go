@@ -8,30 +8,29 @@ import (
 	"unicode/utf8"
 )
 
-// How the parser of Cedar, whose errors are only text, reports a place; a wrong
-// token, behind the place of the token after it; and a number that is too
-// large, without a place.
+// Errors of the Cedar parser are only text: a position before a message; an unexpected token
+// with the position of the token after it; a number out of range without a position.
 var (
-	placeInText = regexp.MustCompile(`^(?:parse error at )?<input>:(\d+):(\d+):? (.*)$`)
+	positioned  = regexp.MustCompile(`^(?:parse error at )?<input>:(\d+):(\d+):? (.*)$`)
 	wrongToken  = regexp.MustCompile(`^".*": exact got (.*) want (.+)$`)
 	largeNumber = regexp.MustCompile(`^strconv\.ParseInt: parsing "(\d+)": value out of range$`)
 )
 
-// syntaxProblem returns an error of the parser of Cedar about s, in plain words
-// and with the place of the token that is wrong.
+// syntaxProblem returns an error of the Cedar parser in plain words, with the position of
+// the unexpected token.
 func syntaxProblem(s Source, err error) Problem {
 	p := Problem{Place: Place{Source: s.Name}, Text: err.Error()}
-	complaint, syntax := strings.CutPrefix(p.Text, "parser error: ")
+	message, syntax := strings.CutPrefix(p.Text, "parser error: ")
 	if !syntax {
 		return p
 	}
-	if m := placeInText.FindStringSubmatch(complaint); m != nil {
+	if m := positioned.FindStringSubmatch(message); m != nil {
 		p.Place.Line, _ = strconv.Atoi(m[1])
 		p.Place.Column, _ = strconv.Atoi(m[2])
-		complaint = m[3]
+		message = m[3]
 	}
 	text := string(s.Text)
-	if m := wrongToken.FindStringSubmatch(complaint); m != nil {
+	if m := wrongToken.FindStringSubmatch(message); m != nil {
 		if m[1] == "" {
 			p.Text = fmt.Sprintf("not Cedar: expected %q at the end", m[2])
 			return p
@@ -40,16 +39,16 @@ func syntaxProblem(s Source, err error) Problem {
 		p.Place.pointAt(text, strings.LastIndex(text[:p.Place.offset(text)], m[1]))
 		return p
 	}
-	if m := largeNumber.FindStringSubmatch(complaint); m != nil {
+	if m := largeNumber.FindStringSubmatch(message); m != nil {
 		p.Text = "not Cedar: the number " + m[1] + " does not fit into 64 bits"
 		p.Place.pointAt(text, strings.Index(text, m[1]))
 		return p
 	}
-	p.Text = "not Cedar: " + complaint
+	p.Text = "not Cedar: " + message
 	return p
 }
 
-// offset returns the index in text of a place, which counts characters from 1.
+// offset returns the index of p in text. Lines and columns count from 1.
 func (p Place) offset(text string) int {
 	start := 0
 	for range p.Line - 1 {
@@ -65,8 +64,7 @@ func (p Place) offset(text string) int {
 	return len(text)
 }
 
-// pointAt sets line and column to those of an index in text, if that is not
-// negative.
+// pointAt sets the line and the column of an index in text, unless it is negative.
 func (p *Place) pointAt(text string, index int) {
 	if index < 0 {
 		return

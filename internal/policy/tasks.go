@@ -11,68 +11,66 @@ const (
 	TaskRequired  TaskSupport = "required"
 )
 
-// TaskTerms is what decides whether calls of a tool are tasks, besides policy.
-// Resources and prompts cannot be tasks: for them the zero value is right.
+// TaskTerms decide, together with policy, whether calls of a tool are tasks. The zero value
+// is for resources and prompts, which cannot be tasks.
 type TaskTerms struct {
-	Declared TaskSupport // what the upstream says of the tool; empty if nothing
-	Upstream bool        // whether the upstream can do tasks at all
-	Strict   bool        // whether a held call must be a task (waiting: tasks-only)
-	Forced   bool        // whether the tool is in tasks.force_required
+	Declared TaskSupport // by the upstream; may be empty
+	Upstream bool        // the upstream supports tasks
+	Strict   bool        // a held call must be a task (waiting.mode: tasks-only)
+	Forced   bool        // the tool is in tasks.force_required
 }
 
-// own returns what the upstream really supports.
-func (t TaskTerms) own() TaskSupport {
+// ofUpstream returns the task support of the upstream.
+func (t TaskTerms) ofUpstream() TaskSupport {
 	if t.Upstream && (t.Declared == TaskOptional || t.Declared == TaskRequired) {
 		return t.Declared
 	}
 	return TaskForbidden
 }
 
-// Published returns the task support of a tool that clients are shown. It is
-// the truth about the gate and the upstream together: what may be held can be
-// a task, because the gate keeps it, and need not be one, because the gate can
-// hold the request instead. If such a call may as well be forwarded, and the
-// upstream then insists on a task, so must the client from the start.
+// Published returns the task support of a tool in the gate's list. A call that may be held
+// can be a task, because the gate keeps it, and need not be one, because the gate can hold
+// the request instead. If it may be forwarded too, and the upstream requires a task, then
+// the client must ask for one.
 func (t TaskTerms) Published(p Prospect) TaskSupport {
 	switch {
 	case p.Denied():
 		return TaskForbidden
 	case t.Forced || p.Hold && t.Strict:
 		return TaskRequired
-	case p.Hold && p.Forward && t.own() == TaskRequired:
+	case p.Hold && p.Forward && t.ofUpstream() == TaskRequired:
 		return TaskRequired
 	case p.Hold:
 		return TaskOptional
 	default:
-		return t.own()
+		return t.ofUpstream()
 	}
 }
 
-// A TaskWish says how the client of a call can wait for it.
+// A TaskWish is the way in which the client of a call can wait.
 type TaskWish string
 
 // The wishes of clients.
 const (
 	NoTask      TaskWish = "none"
-	WantsTask   TaskWish = "wants"   // it sent params.task and expects a task, as in 2025-11-25
-	AcceptsTask TaskWish = "accepts" // it understands a task in place of a result, as in 2026-07-28
+	WantsTask   TaskWish = "wants"   // it sent params.task and expects a task (2025-11-25)
+	AcceptsTask TaskWish = "accepts" // it accepts a task instead of a result (2026-07-28)
 )
 
-// A Handling says who keeps the task of a call, if there is one.
+// A Handling is the way in which the gate handles a call.
 type Handling string
 
-// The ways in which a judged call is handled.
+// The ways in which the gate handles a call.
 const (
-	PassOn       Handling = "pass on"       // send it upstream as it is; a task is the upstream's
+	PassOn       Handling = "pass on"       // forward it unchanged; the upstream keeps the task, if any
 	OwnTask      Handling = "own task"      // keep a task and ask for approval
-	ReadyTask    Handling = "ready task"    // keep a task that needs no approval: the upstream has none to offer
+	ReadyTask    Handling = "ready task"    // keep a task without approval, because the upstream does not support tasks
 	HoldRequest  Handling = "hold request"  // ask for approval while the request waits
-	RefuseNoTask Handling = "task required" // refuse it because it is no task
-	RefuseDenied Handling = "denied"        // refuse it because of its verdict
+	RefuseNoTask Handling = "task required" // refuse it because it must be a task
+	RefuseDenied Handling = "denied"        // refuse it because it is denied
 )
 
-// Handle returns what is done with a call that was judged to be a, by a client
-// with the given wish.
+// Handle returns the handling of a call with the action a, of a client with the wish.
 func (t TaskTerms) Handle(a Action, wish TaskWish) Handling {
 	switch a {
 	case Forward:
@@ -88,7 +86,7 @@ func (t TaskTerms) forward(wish TaskWish) Handling {
 	switch {
 	case wish == NoTask && t.Forced:
 		return RefuseNoTask
-	case wish == WantsTask && t.own() == TaskForbidden:
+	case wish == WantsTask && t.ofUpstream() == TaskForbidden:
 		return ReadyTask
 	default:
 		return PassOn

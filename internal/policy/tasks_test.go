@@ -10,7 +10,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// table lays out rows of cells in columns.
+// table prints rows of cells in columns.
 func table(rows [][]string) string {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -41,9 +41,9 @@ var upstreams = []struct {
 	{"required", policy.TaskTerms{Upstream: true, Declared: policy.TaskRequired}},
 }
 
-// TestPublishedTaskSupport is the annotation decision matrix of CORE-007 5.3
-// and F-002 as design resolves it: what may be held is optional, not required,
-// unless waiting is for tasks only or the tool is in force_required.
+// The annotation decision matrix of CORE-007 5.3 and F-002, as resolved by the design: a tool
+// whose calls may be held has optional task support. The support is required only if waiting
+// is for tasks only or the tool is in force_required.
 func TestPublishedTaskSupport(t *testing.T) {
 	prospects := []struct {
 		name     string
@@ -109,12 +109,11 @@ policy: anything         required   required   required    required
 	}
 }
 
-// TestTaskOwnership is the table of CORE-007 F-005, with F-004 and F-005.6, as
-// design resolves it: approve without a task is held, in strict mode refused;
-// forward with a task that the upstream cannot keep becomes an own task that
-// needs no approval, so a task is never forbidden.
-// CORE-007 F-005.1, F-005.3.
-func TestTaskOwnership(t *testing.T) {
+// The table of CORE-007 F-005, with F-004 and F-005.6, as resolved by the design. A call that
+// needs approval and has no task is held, or refused in strict mode. A forwarded call with a
+// task that the upstream does not support gets a task of the gate that needs no approval, so a
+// task is never forbidden. CORE-007 F-005.1, F-005.3.
+func TestHandlingOfTasks(t *testing.T) {
 	rows := [][]string{{"verdict", "task", "upstream", "any", "tasks-only", "force_required"}}
 	for _, action := range []policy.Action{policy.Forward, policy.Approve, policy.Deny, ""} {
 		for _, wish := range []policy.TaskWish{policy.NoTask, policy.WantsTask, policy.AcceptsTask} {
@@ -184,9 +183,8 @@ func TestTaskOwnership(t *testing.T) {
 	}
 }
 
-// TestTaskRowsOfTheSeed are the rows of CORE-007 9.1 about annotations and
-// their validation, under their names. Where design overrides the seed, the
-// comment says what the seed had.
+// The rows of CORE-007 9.1 about annotations and their validation, with their names. Where the
+// design overrides the seed, the comment has the seed's value.
 func TestTaskRowsOfTheSeed(t *testing.T) {
 	forward, approve := policy.Prospect{Forward: true}, policy.Prospect{Hold: true}
 	tests := []struct{ name, got, want string }{
@@ -206,9 +204,9 @@ func TestTaskRowsOfTheSeed(t *testing.T) {
 	}
 }
 
-// TestPublishedIsKept: a client that does as it is told is never refused for
-// its task, and one that is told required is refused without one (F-004).
-func TestPublishedIsKept(t *testing.T) {
+// A client that follows the published task support is never refused because of its task. If
+// the support is required, a call without a task is refused (F-004).
+func TestPublishedTaskSupportIsHonoured(t *testing.T) {
 	for _, u := range upstreams {
 		for _, terms := range []policy.TaskTerms{
 			u.terms, {Declared: u.terms.Declared, Upstream: u.terms.Upstream, Strict: true}, {Declared: u.terms.Declared, Upstream: u.terms.Upstream, Forced: true},

@@ -11,20 +11,19 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Bounds of what is mapped. Those on arrays are there because the time that
-// cedar-go takes to build a set grows with the square of its size if a caller
-// chooses the elements so that their hashes are equal.
+// Bounds of arguments. Arrays are bounded because building a set in cedar-go takes quadratic
+// time if a caller chooses elements with equal hashes.
 const (
 	maxDepth    = 32
 	maxElements = 1000
 	maxValues   = 10_000
 )
 
-// A mappingError says why arguments have no Cedar form. Its text may hold the
-// name of an argument; problem never does.
+// A mappingError is the reason why arguments have no Cedar form. Its text may have the name
+// of an argument; problem does not.
 type mappingError struct {
-	member  string // of the arguments; empty if it concerns them all
-	problem string // what the arguments have
+	member  string // of the arguments; may be empty
+	problem string // follows "the arguments have"
 }
 
 func (e *mappingError) Error() string {
@@ -34,24 +33,23 @@ func (e *mappingError) Error() string {
 	return strconv.Quote(e.member) + ": " + e.problem
 }
 
-// A mapper turns JSON into Cedar values. Cedar's own decoder is not used: it
-// would let a caller write entities and dates.
+// A mapper turns JSON into Cedar values. The decoder of cedar-go would let a caller write
+// entities and dates.
 type mapper struct {
 	dec     *jsontext.Decoder
 	wanted  selectedNames
 	number  func(literal string) (types.Value, error)
-	values  int    // that were mapped so far
-	current string // member of the arguments that is being mapped
+	values  int    // mapped so far
+	current string // the member of the arguments that is being mapped
 }
 
 // selectedNames are the names of arguments that policies read.
 type selectedNames struct {
-	read    func(types.String) bool // of arguments
-	variant func(types.String) bool // at any depth: whether a name differs only by case from one that is read
+	read    func(types.String) bool // reports whether a policy reads the argument
+	variant func(types.String) bool // reports whether a name, at any depth, differs only by case from one that is read
 }
 
-// mapArguments returns those members of arguments that are wanted. Numbers are
-// mapped by number.
+// mapArguments returns the wanted members of arguments. The function number maps numbers.
 func mapArguments(arguments jsontext.Value, wanted selectedNames, number func(string) (types.Value, error)) (types.Record, error) {
 	m := mapper{dec: jsontext.NewDecoder(bytes.NewBuffer(arguments)), wanted: wanted, number: number}
 	switch m.dec.PeekKind() {
@@ -68,8 +66,7 @@ func mapArguments(arguments jsontext.Value, wanted selectedNames, number func(st
 	}
 }
 
-// end checks that nothing follows the arguments, and makes every error of the
-// mapping one that can be told.
+// end checks that nothing follows the arguments, and returns err as a mappingError.
 func (m *mapper) end(err error) error {
 	if err == nil {
 		if _, err = m.dec.ReadToken(); errors.Is(err, io.EOF) {
@@ -103,6 +100,7 @@ func (m *mapper) object(depth int, wanted func(types.String) bool) (types.Record
 		if depth == 1 {
 			m.current = string(name)
 		}
+		//mutate:false TestCedarVerdicts policies miss names in another case
 		if m.wanted.variant(name) {
 			return types.Record{}, m.fail("a name that differs only by case from one that policies read")
 		}
@@ -139,7 +137,7 @@ func (m *mapper) array(depth int) (types.Value, error) {
 	return types.NewSet(elements...), err
 }
 
-// value maps the next value, which stands in something that is depth deep.
+// value maps the next value, inside a value at the given depth.
 func (m *mapper) value(depth int) (types.Value, error) {
 	if m.values++; m.values > maxValues {
 		return nil, m.fail("more than " + strconv.Itoa(maxValues) + " values")
@@ -196,16 +194,17 @@ func wholeOrDecimal(text string) (types.Value, error) {
 			return nil, err
 		}
 	}
-	if !kept(n) {
+	//mutate:false Test(Numbers|CedarVerdicts) policies read numbers that servers round
+	if !exactInFloat(n) {
 		return nil, errRounded
 	}
 	return types.Long(n), nil
 }
 
-// kept reports whether a server that reads every number as a 64-bit float, as
-// JavaScript does, reads n as n.
-func kept(n int64) bool {
-	const exact = 1 << 53 // up to here all of them are
+// exactInFloat reports whether servers that read numbers as 64-bit floats, as JavaScript does,
+// read n exactly.
+func exactInFloat(n int64) bool {
+	const exact = 1 << 53 // up to here all integers are exact
 	if -exact <= n && n <= exact {
 		return true
 	}
@@ -232,11 +231,10 @@ func decimal(digits string, exponent int) (types.Value, error) {
 	return types.NewDecimal(n, -4)
 }
 
-// rounded reports whether a server that reads every number as a 64-bit float
-// reads this one as another.
+// rounded reports whether servers that read numbers as 64-bit floats read another number.
 func rounded(digits string, exponent int) bool {
 	if len(digits) <= 15 {
-		return false // so many digits always survive
+		return false // a float keeps 15 digits
 	}
 	f, err := strconv.ParseFloat(digits+"e"+strconv.Itoa(exponent), 64)
 	if err != nil {
@@ -246,14 +244,13 @@ func rounded(digits string, exponent int) bool {
 	return again != digits || place != exponent
 }
 
-// scientific returns the digits, signed and without a zero at either end, and
-// the exponent of ten by which they make up the JSON number text. The number 0
-// has one digit.
+// scientific splits a JSON number into digits, signed and without a zero at either end, and an
+// exponent of ten. The number 0 has one digit.
 func scientific(text string) (digits string, exponent int) {
 	text = strings.ToLower(text)
 	mantissa, e, _ := strings.Cut(text, "e")
-	// An exponent beyond int is as good as the greatest one: JSON has no room
-	// for the digits that could make up for it.
+	// Atoi returns the nearest int for an exponent out of range, which is far enough: no
+	// request has enough digits to compensate.
 	exponent, _ = strconv.Atoi(e)
 	whole, fraction, _ := strings.Cut(strings.TrimPrefix(mantissa, "-"), ".")
 	all := strings.TrimLeft(whole+fraction, "0")
@@ -261,7 +258,7 @@ func scientific(text string) (digits string, exponent int) {
 	if digits == "" {
 		return "0", 0
 	}
-	const far = 1 << 30 // so that the sum does not overflow
+	const far = 1 << 30 // prevents an overflow of the sum
 	exponent = max(-far, min(exponent, far)) - len(fraction) + len(all) - len(digits)
 	if mantissa[0] == '-' {
 		digits = "-" + digits
@@ -269,7 +266,7 @@ func scientific(text string) (digits string, exponent int) {
 	return digits, exponent
 }
 
-// shifted returns digits times ten to the power of places, which is not negative.
+// shifted returns digits times ten to the power of places, which must not be negative.
 func shifted(digits string, places int) (int64, error) {
 	if places > 19 {
 		return 0, errTooLarge

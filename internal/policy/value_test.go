@@ -15,8 +15,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
-// meaning returns what the next JSON value of dec means, in one way only: a
-// number is its value, an array a set, and the order of members is no matter.
+// meaning returns a canonical text for the next JSON value of dec: a number is its value, an
+// array is a set, and the order of members does not matter.
 func meaning(t *testing.T, dec *jsontext.Decoder) string {
 	token, err := dec.ReadToken()
 	if err != nil {
@@ -28,11 +28,11 @@ func meaning(t *testing.T, dec *jsontext.Decoder) string {
 	case jsontext.KindNumber:
 		text := token.String()
 		if mantissa, _, _ := strings.Cut(strings.ToLower(text), "e"); strings.Trim(mantissa, "-0.") == "" {
-			return "0" // big refuses exponents that do not matter
+			return "0" // big refuses large exponents even of zero
 		}
 		n, ok := new(big.Rat).SetString(text)
 		if !ok {
-			t.Fatalf("no number: %s", text)
+			t.Fatalf("not a number: %s", text)
 		}
 		return n.RatString()
 	case jsontext.KindBeginObject:
@@ -64,7 +64,7 @@ func closed(t *testing.T, dec *jsontext.Decoder, open string, parts []string) st
 	return open + strings.Join(parts, ",")
 }
 
-// meaningOf returns the same of a Cedar value.
+// meaningOf returns the same text for a Cedar value.
 func meaningOf(t *testing.T, v types.Value) string {
 	switch v := v.(type) {
 	case types.String:
@@ -76,12 +76,12 @@ func meaningOf(t *testing.T, v types.Value) string {
 	case types.Decimal:
 		n, ok := new(big.Rat).SetString(v.String())
 		if !ok {
-			t.Fatalf("no number: %s", v)
+			t.Fatalf("not a number: %s", v)
 		}
 		return n.RatString()
 	case types.EntityUID:
 		if v != types.NewEntityUID("ThoughtGate::Null", "null") {
-			t.Fatalf("an entity was made: %s", v)
+			t.Fatalf("a value was mapped to an entity: %s", v)
 		}
 		return "null"
 	case types.Record:
@@ -104,7 +104,7 @@ func meaningOf(t *testing.T, v types.Value) string {
 	}
 }
 
-// wholeAreLongs reports a decimal that is a whole number, which no long equals.
+// wholeAreLongs reports a decimal that is a whole number, because it would not equal the long.
 func wholeAreLongs(t *testing.T, v types.Value) {
 	switch v := v.(type) {
 	case types.Decimal:
@@ -122,8 +122,8 @@ func wholeAreLongs(t *testing.T, v types.Value) {
 	}
 }
 
-// FuzzArguments: what is mapped still means the same, so that two texts that
-// mean different things are never mapped to the same value.
+// Mapped arguments keep their meaning, so texts with different meanings are never mapped to
+// the same value.
 func FuzzArguments(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `null`, ``, `[]`, `{"a":1}`, `{"a":-0,"b":1.50,"c":1e2,"d":[1,1.0,"x",null,true,[],{}]}`, `{"a":9223372036854775808}`, `{"a":-9223372036854775808}`,
@@ -135,14 +135,14 @@ func FuzzArguments(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		before := bytes.Clone(text)
 		defer func() {
-			if !bytes.Equal(before, text) { // what was judged is forwarded
+			if !bytes.Equal(before, text) { // the forwarded text must be the judged one
 				t.Errorf("%q became %q", before, text)
 			}
 		}()
 		decimals, err := policy.MapDecimals(text)
 		if err == nil && len(bytes.TrimSpace(text)) > 0 && !bytes.Equal(bytes.TrimSpace(text), []byte("null")) {
 			if got, want := meaningOf(t, decimals), meaning(t, jsontext.NewDecoder(bytes.NewReader(text))); got != want {
-				t.Errorf("%s means %s as decimals", text, got)
+				t.Errorf("%s is mapped to %s with decimals", text, got)
 			}
 		}
 		record, err := policy.MapAll(text)
@@ -154,7 +154,7 @@ func FuzzArguments(f *testing.F) {
 			want = meaning(t, jsontext.NewDecoder(bytes.NewReader(text)))
 		}
 		if got := meaningOf(t, record); got != want {
-			t.Errorf("%s means %s, mapped %s", text, want, got)
+			t.Errorf("the meaning of %s is %s, and that of the mapped value %s", text, want, got)
 		}
 		wholeAreLongs(t, record)
 	})
@@ -181,11 +181,11 @@ func TestNumbers(t *testing.T) {
 		{"1e-5", "", ""},
 		{"1.23456", "", ""},
 		{"9007199254740992", "9007199254740992", ""},
-		{"9007199254740993", "", ""}, // JavaScript reads the one before
+		{"9007199254740993", "", ""}, // JavaScript reads the previous number
 		{"-9007199254740993", "", ""},
 		{"9007199254740994", "9007199254740994", ""},
 		{"1152921504606846976", "1152921504606846976", ""},
-		{"1152921504606847000", "", ""}, // as JavaScript writes the one before
+		{"1152921504606847000", "", ""}, // the previous number as JavaScript writes it
 		{"9223372036854775807", "", ""},
 		{"-9223372036854775808", "-9223372036854775808", ""},
 		{"9223372036854775808", "", ""},
@@ -252,8 +252,8 @@ func TestArgumentLimits(t *testing.T) {
 	}
 }
 
-// TestArgumentsThatCollide: the worst set within the limits is no burden.
-func TestArgumentsThatCollide(t *testing.T) {
+// The worst set within the limits is mapped quickly.
+func TestCollidingArgumentsAreMappedQuickly(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`{"a":[0`)
 	for i := 1; i < 500; i++ {
@@ -265,6 +265,6 @@ func TestArgumentsThatCollide(t *testing.T) {
 		t.Fatal(err)
 	}
 	if set, _ := record.Get("a"); set.(types.Set).Len() != 999 {
-		t.Errorf("%d elements are left", set.(types.Set).Len())
+		t.Errorf("the set has %d elements", set.(types.Set).Len())
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
 )
 
-// spellings are the names of arguments, and of members inside of them, that
-// policies read, by their folded form. Many servers take a name in another case
-// for the same one, and so would act on what the policies have not seen.
+// spellings are the names of arguments and of nested members that policies read, by their
+// folded form. Many servers ignore the case of names, and so would use a member that the
+// policies have not seen.
 type spellings map[string]map[types.String]bool
 
-// note adds the name that n itself reads, if that may be one of an argument or
-// of something inside of one.
+// note adds the name that n itself reads, if it may be that of an argument or of a nested
+// member.
 func (s *spellings) note(n ast.IsNode) {
 	switch n := n.(type) {
 	case ast.NodeTypeHas:
@@ -39,8 +39,8 @@ func (s *spellings) add(of ast.IsNode, name types.String) {
 	(*s)[key][name] = true
 }
 
-// mayBeArgument reports whether n may be the arguments of a call or something
-// inside of them. It is not if n is a path that begins elsewhere.
+// mayBeArgument reports whether n may be in the arguments of a call. A path that begins
+// elsewhere is not.
 func mayBeArgument(n ast.IsNode) bool {
 	first := types.String("")
 	for {
@@ -55,7 +55,7 @@ func mayBeArgument(n ast.IsNode) bool {
 	}
 }
 
-// variant reports whether name differs only by case from one that policies read.
+// variant reports whether name differs only by case from a name that policies read.
 func (s spellings) variant(name types.String) bool {
 	if len(s) == 0 {
 		return false
@@ -64,8 +64,7 @@ func (s spellings) variant(name types.String) bool {
 	return read != nil && !read[name]
 }
 
-// folded returns the same text for all texts that differ only by case. Names in
-// lower-case ASCII stay as they are.
+// folded returns the same text for all texts that differ only by case.
 func folded(text string) string {
 	return strings.Map(func(r rune) rune {
 		least := r

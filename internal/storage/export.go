@@ -9,25 +9,28 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
 // exportVersion is the version of the format of exports.
 const exportVersion = 1
 
-// A record is a line of an export. It has one of its members: the first line a
-// header, the last an end, and a task comes before its chunks.
+// A record is a line of an export. It has exactly one member. The first line is a header,
+// the last line is an end, and the chunks of a task follow the task.
 type record struct {
-	Header *header        `json:"thoughtgate,omitzero"`
-	Task   jsontext.Value `json:"task,omitzero"` // as [task.Encode] makes it
-	Chunk  *chunk         `json:"chunk,omitzero"`
-	Entry  *task.Entry    `json:"entry,omitzero"`
-	End    *Moved         `json:"end,omitzero"`
+	Header *header         `json:"thoughtgate,omitzero"`
+	Task   jsontext.Value  `json:"task,omitzero"` // encoded by [storekit.Encode]
+	Chunk  *chunk          `json:"chunk,omitzero"`
+	Entry  *auditlog.Entry `json:"entry,omitzero"`
+	End    *Counts         `json:"end,omitzero"`
 }
 
 type header struct {
-	Export int       `json:"export"` // the version of the format
-	Anchor task.Link `json:"anchor"` // of the journal: what the first entry follows
+	Export int           `json:"export"` // the version of the format
+	Anchor auditlog.Link `json:"anchor"` // the link before the first entry of the journal
 }
 
 type chunk struct {
@@ -36,8 +39,8 @@ type chunk struct {
 	Data []byte  `json:"data"`
 }
 
-// Moved counts what an export has, or an import has taken from one.
-type Moved struct {
+// Counts are the numbers of exported or imported items.
+type Counts struct {
 	Tasks   int `json:"tasks"`
 	Chunks  int `json:"chunks"`
 	Entries int `json:"entries"` // of the journal
@@ -45,18 +48,18 @@ type Moved struct {
 
 // An exporter writes the lines of an export.
 type exporter struct {
-	from  task.GateStore
-	open  func(task.Task) (task.Task, error)
-	out   *jsontext.Encoder
-	moved Moved
+	from   gatestore.Store
+	open   func(task.Task) (task.Task, error)
+	out    *jsontext.Encoder
+	counts Counts
 }
 
-// Export writes everything that is in a store as lines of JSON.
-// Encrypted values stay encrypted, unless form says otherwise. A little of the store is
-// in memory at a time. Nobody should change the store meanwhile.
-func Export(ctx context.Context, s *sealedstore.Store, w io.Writer, form Form) (Moved, error) {
+// Export writes all tasks, results and journal entries of a store as lines of JSON. It
+// streams, so that memory does not grow with the store. Stop the gate first: the store must
+// not change meanwhile.
+func Export(ctx context.Context, s *sealedstore.Store, w io.Writer, form Form) (Counts, error) {
 	e := exporter{from: s.Unwrap(), open: func(t task.Task) (task.Task, error) { return t, nil }, out: jsontext.NewEncoder(w)}
-	if form == Plain {
+	if form == Decrypted {
 		e.from, e.open = s, s.Keys().Open
 	}
 	ends, err := s.Ends(ctx)
@@ -70,27 +73,27 @@ func Export(ctx context.Context, s *sealedstore.Store, w io.Writer, form Form) (
 		err = e.journal(ctx, s)
 	}
 	if err == nil {
-		err = e.write(record{End: &e.moved})
+		err = e.write(record{End: &e.counts})
 	}
-	return e.moved, err
+	return e.counts, err
 }
 
-// A Form says how an export shows what is encrypted.
+// A Form is how an export contains encrypted values.
 type Form int
 
 // The forms of an export.
 const (
-	AsStored Form = iota // what is encrypted stays encrypted
-	Plain                // everything can be read
+	AsStored  Form = iota // encrypted values stay encrypted
+	Decrypted             // all values are decrypted
 )
 
 func (e *exporter) write(r record) error { return json.MarshalEncode(e.out, &r) }
 
-// tasks writes all tasks, each followed by its blob. They are listed as they
-// are stored: a list of what can be decrypted would leave out the rest.
+// tasks writes all tasks, each followed by its chunks. It lists the tasks as they are
+// stored, because a list of decrypted tasks leaves out unreadable ones.
 func (e *exporter) tasks(ctx context.Context, stored task.Store) error {
 	q := task.Query{Scope: task.AnyOwner(), Limit: 20}
-	for t, err := range task.Each(ctx, stored, q) {
+	for t, err := range storekit.Each(ctx, stored, q) {
 		if err == nil {
 			err = e.task(ctx, t)
 		}
@@ -102,10 +105,10 @@ func (e *exporter) tasks(ctx context.Context, stored task.Store) error {
 }
 
 // journal writes all entries of the journal.
-func (e *exporter) journal(ctx context.Context, from task.Journal) error {
-	for entry, err := range task.EachEntry(ctx, from, task.JournalQuery{}) {
+func (e *exporter) journal(ctx context.Context, from auditlog.Journal) error {
+	for entry, err := range auditlog.Each(ctx, from, auditlog.Query{}) {
 		if err == nil {
-			e.moved.Entries++
+			e.counts.Entries++
 			err = e.write(record{Entry: &entry})
 		}
 		if err != nil {
@@ -120,14 +123,14 @@ func (e *exporter) task(ctx context.Context, stored task.Task) error {
 	if err != nil {
 		return err
 	}
-	document, err := task.Encode(t)
+	document, err := storekit.Encode(t)
 	if err != nil {
 		return fmt.Errorf("task %s: %w", t.ID, err)
 	}
 	if err := e.write(record{Task: document}); err != nil {
 		return err
 	}
-	e.moved.Tasks++
+	e.counts.Tasks++
 	for n := 0; t.Result != nil && n < t.Result.Chunks; n++ {
 		data, err := e.from.ReadChunk(ctx, task.AnyOwner().Ref(t.ID), n)
 		if err != nil {
@@ -136,7 +139,7 @@ func (e *exporter) task(ctx context.Context, stored task.Task) error {
 		if err := e.write(record{Chunk: &chunk{Task: t.ID, N: n, Data: data}}); err != nil {
 			return err
 		}
-		e.moved.Chunks++
+		e.counts.Chunks++
 	}
 	return nil
 }

@@ -10,24 +10,24 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/storage"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/steadystore"
 )
 
-// TestFullStore: the held calls of a full store still expire and are deleted, and
-// then the store holds others.
-func TestFullStore(t *testing.T) {
+// The held calls of a full store still expire and are deleted, and then the store accepts others.
+func TestFullStoreRecovers(t *testing.T) {
 	t.Run("SQLite", func(t *testing.T) {
 		settings := inDir(t)
 		settings.MaxBytes = 1 << 20
-		s, well := keep(t, settings)
-		for range 3 { // the file does not shrink in between
+		s, available := openSteady(t, settings)
+		for range 3 { // the file does not shrink between rounds
 			held := 0
 			for hold(t, s, held, "{}") == nil {
 				held++
 			}
-			makeRoom(t, s, held)
-			for s.Trouble() != nil {
-				<-well
+			emptyStore(t, s, held)
+			for s.Outage() != nil {
+				<-available
 			}
 		}
 		must(t, hold(t, s, 0, "{}"))
@@ -38,7 +38,7 @@ func TestFullStore(t *testing.T) {
 			return
 		}
 		t.Cleanup(func() { must(t, server.Stop()) })
-		s, well := keep(t, storage.Settings{DSN: server.URL()})
+		s, available := openSteady(t, storage.Settings{DSN: server.URL()})
 		const held = 400
 		large := `"` + strings.Repeat("x", 32<<10) + `"`
 		for i := range held {
@@ -47,33 +47,33 @@ func TestFullStore(t *testing.T) {
 		_, err = server.Do(t.Context(), "CONFIG", "SET", "maxmemory", "8mb")
 		must(t, err)
 		if hold(t, s, held, large) == nil {
-			t.Fatal("a full server holds one more call")
+			t.Fatal("a full server accepted a call")
 		}
-		makeRoom(t, s, held)
-		for s.Trouble() != nil {
-			<-well
+		emptyStore(t, s, held)
+		for s.Outage() != nil {
+			<-available
 		}
 		must(t, hold(t, s, 0, large))
 	})
 }
 
-// keep opens a store for a gate, and returns a channel that receives when the store
-// is out of trouble.
-func keep(t *testing.T, settings storage.Settings) (*steadystore.Store, <-chan struct{}) {
+// openSteady opens a store like a gate, and returns a channel that receives when the store is
+// available again.
+func openSteady(t *testing.T, settings storage.Settings) (*steadystore.Store, <-chan struct{}) {
 	t.Helper()
-	well := make(chan struct{}, 10)
+	available := make(chan struct{}, 10)
 	settings.Timeout = time.Minute // longer than a busy machine needs
-	s, err := settings.Keep(t.Context(), func(trouble error) {
+	s, err := settings.OpenSteady(t.Context(), func(trouble error) {
 		if trouble == nil {
-			well <- struct{}{}
+			available <- struct{}{}
 		}
 	})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
-	return s, well
+	return s, available
 }
 
-// hold makes a task for call i, and a note of it.
+// hold creates a task for call i, and a note about it.
 func hold(t *testing.T, s *steadystore.Store, i int, message string) error {
 	t.Helper()
 	made, err := task.New(task.Draft{
@@ -84,22 +84,22 @@ func hold(t *testing.T, s *steadystore.Store, i int, message string) error {
 	return s.Create(t.Context(), made, task.Limits{}, task.Note{At: epoch, Task: made.ID, Step: "held"})
 }
 
-// makeRoom ends and deletes all calls of a store that has no room, as far as that has
-// room for their ends, and then the others.
-func makeRoom(t *testing.T, s *steadystore.Store, held int) {
+// emptyStore expires and deletes all calls of a full store, as many at a time as there is
+// space for their last notes.
+func emptyStore(t *testing.T, s *steadystore.Store, held int) {
 	t.Helper()
-	if !errors.Is(s.Trouble(), task.ErrCapacityExceeded) {
-		t.Fatalf("trouble with %d calls: %v; want that there is no room", held, s.Trouble())
+	if !errors.Is(s.Outage(), task.ErrCapacityExceeded) {
+		t.Fatalf("trouble with %d calls: %v; want ErrCapacityExceeded", held, s.Outage())
 	}
 	later := epoch.Add(2 * time.Hour)
-	gate := task.Updater{Store: s, Notes: func(_, after task.Task, _ task.Event) []task.Note {
+	gate := lifecycle.Updater{Store: s, Notes: func(_, after task.Task, _ lifecycle.Event) []task.Note {
 		return []task.Note{{At: later, Task: after.ID, Step: "expired", Reason: strings.Repeat("x", 200)}}
 	}}
 	for held > 0 {
-		_, noRoom := gate.SettleOverdue(t.Context(), "gate", later)
+		_, full := gate.SettleOverdue(t.Context(), "gate", later)
 		swept, err := s.Sweep(t.Context(), later.Add(time.Hour), held)
 		if swept == 0 || err != nil {
-			t.Fatalf("swept %d of %d calls: %v, because %v", swept, held, err, noRoom)
+			t.Fatalf("swept %d of %d calls: %v, %v", swept, held, err, full)
 		}
 		held -= swept
 	}

@@ -4,19 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
+	"io"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
 	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// Migrated says how opening the store has changed its tables.
-func Migrated(s task.GateStore) string {
+// Migrated describes how opening the store changed its tables.
+func Migrated(s gatestore.Store) string {
 	store, ok := Backend(s).(interface{ Migration() (from, to int) })
 	if !ok {
 		return "no tables to update"
@@ -31,21 +34,19 @@ func Migrated(s task.GateStore) string {
 	}
 }
 
-// Rekey encrypts everything in a store with its first key, and reports how many
-// tasks needed it. It then leaves nothing in a file of what was there before,
-// and is not used any more.
+// Rekey encrypts everything in a store with its first key, and returns how many tasks it
+// changed. It then removes the old content from a file. Close the store afterwards.
 func Rekey(ctx context.Context, s *sealedstore.Store) (int, error) {
 	n, err := s.Rekey(ctx)
 	if _, inFile := Backend(s).(*sqlitestore.Store); inFile {
-		_, vacuumed := Vacuum(ctx, s)
-		err = errors.Join(err, vacuumed)
+		_, failed := Vacuum(ctx, s)
+		err = errors.Join(err, failed)
 	}
 	return n, err
 }
 
-// Vacuum has the store give back room that it does not use, and reports whether
-// it is of a kind that can.
-func Vacuum(ctx context.Context, s task.GateStore) (bool, error) {
+// Vacuum releases unused space, and reports whether this kind of store supports it.
+func Vacuum(ctx context.Context, s gatestore.Store) (bool, error) {
 	store, ok := Backend(s).(interface{ Vacuum(context.Context) error })
 	if !ok {
 		return false, nil
@@ -53,22 +54,22 @@ func Vacuum(ctx context.Context, s task.GateStore) (bool, error) {
 	return true, store.Vacuum(ctx)
 }
 
-// A Health is what was found in a store.
+// A Health summarises the content of a store.
 type Health struct {
 	Tasks, Pending int
 	Chunks         int
 	Entries        int            // of the journal
-	Keys           map[string]int // how many tasks need each; "" is for those that are not encrypted
+	Keys           map[string]int // the number of tasks by key; "" counts tasks that are not encrypted
 	Problems       int
 }
 
-// Check reads all there is in a store and reports what is wrong with it, one
-// thing at a time. Doubts are about what a server is told to do with what it
-// has. The error is that of reading.
-func Check(ctx context.Context, s *sealedstore.Store, report, doubt func(string)) (Health, error) {
+// Check reads a whole store. It calls report for each problem with the content, and warn
+// for each setting of the server that may lose content. The error means that the store
+// could not be read.
+func Check(ctx context.Context, s *sealedstore.Store, report, warn func(string)) (Health, error) {
 	c := checker{store: s, health: Health{Keys: make(map[string]int)}}
 	c.report = func(text string) { c.health.Problems++; report(text) }
-	if err := c.whole(ctx, doubt); err != nil {
+	if err := c.backend(ctx, warn); err != nil {
 		return c.health, err
 	}
 	for _, part := range []func(context.Context) error{c.tasks, c.records, c.journal} {
@@ -85,8 +86,8 @@ type checker struct {
 	report func(string)
 }
 
-// whole has the store look at itself, if it can.
-func (c *checker) whole(ctx context.Context, doubt func(string)) error {
+// backend runs the check of the store itself, if it has one.
+func (c *checker) backend(ctx context.Context, warn func(string)) error {
 	store, ok := Backend(c.store).(interface{ Check(context.Context) error })
 	if !ok {
 		return nil
@@ -97,15 +98,14 @@ func (c *checker) whole(ctx context.Context, doubt func(string)) error {
 	case errors.Is(err, sqlitestore.ErrDamaged):
 		c.report(err.Error())
 	case errors.Is(err, redisstore.ErrEvicts), errors.Is(err, redisstore.ErrNotDurable):
-		doubt(err.Error())
+		warn(err.Error())
 	default:
 		return err
 	}
 	return nil
 }
 
-// tasks looks at every task as it is stored, so that one that cannot be read
-// hides no other.
+// tasks checks every stored task. It goes on after a task that cannot be read.
 func (c *checker) tasks(ctx context.Context) error {
 	store, ok := Backend(c.store).(interface {
 		Documents(context.Context, func(task.ID, []byte) error) error
@@ -115,10 +115,10 @@ func (c *checker) tasks(ctx context.Context) error {
 	}
 	err := store.Documents(ctx, func(id task.ID, document []byte) error {
 		c.health.Tasks++
-		if stored, err := task.Decode(document); err == nil {
+		if stored, err := storekit.DecodeAs(id, document); err == nil {
 			return c.task(ctx, stored)
 		}
-		c.report(fmt.Sprintf("task %s cannot be read", id)) // the error may quote what it cannot read
+		c.report(fmt.Sprintf("task %s cannot be read", id)) // the error may quote secret content
 		return nil
 	})
 	if errors.Is(err, sqlitestore.ErrDamaged) {
@@ -128,12 +128,12 @@ func (c *checker) tasks(ctx context.Context) error {
 	return err
 }
 
-// records looks at every record as it is stored: without one of them, such as the
-// root key, a gate does not start. One that is not encrypted although there are keys is
-// no problem, because a gate that starts deletes it.
+// records checks every stored record. A gate does not start if it cannot read one, such as
+// the root key. A record that is not encrypted although there are keys is not reported: a
+// gate deletes it when it starts.
 func (c *checker) records(ctx context.Context) error {
-	unreadable := make(map[string]int) // how many, by the reason
-	for r, err := range eachRecord(ctx, c.store.Unwrap()) {
+	unreadable := make(map[string]int) // counts by error
+	for r, err := range gatestore.EachRecord(ctx, c.store.Unwrap()) {
 		if errors.Is(err, sqlitestore.ErrDamaged) {
 			c.report(err.Error())
 			break
@@ -145,33 +145,10 @@ func (c *checker) records(ctx context.Context) error {
 			unreadable[err.Error()]++
 		}
 	}
-	for _, why := range slices.Sorted(maps.Keys(unreadable)) {
-		c.report(fmt.Sprintf("the gate's root key, sessions of operators or other records cannot be read (%d of them): %s", unreadable[why], why))
+	for _, reason := range slices.Sorted(maps.Keys(unreadable)) {
+		c.report(fmt.Sprintf("the gate's root key, sessions of operators or other records cannot be read (%d of them): %s", unreadable[reason], reason))
 	}
 	return nil
-}
-
-// eachRecord goes through all records as they are stored.
-func eachRecord(ctx context.Context, s task.Records) iter.Seq2[task.Record, error] {
-	return func(yield func(task.Record, error) bool) {
-		q := task.RecordQuery{Limit: 100}
-		for {
-			page, err := s.ListRecords(ctx, q)
-			if err != nil {
-				yield(task.Record{}, err)
-				return
-			}
-			for _, r := range page {
-				q.After = r.Name
-				if !yield(r, nil) {
-					return
-				}
-			}
-			if len(page) < q.Limit {
-				return
-			}
-		}
-	}
 }
 
 func (c *checker) task(ctx context.Context, stored task.Task) error {
@@ -184,17 +161,16 @@ func (c *checker) task(ctx context.Context, stored task.Task) error {
 		c.report(err.Error())
 		return nil
 	}
-	if digest, err := t.Call.Digest(); err != nil || digest != t.CallDigest() {
+	if digest, err := t.Call.Digest(); !t.Abridged() && (err != nil || digest != t.CallDigest()) {
 		c.report(fmt.Sprintf("task %s: the call does not match its digest", t.ID))
 	}
 	if t.Result == nil || t.Result.Chunks == 0 {
 		return nil
 	}
-	var size counter
-	blob := tracer{c.store, make(map[string]bool)}
-	err = task.ReadResult(ctx, blob, t, &size)
-	c.health.Chunks += size.writes
-	for key := range blob.used {
+	chunks := keyRecorder{Blobs: c.store, store: c.store, keys: make(map[string]bool)}
+	err = storekit.ReadResult(ctx, &chunks, t, io.Discard)
+	c.health.Chunks += chunks.count
+	for key := range chunks.keys {
 		if key != sealedstore.KeyOf(stored) {
 			c.health.Keys[key]++
 		}
@@ -206,50 +182,44 @@ func (c *checker) task(ctx context.Context, stored task.Task) error {
 	return err
 }
 
-// A tracer reads chunks, and notes the keys that they are encrypted with.
-type tracer struct {
-	*sealedstore.Store
+// A keyRecorder reads chunks, and records their number and their keys.
+type keyRecorder struct {
+	task.Blobs
 
-	used map[string]bool
+	store *sealedstore.Store
+	keys  map[string]bool
+	count int
 }
 
 // ReadChunk implements [task.Blobs].
-func (t tracer) ReadChunk(ctx context.Context, ref task.Ref, n int) ([]byte, error) {
-	data, err := t.Unwrap().ReadChunk(ctx, ref, n)
+func (t *keyRecorder) ReadChunk(ctx context.Context, ref task.Ref, n int) ([]byte, error) {
+	data, err := t.store.Unwrap().ReadChunk(ctx, ref, n)
 	if err != nil {
 		return nil, err
 	}
-	t.used[sealedstore.KeyOfChunk(data)] = true
-	return t.Keys().OpenChunk(ref.ID, n, data)
+	t.count++
+	t.keys[sealedstore.KeyOfChunk(data)] = true
+	return t.store.Keys().OpenChunk(ref.ID, n, data)
 }
 
-// A counter counts what is written to it.
-type counter struct{ writes int }
-
-// Write implements [io.Writer].
-func (c *counter) Write(p []byte) (int, error) {
-	c.writes++
-	return len(p), nil
-}
-
-// journal follows the chain from one end to the other.
+// journal verifies the hash chain of the journal.
 func (c *checker) journal(ctx context.Context) error {
 	ends, err := c.store.Ends(ctx)
 	if err != nil {
 		return err
 	}
 	at := ends.Anchor
-	for e, err := range task.EachEntry(ctx, c.store, task.JournalQuery{}) {
+	for e, err := range auditlog.Each(ctx, c.store, auditlog.Query{}) {
 		if err != nil {
 			return err
 		}
 		c.health.Entries++
-		if err := at.Follow(e); err != nil {
+		if err := at.Verify(e); err != nil {
 			c.report("audit log: " + strings.TrimPrefix(err.Error(), "journal: "))
 		}
 		at = e.Link()
 	}
-	if at.Seq < ends.Head.Seq { // there may be more by now
+	if at.Seq < ends.Head.Seq { // a higher number is fine: the journal may have grown
 		c.report(fmt.Sprintf("audit log: ends with entry %d, expected %d", at.Seq, ends.Head.Seq))
 	}
 	return nil

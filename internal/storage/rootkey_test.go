@@ -14,13 +14,12 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/storage"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
 )
 
-// TestRootKeyEncrypted: with keys, the gate's root key is nowhere in the file in
-// the clear, is opened with the keys alone, follows a change of them, and what
-// somebody wrote who has no key is not taken for it.
-func TestRootKeyEncrypted(t *testing.T) {
+// With keys, the file never contains the root key in plain text.
+func TestRootKeyIsEncrypted(t *testing.T) {
 	settings := inDir(t)
 	settings.Keys = "a:" + strings.Repeat("A", 43) + "="
 	file, _ := settings.File()
@@ -47,7 +46,7 @@ func TestRootKeyEncrypted(t *testing.T) {
 	var first string
 	with(a, func(s *sealedstore.Store) { first = seal(s) })
 	if content, err := os.ReadFile(file); err != nil || bytes.Contains(content, []byte("secret")) {
-		t.Errorf("the root key is in the clear: %v", err)
+		t.Errorf("the root key is not encrypted: %v", err)
 	}
 	if _, err := os.Stat(file + ".key"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the key of an earlier version is still there: %v", err)
@@ -58,41 +57,41 @@ func TestRootKeyEncrypted(t *testing.T) {
 	}
 	with(b+","+a, func(s *sealedstore.Store) {
 		if !opens(s, first) {
-			t.Error("a new key before the old one ends sessions")
+			t.Error("adding a new first key ended sessions")
 		}
 	})
 	with(b, func(s *sealedstore.Store) {
 		if !opens(s, first) {
-			t.Error("the root key was not encrypted anew")
+			t.Error("the root key was not encrypted with the new key")
 		}
-		planted := task.Record{Name: keyring.RecordName, Version: 3, Value: []byte(`{"keys":[{"secret":"` + strings.Repeat("A", 43) + `="}]}`)}
+		planted := gatestore.Record{Name: keyring.RecordName, Version: 3, Value: []byte(`{"keys":[{"secret":"` + strings.Repeat("A", 43) + `="}]}`)}
 		must(t, s.Unwrap().PutRecord(t.Context(), planted))
 		if _, err := keyring.New(s, time.Now).Sealer(keyring.Sessions).Seal(t.Context(), "x"); !errors.Is(err, task.ErrUnreadable) {
-			t.Errorf("a key that was planted is used: %v", err)
+			t.Errorf("a foreign root key is used: %v", err)
 		}
 	})
 	with(b, func(s *sealedstore.Store) {
 		r, err := s.Unwrap().GetRecord(t.Context(), keyring.RecordName)
 		if seal(s); err == nil && sealedstore.KeyOfRecord(r) == "" {
-			t.Error("a key that was planted stays")
+			t.Error("a foreign root key was not removed")
 		}
 	})
 }
 
-// TestRootKeyNotExported: an export has no key and no session, in whatever form.
-func TestRootKeyNotExported(t *testing.T) {
+// An export contains neither the root key nor sessions.
+func TestRootKeyIsNotExported(t *testing.T) {
 	settings := inDir(t)
 	s, err := settings.Open(t.Context())
 	must(t, err)
 	defer s.Close()
 	_, err = keyring.New(s, time.Now).Sealer(keyring.Sessions).Seal(t.Context(), "x")
 	must(t, err)
-	must(t, s.PutRecord(t.Context(), task.Record{Name: "session/x", Version: 1, Value: []byte("a session")}))
-	kept, err := s.Unwrap().ListRecords(t.Context(), task.RecordQuery{Limit: 10})
+	must(t, s.PutRecord(t.Context(), gatestore.Record{Name: "session/x", Version: 1, Value: []byte("a session")}))
+	kept, err := s.Unwrap().ListRecords(t.Context(), gatestore.RecordQuery{Limit: 10})
 	if must(t, err); len(kept) != 2 {
 		t.Fatalf("%d records; want the key and the session", len(kept))
 	}
-	for _, form := range []storage.Form{storage.AsStored, storage.Plain} {
+	for _, form := range []storage.Form{storage.AsStored, storage.Decrypted} {
 		var out bytes.Buffer
 		_, err := storage.Export(t.Context(), s, &out, form)
 		must(t, err)
@@ -106,9 +105,8 @@ func TestRootKeyNotExported(t *testing.T) {
 	}
 }
 
-// TestCheckRecords: whoever checks a store hears of records with which a gate does not
-// start, once for each reason. So does whoever starts the gate.
-func TestCheckRecords(t *testing.T) {
+// Check reports records without which a gate does not start.
+func TestCheckReportsUnreadableRecords(t *testing.T) {
 	settings := inDir(t)
 	settings.Keys = key("a")
 	s, err := settings.Open(t.Context())
@@ -116,14 +114,14 @@ func TestCheckRecords(t *testing.T) {
 	_, err = keyring.New(s, time.Now).Sealer(keyring.Sessions).Seal(t.Context(), "x")
 	must(t, err)
 	for i := range 150 { // more than a page
-		must(t, s.PutRecord(t.Context(), task.Record{Name: fmt.Sprintf("session/%03d", i), Version: 1, Value: []byte(secret)}))
+		must(t, s.PutRecord(t.Context(), gatestore.Record{Name: fmt.Sprintf("session/%03d", i), Version: 1, Value: []byte(secret)}))
 	}
 	must(t, s.Close())
 
 	for keys, want := range map[string]string{
 		key("b"): "encrypted with key a, which is not among those given",
 		"":       "encrypted with key a, but no keys are given",
-		"a:" + strings.TrimPrefix(key("b"), "b:"): "wrong key a, or the record was changed",
+		"a:" + strings.TrimPrefix(key("b"), "b:"): "wrong key a, or it was changed",
 	} {
 		settings.Keys = keys
 		checked := checkUnread(t, settings)
@@ -142,7 +140,7 @@ func TestCheckRecords(t *testing.T) {
 	}
 	s, err = settings.Open(t.Context())
 	must(t, err)
-	must(t, s.Unwrap().PutRecord(t.Context(), task.Record{Name: "session/plain", Version: 1, Value: []byte(secret)}))
+	must(t, s.Unwrap().PutRecord(t.Context(), gatestore.Record{Name: "session/plain", Version: 1, Value: []byte(secret)}))
 	must(t, s.Close())
 	if checked := checkUnread(t, settings); len(checked) > 0 { // a gate that starts deletes it
 		t.Errorf("with a record that is not encrypted: %q", checked)
@@ -150,10 +148,10 @@ func TestCheckRecords(t *testing.T) {
 	open(t, settings)
 }
 
-// checkUnread checks a store that is opened whether it can be read or not.
+// checkUnread checks a store without verifying first that it can be read.
 func checkUnread(t *testing.T, settings storage.Settings) (problems []string) {
 	t.Helper()
-	s, err := settings.OpenUnread(t.Context())
+	s, err := settings.OpenUnverified(t.Context())
 	must(t, err)
 	_, problems = health(t, s)
 	must(t, s.Close())

@@ -22,8 +22,12 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/storage"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
 	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
 func TestMain(m *testing.M) {
@@ -37,7 +41,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// key returns a key that is always the same for its name.
+// key returns a key that depends only on the name.
 func key(name string) string {
 	return name + ":" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte(name), 32)[:32])
 }
@@ -59,9 +63,9 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 678_000, time.UTC)
 
 const secret = "Xylophone"
 
-// fill puts tasks in every state into a store, one with a large answer, and
-// notes about them.
-func fill(t *testing.T, s task.GateStore) {
+// fill adds tasks in every state to a store, one of them with a large answer, and notes about
+// them.
+func fill(t *testing.T, s gatestore.Store) {
 	t.Helper()
 	for i := range 150 {
 		arguments := fmt.Sprintf(`{"n":%d,"secret":%q}`, i, secret)
@@ -77,28 +81,28 @@ func fill(t *testing.T, s task.GateStore) {
 		must(t, s.Create(t.Context(), made, task.Limits{}, note))
 		ref := task.AnyOwner().Ref(made.ID)
 		for _, e := range life(t, s, ref, i) {
-			_, err := task.Advance(t.Context(), s, ref, e, epoch.Add(time.Second))
+			_, err := lifecycle.Advance(t.Context(), s, ref, e, epoch.Add(time.Second))
 			must(t, err)
 		}
 	}
 }
 
-// allChunks is how many chunks the answers have of all tasks that fill makes.
+// allChunks is the number of chunks of all answers that fill creates.
 const allChunks = 4 + 4 + 23
 
-// life returns what happens to task i.
-func life(t *testing.T, s task.GateStore, ref task.Ref, i int) []task.Event {
+// life returns the transitions of task i.
+func life(t *testing.T, s gatestore.Store, ref task.Ref, i int) []lifecycle.Event {
 	t.Helper()
-	events := []task.Event{
-		task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)},
-		task.Approve{By: "bob", Reason: secret},
-		task.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)},
+	events := []lifecycle.Event{
+		lifecycle.Submit{By: "gate", Deadline: epoch.Add(time.Minute)},
+		lifecycle.Approve{By: "bob", Reason: secret},
+		lifecycle.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)},
 	}
 	switch {
 	case i%10 < 3:
 		return events[:i%10]
 	case i%10 == 4:
-		return []task.Event{events[0], task.Reject{By: "eve", Reason: "no"}}
+		return []lifecycle.Event{events[0], lifecycle.Reject{By: "eve", Reason: "no"}}
 	}
 	answer := `{"content":"` + secret + strings.Repeat("é", 100) + `"}`
 	if i%50 == 7 {
@@ -107,17 +111,17 @@ func life(t *testing.T, s task.GateStore, ref task.Ref, i int) []task.Event {
 	if i == 107 { // SQLite keeps most of it in a file
 		answer = `{"content":"` + strings.Repeat(secret+"0", 150_000) + `"}`
 	}
-	result, err := task.WriteResult(t.Context(), s, ref, strings.NewReader(answer))
+	result, err := storekit.WriteResult(t.Context(), s, ref, strings.NewReader(answer))
 	must(t, err)
 	result.Kind = task.ResultOK
-	return append(events, task.Complete{By: "gate", Result: result})
+	return append(events, lifecycle.Complete{By: "gate", Result: result})
 }
 
-// An inventory is everything in a store, in the clear.
+// An inventory is the whole decrypted content of a store.
 type inventory struct {
 	Tasks   []task.Task
 	Answers map[task.ID]string
-	Entries []task.Entry
+	Entries []auditlog.Entry
 }
 
 func take(t *testing.T, s *sealedstore.Store) inventory {
@@ -131,7 +135,7 @@ func take(t *testing.T, s *sealedstore.Store) inventory {
 			all.Tasks = append(all.Tasks, found)
 			if found.Result != nil {
 				var answer bytes.Buffer
-				must(t, task.ReadResult(t.Context(), s, found, &answer))
+				must(t, storekit.ReadResult(t.Context(), s, found, &answer))
 				all.Answers[found.ID] = answer.String()
 			}
 		}
@@ -139,7 +143,7 @@ func take(t *testing.T, s *sealedstore.Store) inventory {
 			break
 		}
 	}
-	entries, err := s.Entries(t.Context(), task.JournalQuery{Limit: 1000})
+	entries, err := s.Entries(t.Context(), auditlog.Query{Limit: 1000})
 	must(t, err)
 	all.Entries = entries
 	return all
@@ -152,9 +156,8 @@ func health(t *testing.T, s *sealedstore.Store) (h storage.Health, problems []st
 	return h, problems
 }
 
-// TestRoundTrip moves everything from SQLite to PostgreSQL to Redis to memory
-// and back to SQLite, encrypted in other ways at each stop. Nothing is lost or
-// changed, and nothing that is there is overwritten.
+// An export and import from SQLite to PostgreSQL to Redis to memory and back to SQLite, with
+// other keys at each step, loses and changes nothing.
 func TestRoundTrip(t *testing.T) {
 	stops := []storage.Settings{
 		{DSN: "sqlite:gate.db", Dir: t.TempDir(), Keys: key("a")},
@@ -175,10 +178,10 @@ func TestRoundTrip(t *testing.T) {
 	want := take(t, from)
 	for _, next := range stops[1:] {
 		var export bytes.Buffer
-		moved, err := storage.Export(t.Context(), from, &export, storage.Plain)
+		moved, err := storage.Export(t.Context(), from, &export, storage.Decrypted)
 		must(t, err)
 		to := open(t, next)
-		got, err := storage.Import(t.Context(), to, &export, storage.Empty, epoch)
+		got, err := storage.Import(t.Context(), to, &export, storage.IntoEmpty, epoch)
 		must(t, err)
 		if diff := cmp.Diff(moved, got); diff != "" || got.Tasks != 150 || got.Chunks != allChunks || got.Entries != 150 {
 			t.Errorf("%s: exported %+v, imported %+v", next.DSN, moved, got)
@@ -193,8 +196,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestExportKeepsSecrets: without being told so, an export decrypts nothing. It
-// is read by those who have the key.
+// By default, an export decrypts nothing, and only the keys can read it.
 func TestExportKeepsSecrets(t *testing.T) {
 	settings := inDir(t)
 	settings.Keys = key("a")
@@ -203,47 +205,47 @@ func TestExportKeepsSecrets(t *testing.T) {
 	want := take(t, s)
 	must(t, s.Close())
 
-	settings.Keys = "" // which is not needed to export
-	unread, err := settings.OpenUnread(t.Context())
+	settings.Keys = "" // an export needs no keys
+	unread, err := settings.OpenUnverified(t.Context())
 	must(t, err)
 	defer unread.Close()
 	var export, plain bytes.Buffer
 	_, err = storage.Export(t.Context(), unread, &export, storage.AsStored)
 	must(t, err)
 	if bytes.Contains(export.Bytes(), []byte(secret)) {
-		t.Error("the export has secrets in the clear")
+		t.Error("the export has unencrypted secrets")
 	}
-	if _, err := storage.Export(t.Context(), unread, &plain, storage.Plain); !errors.Is(err, task.ErrUnreadable) {
+	if _, err := storage.Export(t.Context(), unread, &plain, storage.Decrypted); !errors.Is(err, task.ErrUnreadable) {
 		t.Errorf("decrypted without a key: %v", err)
 	}
 	text := export.Bytes()
 	for _, keys := range []string{"", key("b")} {
 		to := open(t, storage.Settings{DSN: "memory:", Keys: keys})
-		if _, err := storage.Import(t.Context(), to, bytes.NewReader(text), storage.Empty, epoch); !errors.Is(err, task.ErrUnreadable) {
+		if _, err := storage.Import(t.Context(), to, bytes.NewReader(text), storage.IntoEmpty, epoch); !errors.Is(err, task.ErrUnreadable) {
 			t.Errorf("imported with keys %q: %v", keys, err)
 		}
 	}
 	to := open(t, storage.Settings{DSN: "memory:", Keys: key("b") + "," + key("a")})
-	_, err = storage.Import(t.Context(), to, bytes.NewReader(text), storage.Empty, epoch)
+	_, err = storage.Import(t.Context(), to, bytes.NewReader(text), storage.IntoEmpty, epoch)
 	must(t, err)
 	if diff := cmp.Diff(want, take(t, to)); diff != "" {
 		t.Errorf("after the import (-want +got):\n%s", diff)
 	}
 }
 
-// TestImportRefuses: a store that is not empty, and exports that are not whole.
-func TestImportRefuses(t *testing.T) {
+// An import refuses a store with content, and incomplete or damaged exports.
+func TestImportRefusesIncompleteExport(t *testing.T) {
 	s := open(t, storage.Settings{DSN: "memory:"})
 	fill(t, s)
 	var export bytes.Buffer
 	_, err := storage.Export(t.Context(), s, &export, storage.AsStored)
 	must(t, err)
 	before := take(t, s)
-	if _, err := storage.Import(t.Context(), s, bytes.NewReader(export.Bytes()), storage.Empty, epoch); !errors.Is(err, storage.ErrNotEmpty) {
+	if _, err := storage.Import(t.Context(), s, bytes.NewReader(export.Bytes()), storage.IntoEmpty, epoch); !errors.Is(err, storage.ErrNotEmpty) {
 		t.Errorf("imported into itself: %v", err)
 	}
 	lines := strings.SplitAfter(export.String(), "\n")
-	lines = lines[:len(lines)-1] // nothing follows the last
+	lines = lines[:len(lines)-1] // the element after the last newline is empty
 	n := len(lines)
 	for name, text := range map[string]string{
 		"nothing":            "",
@@ -261,7 +263,7 @@ func TestImportRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			to := open(t, storage.Settings{DSN: "memory:"})
-			if moved, err := storage.Import(t.Context(), to, strings.NewReader(text), storage.Empty, epoch); err == nil {
+			if moved, err := storage.Import(t.Context(), to, strings.NewReader(text), storage.IntoEmpty, epoch); err == nil {
 				t.Errorf("imported %+v", moved)
 			}
 		})
@@ -271,8 +273,8 @@ func TestImportRefuses(t *testing.T) {
 	}
 }
 
-// TestCheck finds whatever is wrong, and nothing else.
-func TestCheck(t *testing.T) {
+// Check reports every problem, and nothing else.
+func TestCheckReportsEveryProblem(t *testing.T) {
 	settings := inDir(t)
 	settings.Keys = key("a")
 	s := open(t, settings)
@@ -284,6 +286,8 @@ func TestCheck(t *testing.T) {
 	}, epoch)
 	must(t, err)
 	fake.Call.Arguments, fake.Call.Message = `{"a":2}`, `{"a":2}`
+	must(t, s.Create(t.Context(), fake, task.Limits{}))
+	fake.ID = "tg_plain"
 	must(t, plain.Create(t.Context(), fake, task.Limits{}))
 	must(t, s.Close())
 	file, _ := settings.File()
@@ -292,6 +296,7 @@ func TestCheck(t *testing.T) {
 	for _, statement := range []string{
 		"UPDATE tasks SET document = replace(document, '\"state\"', '\"stare\"') WHERE id = 'tg_003'",
 		"UPDATE tasks SET document = replace(document, 'sealed:1:a:', 'sealed:1:z:') WHERE id = 'tg_013'",
+		"UPDATE tasks SET document = (SELECT document FROM tasks WHERE id = 'tg_100') WHERE id = 'tg_101'",
 		"DELETE FROM chunks WHERE task = 'tg_007' AND n = 1",
 		"UPDATE chunks SET data = (SELECT data FROM chunks WHERE task = 'tg_107' AND n = 0) WHERE task = 'tg_057' AND n = 0",
 		"DELETE FROM journal WHERE seq = 77",
@@ -304,42 +309,44 @@ func TestCheck(t *testing.T) {
 	}
 	must(t, db.Close())
 
-	s, err = settings.OpenUnread(t.Context())
+	s, err = settings.OpenUnverified(t.Context())
 	must(t, err)
 	defer s.Close()
+	if _, err := s.Get(t.Context(), task.AnyOwner().Ref("tg_101")); !errors.Is(err, task.ErrUnreadable) {
+		t.Errorf("a task that replaced another can be read: %v", err)
+	}
 	h, problems := health(t, s)
-	for _, want := range []string{"tg_fake: the call does not match its digest", "tg_003 cannot be read", "tg_013", "tg_007", "tg_057", "audit log: entry 77 is missing"} {
+	for _, want := range []string{"tg_fake: the call does not match its digest", "tg_plain", "is not encrypted", "tg_003 cannot be read", "tg_101 cannot be read", "tg_013", "tg_007", "tg_057", "audit log: entry 77 is missing"} {
 		if !strings.Contains(strings.Join(problems, "\n"), want) {
 			t.Errorf("no problem about %q", want)
 		}
 	}
-	if len(problems) != 6 || h.Problems != 6 || h.Tasks != 151 || h.Keys[""] != 1 || h.Keys["a"] != 148 || h.Keys["z"] != 1 {
+	if len(problems) != 8 || h.Problems != 8 || h.Tasks != 152 || h.Keys[""] != 1 || h.Keys["a"] != 148 || h.Keys["z"] != 1 {
 		t.Errorf("%+v, problems:\n%s", h, strings.Join(problems, "\n"))
 	}
 	if text := strings.Join(problems, "\n"); strings.Contains(text, secret) {
-		t.Errorf("problems tell a secret: %s", text)
+		t.Errorf("problems contain a secret: %s", text)
 	}
 }
 
-// TestDoubtful: whoever opens a server that keeps nothing is told.
-func TestDoubtful(t *testing.T) {
+// Opening a Redis server without persistence calls OnNotDurable.
+func TestNotDurableServerIsReported(t *testing.T) {
 	server, err := testenv.StartRedis(t.Context(), "--appendonly", "no")
 	if !testenv.Available(t, err) {
 		return
 	}
 	t.Cleanup(func() { must(t, server.Stop()) })
 	var told []error
-	settings := storage.Settings{DSN: server.URL(), Doubtful: func(err error) { told = append(told, err) }}
+	settings := storage.Settings{DSN: server.URL(), OnNotDurable: func(err error) { told = append(told, err) }}
 	open(t, settings)
 	if len(told) != 1 || !errors.Is(told[0], redisstore.ErrNotDurable) {
-		t.Errorf("told %v; want that it is not durable", told)
+		t.Errorf("OnNotDurable got %v; want a missing persistence", told)
 	}
 }
 
-// TestDamagedCall: a call that cannot be read hides no other from those who
-// look at lists, page by page, nor from housekeeping. It is told of, and an
-// export does not leave it out in silence.
-func TestDamagedCall(t *testing.T) {
+// A call that cannot be read is reported. It hides no other calls from lists and from
+// housekeeping, and fails an export.
+func TestDamagedCallHidesNoOther(t *testing.T) {
 	settings := inDir(t)
 	s := open(t, settings)
 	fill(t, s)
@@ -354,7 +361,7 @@ func TestDamagedCall(t *testing.T) {
 	must(t, db.Close())
 
 	told := ""
-	settings.Unreadable = func(err error) { told += err.Error() }
+	settings.OnUnreadable = func(err error) { told += err.Error() }
 	s = open(t, settings)
 	q := task.Query{Scope: task.AnyOwner(), Limit: 10}
 	seen := 0
@@ -367,7 +374,7 @@ func TestDamagedCall(t *testing.T) {
 		}
 	}
 	if seen != 147 || !strings.Contains(told, "tg_140") {
-		t.Errorf("%d tasks were listed, and it was told that %q; want all but three", seen, told)
+		t.Errorf("%d tasks were listed, with the reports %q; want all but three", seen, told)
 	}
 	overdue, err := s.Overdue(t.Context(), epoch.Add(24*time.Hour), 2)
 	must(t, err)
@@ -375,24 +382,28 @@ func TestDamagedCall(t *testing.T) {
 		t.Errorf("%d tasks are overdue; want 2 that can be read", len(overdue))
 	}
 	if _, err := storage.Export(t.Context(), s, io.Discard, storage.AsStored); !errors.Is(err, task.ErrUnreadable) {
-		t.Errorf("an export that is not whole: %v", err)
+		t.Errorf("an incomplete export: %v", err)
 	}
 }
 
-// TestRekey: afterwards nothing needs anything but the first key, and the file
-// has nothing left of what was there before.
-func TestRekey(t *testing.T) {
+// After Rekey, only the first key is needed, and the file contains no old content.
+func TestRekeyLeavesNoOldContent(t *testing.T) {
 	settings := inDir(t)
 	s := open(t, settings)
 	fill(t, s)
 	must(t, s.Close())
 	settings.Keys = key("a")
 	s = open(t, settings)
-	_, err := task.Advance(t.Context(), s, task.AnyOwner().Ref("tg_007"), task.Deliver{}, epoch.Add(time.Second))
+	_, err := s.Get(t.Context(), task.AnyOwner().Ref("tg_007"))
+	if !errors.Is(err, sealedstore.ErrNotSealed) {
+		t.Errorf("a task that is not encrypted is read: %v", err)
+	}
+	stored, err := s.Unwrap().Get(t.Context(), task.AnyOwner().Ref("tg_007"))
 	must(t, err)
-	h, _ := health(t, s)
-	if want := map[string]int{"": 150, "a": 1}; !maps.Equal(h.Keys, want) {
-		t.Errorf("keys %v before; want %v: an answer that is not encrypted counts", h.Keys, want)
+	stored.Version++
+	must(t, s.Swap(t.Context(), stored)) // as earlier versions did, which did not encrypt the answer again
+	if n, err := s.Unsealed(t.Context()); n != 149 || err != nil {
+		t.Errorf("%d tasks are not encrypted, %v; want 149", n, err)
 	}
 	if n, err := storage.Rekey(t.Context(), s); n != 150 || err != nil {
 		t.Errorf("%d tasks, %v; want 150", n, err)
@@ -406,13 +417,13 @@ func TestRekey(t *testing.T) {
 		content, err := os.ReadFile(file + suffix)
 		must(t, err)
 		if bytes.Contains(content, []byte(secret)) {
-			t.Errorf("gate.db%s has secrets in the clear", suffix)
+			t.Errorf("gate.db%s has unencrypted secrets", suffix)
 		}
 	}
 }
 
-// TestRekeyGoesOn: what cannot be decrypted keeps nothing else from it.
-func TestRekeyGoesOn(t *testing.T) {
+// Rekey goes on after a call that cannot be decrypted.
+func TestRekeyGoesOnAfterUnreadableCall(t *testing.T) {
 	settings := storage.Settings{DSN: "memory:", Keys: key("b") + "," + key("a")}
 	s := open(t, settings)
 	lost, err := sealedstore.ParseKeys(key("z"))
@@ -429,12 +440,12 @@ func TestRekeyGoesOn(t *testing.T) {
 	}
 	n, err := storage.Rekey(t.Context(), s)
 	if n != 2 || !errors.Is(err, task.ErrUnreadable) || !strings.Contains(err.Error(), "tg_1") {
-		t.Errorf("%d tasks, %v; want 2, and that tg_1 was none of them", n, err)
+		t.Errorf("%d tasks, %v; want 2, and an error about tg_1", n, err)
 	}
 }
 
-// TestVacuum: a file from which much was deleted becomes smaller.
-func TestVacuum(t *testing.T) {
+// Vacuum shrinks a file after deletions.
+func TestVacuumShrinksFile(t *testing.T) {
 	settings := inDir(t)
 	file, _ := settings.File()
 	s := open(t, settings)
@@ -463,7 +474,7 @@ func TestVacuum(t *testing.T) {
 	must(t, s.Append(t.Context(), task.Note{At: epoch, Step: "x"}))
 }
 
-// TestMigrated tells what was done.
+// Migrated describes what Open did to the tables.
 func TestMigrated(t *testing.T) {
 	settings := inDir(t)
 	for _, want := range []string{"created the tables", "is up to date"} {

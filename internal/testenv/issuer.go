@@ -20,11 +20,11 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// An Issuer is an OpenID provider: it publishes what it is and its keys, logs
-// people in without asking them, and signs tokens.
+// An Issuer is an OpenID provider: it publishes its metadata and keys, signs users in without
+// a form, and signs tokens.
 type Issuer struct {
 	URL    string
-	Client string // the id of the one client that it knows
+	Client string // the id of the only client
 	Secret string // of that client
 
 	t testing.TB
@@ -33,27 +33,27 @@ type Issuer struct {
 	key     *ecdsa.PrivateKey
 	keyID   string
 	codes   map[string]grant
-	refresh map[string]grant // by refresh token, each good for one use
+	refresh map[string]grant // by refresh token, which can be used once
 	reused  int
 	habits  Habits
-	person  map[string]any // who is logged in next
+	person  map[string]any // claims of the user who signs in next
 	change  func(claims map[string]any)
 	fetches int
 	down    bool
 }
 
-// A grant is what a code or a refresh token is good for.
+// A grant is the record of a code or a refresh token.
 type grant struct {
 	challenge, nonce, redirect string
 	person                     map[string]any
-	offline                    bool // a refresh token was asked for
+	offline                    bool // a refresh token was requested
 }
 
-// Habits are in what an issuer differs from most.
+// Habits are unusual properties of an issuer.
 type Habits struct {
-	NoRefresh bool   // it gives no refresh tokens
-	Bare      bool   // it answers a refresh token without an ID token
-	Broken    string // the path that does not work
+	NoRefresh bool   // issue no refresh tokens
+	Bare      bool   // omit the ID token after a refresh
+	Broken    string // the path of requests that fail
 }
 
 // NewIssuer starts an issuer.
@@ -101,22 +101,21 @@ func (i *Issuer) SetDown(down bool) {
 	i.down = down
 }
 
-// SetHabits changes how the issuer behaves.
+// SetHabits changes the behaviour of the issuer.
 func (i *Issuer) SetHabits(h Habits) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.habits = h
 }
 
-// Reused returns how often a refresh token was shown that was used before, or
-// that the issuer never gave.
+// Reused returns how many requests had a refresh token that was unknown or already used.
 func (i *Issuer) Reused() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.reused
 }
 
-// Fetches returns how often the keys were fetched.
+// Fetches returns how often the keys were requested.
 func (i *Issuer) Fetches() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -130,15 +129,15 @@ func (i *Issuer) Key() (*ecdsa.PrivateKey, string) {
 	return i.key, i.keyID
 }
 
-// LogIn makes somebody the one who is logged in from now on. Change, if it is
-// not nil, adjusts the claims of the tokens that they get.
+// LogIn sets the user who signs in from now on. If change is not nil, it adjusts the claims of
+// this user's tokens.
 func (i *Issuer) LogIn(person map[string]any, change func(claims map[string]any)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.person, i.change = person, change
 }
 
-// Sign returns a token with the given claims, after those that every token has.
+// Sign returns a token with the given claims in addition to the standard ones.
 func (i *Issuer) Sign(claims map[string]any, header map[jose.HeaderKey]any) string {
 	i.t.Helper()
 	all := map[string]any{"iss": i.URL, "iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix()}
@@ -147,7 +146,7 @@ func (i *Issuer) Sign(claims map[string]any, header map[jose.HeaderKey]any) stri
 	return SignWith(i.t, jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: id}}, all, header)
 }
 
-// SignWith returns a token that is signed with any key.
+// SignWith returns a token signed with the given key.
 func SignWith(t testing.TB, key jose.SigningKey, claims map[string]any, header map[jose.HeaderKey]any) string {
 	t.Helper()
 	signer, err := jose.NewSigner(key, &jose.SignerOptions{ExtraHeaders: header})
@@ -197,7 +196,7 @@ func (i *Issuer) publish(w http.ResponseWriter, _ *http.Request) {
 	i.answer(w, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{key}})
 }
 
-// authorize logs in whoever LogIn named.
+// authorize signs in the user set by LogIn.
 func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	back, err := url.Parse(q.Get("redirect_uri"))
@@ -211,10 +210,10 @@ func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	i.codes[code] = grant{q.Get("code_challenge"), q.Get("nonce"), q.Get("redirect_uri"), i.person, offline}
 	i.mu.Unlock()
 	back.RawQuery = url.Values{"code": {code}, "state": {q.Get("state")}}.Encode()
-	http.Redirect(w, r, back.String(), http.StatusFound) //nolint:gosec // it is what such a server is for
+	http.Redirect(w, r, back.String(), http.StatusFound) // a test server, so any address is allowed
 }
 
-// token gives tokens to the client that shows its secret.
+// token issues tokens to the client if its secret is correct.
 func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 	id, secret, basic := r.BasicAuth()
 	if !basic {
@@ -241,7 +240,7 @@ func (i *Issuer) refuse(w http.ResponseWriter) {
 	i.answer(w, map[string]any{"error": "invalid_grant"})
 }
 
-// tradeCode takes a code, once, with the verifier of its challenge.
+// tradeCode exchanges a code, once, with the verifier of its challenge.
 func (i *Issuer) tradeCode(r *http.Request) (grant, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -251,8 +250,8 @@ func (i *Issuer) tradeCode(r *http.Request) (grant, bool) {
 	return g, ok && g.redirect == r.PostFormValue("redirect_uri") && g.challenge == base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// tradeRefresh takes a refresh token, once. The person is whoever LogIn named
-// last; nobody means that the account is closed.
+// tradeRefresh exchanges a refresh token, once. The user is that of the last LogIn; without a
+// user, the account is closed.
 func (i *Issuer) tradeRefresh(r *http.Request) (grant, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -266,7 +265,7 @@ func (i *Issuer) tradeRefresh(r *http.Request) (grant, bool) {
 	return g, ok && g.person != nil
 }
 
-// tokens returns the answer with the tokens for a grant.
+// tokens returns the response with the tokens for a grant.
 func (i *Issuer) tokens(g grant) map[string]any {
 	i.mu.Lock()
 	change, renewed, bare := i.change, g.nonce == "", i.habits.Bare
@@ -291,7 +290,7 @@ func (i *Issuer) tokens(g grant) map[string]any {
 	return given
 }
 
-// tell says who is logged in now.
+// tell returns the claims of the current user.
 func (i *Issuer) tell(w http.ResponseWriter, _ *http.Request) {
 	i.mu.Lock()
 	person := i.person

@@ -28,7 +28,7 @@ type Postgres struct {
 	bin     string // the directory of the programs
 	dir     string
 	port    int
-	as      *account // nil for whoever runs the test
+	as      *account // nil means the user who runs the test
 	server  *process
 	log     *bytes.Buffer
 	schemas atomic.Int64
@@ -39,11 +39,10 @@ type account struct{ uid, gid uint32 }
 
 const startTimeout = 30 * time.Second
 
-// StartPostgres starts a server on a port of its own. It needs Debian's
-// package, which it installs if it may. It returns [ErrUnavailable] if there
-// is none.
+// StartPostgres starts a server on a new port. It returns [ErrUnavailable]
+// if PostgreSQL is not installed.
 func StartPostgres(ctx context.Context) (*Postgres, error) {
-	bin, err := postgresPrograms(ctx)
+	bin, err := postgresPrograms()
 	if err != nil {
 		return nil, err
 	}
@@ -64,35 +63,20 @@ func StartPostgres(ctx context.Context) (*Postgres, error) {
 	return p, nil
 }
 
-func postgresPrograms(ctx context.Context) (string, error) {
-	find := func() string {
-		found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
-		slices.Sort(found)
-		if len(found) == 0 {
-			return ""
-		}
-		return filepath.Dir(found[len(found)-1])
-	}
-	bin := find()
-	if bin == "" && os.Getuid() == 0 {
-		install := exec.CommandContext(ctx, "apt-get", "install", "-y", "--no-install-recommends", "postgresql")
-		install.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if out, err := install.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("PostgreSQL: %w: %w: %s", ErrUnavailable, err, out)
-		}
-		bin = find()
-	}
-	if bin == "" {
+// postgresPrograms returns the directory of the newest installed version.
+func postgresPrograms() (string, error) {
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	if len(found) == 0 {
 		return "", fmt.Errorf("PostgreSQL: %w: nothing in /usr/lib/postgresql; install Debian's package postgresql", ErrUnavailable)
 	}
-	return bin, nil
+	return filepath.Dir(slices.Max(found)), nil
 }
 
-// FreePort returns a port of 127.0.0.1 that nobody uses. The system does not hand it out
-// to others, so that a server which is started a moment later finds it free.
+// FreePort returns an unused port of 127.0.0.1. The system does not assign it to other
+// sockets, so it is still free when a server starts a moment later.
 func FreePort(ctx context.Context) (int, error) {
 	for {
-		port := lowestPort + rand.IntN(highestPort-lowestPort) //nolint:gosec // a port; not security-sensitive
+		port := lowestPort + rand.IntN(highestPort-lowestPort) // a port; not security-sensitive
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		switch {
 		case err == nil:
@@ -103,12 +87,12 @@ func FreePort(ctx context.Context) (int, error) {
 	}
 }
 
-// Ports between these are not handed out by the system. A server that is stopped
-// for a while finds its port free when it is started again.
+// The system does not assign ports in this range. So a server finds its port free when it is
+// started again.
 const lowestPort, highestPort = 15_000, 30_000
 
-// initialize makes an empty database. The server refuses to run as root, so
-// that root runs it as the user postgres.
+// initialize creates an empty database. The server refuses to run as root, so root runs it as
+// the user postgres.
 func (p *Postgres) initialize(ctx context.Context) error {
 	if os.Getuid() == 0 {
 		u, err := user.Lookup("postgres")
@@ -132,15 +116,14 @@ func (p *Postgres) initialize(ctx context.Context) error {
 func (p *Postgres) data() string { return filepath.Join(p.dir, "data") }
 
 func (p *Postgres) command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	c := exec.CommandContext(ctx, filepath.Join(p.bin, name), args...) //nolint:gosec // the system's own programs
+	c := exec.CommandContext(ctx, filepath.Join(p.bin, name), args...)
 	c.Dir = p.dir
 	c.SysProcAttr = attributes(p.as)
 	return c
 }
 
-// Start starts the server again after Stop or Kill, and waits until it is
-// ready. It tries again if the server gives up, because something of its last
-// life is not gone yet.
+// Start starts the server again after Stop or Kill, and waits until it is ready. It tries
+// again if the server fails because its previous process has not released all resources yet.
 func (p *Postgres) Start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -174,13 +157,13 @@ func (p *Postgres) launch(ctx context.Context) (err error) {
 	return err
 }
 
-// URL names the server's database.
+// URL returns the URL of the server's database.
 func (p *Postgres) URL() string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", p.port)
 }
 
-// Schema makes a schema for one test and returns the URL for it. It is dropped
-// when the test has ended.
+// Schema creates a schema for one test and returns its URL. The schema is dropped when the
+// test has ended.
 func (p *Postgres) Schema(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprintf("test%d", p.schemas.Add(1))
@@ -203,18 +186,16 @@ func (p *Postgres) exec(ctx context.Context, t testing.TB, statement string) {
 	}
 }
 
-// Kill ends the server as a crash does. Acknowledged writes are there when it is
-// started again.
+// Kill ends the server as a crash does. Acknowledged writes are kept.
 func (p *Postgres) Kill() error { return p.signal(syscall.SIGQUIT) }
 
-// Crash is Kill without a chance for any of the server's processes to say a
-// last word to its clients.
+// Crash is like Kill, but no process of the server can send its clients a last message.
 func (p *Postgres) Crash() error {
 	if p.server == nil {
 		return nil
 	}
 	pid := p.server.Pid
-	// They are in groups of their own, so that each must be found.
+	// The processes are in separate groups, so each must be found.
 	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
 	if err != nil {
 		return err
@@ -223,7 +204,7 @@ func (p *Postgres) Crash() error {
 	for child := range strings.FieldsSeq(string(list)) {
 		n, _ := strconv.Atoi(child)
 		if process, missing := os.FindProcess(n); missing == nil && n > 0 {
-			_ = process.Kill() // it may have ended by itself
+			_ = process.Kill() // fails if the process has ended
 		}
 	}
 	<-p.server.ended
@@ -231,13 +212,13 @@ func (p *Postgres) Crash() error {
 	return err
 }
 
-// Addr is where the server listens.
+// Addr returns the address of the server.
 func (p *Postgres) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port)) }
 
 // Stop ends the server and deletes its data.
 func (p *Postgres) Stop() error { return errors.Join(p.signal(syscall.SIGINT), os.RemoveAll(p.dir)) }
 
-// signal ends the server, if it runs.
+// signal ends the server with a signal, if it runs.
 func (p *Postgres) signal(s syscall.Signal) error {
 	if p.server == nil {
 		return nil

@@ -1,39 +1,67 @@
 package testenv
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 )
 
-// Tmux returns the program of a terminal that tests can type into and read. It
-// installs Debian's package if it may, and returns [ErrUnavailable] if there is
-// none.
-func Tmux(ctx context.Context) (string, error) {
-	return program(ctx, "tmux", "tmux")
-}
+// Tmux returns the path of tmux, a terminal that tests can type into and read, or
+// [ErrUnavailable].
+func Tmux() (string, error) { return program("tmux", "tmux") }
 
-// SystemdAnalyze returns the program that checks units of systemd, likewise.
-func SystemdAnalyze(ctx context.Context) (string, error) {
-	return program(ctx, "systemd-analyze", "systemd")
-}
+// SystemdAnalyze returns the path of the program that checks units of systemd, or
+// [ErrUnavailable].
+func SystemdAnalyze() (string, error) { return program("systemd-analyze", "systemd") }
 
-// program returns the path of a program, which it installs from Debian's packages
-// if it may.
-func program(ctx context.Context, name string, packages ...string) (string, error) {
+// Chromium returns the path of Debian's browser, or [ErrUnavailable].
+func Chromium() (string, error) { return program("chromium", "chromium") }
+
+// program returns the path of a program of a Debian package.
+func program(name, pkg string) (string, error) {
 	path, err := exec.LookPath(name)
-	if err != nil && os.Getuid() == 0 {
-		args := append([]string{"install", "-y", "--no-install-recommends"}, packages...)
-		install := exec.CommandContext(ctx, "apt-get", args...) //nolint:gosec // packages are named in this package
-		install.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if out, err := install.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%s: %w: %w: %s", name, ErrUnavailable, err, out)
-		}
-		path, err = exec.LookPath(name)
-	}
 	if err != nil {
-		return "", fmt.Errorf("%s: %w: install Debian's package %s", name, ErrUnavailable, packages[0])
+		return "", fmt.Errorf("%s: %w: install Debian's package %s", name, ErrUnavailable, pkg)
 	}
 	return path, nil
+}
+
+// A process is a started server.
+type process struct {
+	*os.Process
+
+	ended chan struct{} // closed when the program and all its children have ended
+}
+
+func launch(c *exec.Cmd) (*process, error) {
+	if err := c.Start(); err != nil {
+		return nil, err
+	}
+	p := &process{c.Process, make(chan struct{})}
+	go func() {
+		defer close(p.ended)
+		_ = c.Wait() // servers end on the signal
+	}()
+	return p, nil
+}
+
+// over reports whether the process has ended.
+func (p *process) over() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// end ends the process with a signal, and waits for the end.
+func (p *process) end(s os.Signal) error {
+	err := p.Signal(s)
+	<-p.ended
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
 }

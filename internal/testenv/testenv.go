@@ -1,22 +1,27 @@
-// Package testenv starts the servers that tests run against, from the packages
-// of the system, and stops them.
+// Package testenv starts and stops servers for tests. Their programs come from system
+// packages, which tools/setup installs.
 package testenv
 
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"testing"
 )
 
-// ErrUnavailable says that a server is not installed and cannot be.
+// ErrUnavailable reports that a program is not installed and cannot be installed.
 var ErrUnavailable = errors.New("not available on this machine")
 
-// Available reports whether err, from starting a server, is nil. If the server
-// cannot be had here, Available logs that and the test should return; in CI, and for
-// any other error, it fails.
+// Complete reports whether this is the complete suite, in which every test must run. The
+// Makefile target test-all installs the programs and then sets the variable.
+func Complete() bool { return os.Getenv("TEST_ALL") != "" }
+
+// Available reports whether err, from starting a server, is nil. If the program is not
+// installed, Available logs that and the test should return; in the complete suite, and for
+// any other error, the test fails.
 func Available(t testing.TB, err error) bool {
 	t.Helper()
-	if errors.Is(err, ErrUnavailable) && os.Getenv("CI") == "" {
+	if errors.Is(err, ErrUnavailable) && !Complete() {
 		t.Logf("PASSED OVER: %v", err)
 		return false
 	}
@@ -24,4 +29,19 @@ func Available(t testing.TB, err error) bool {
 		t.Fatal(err)
 	}
 	return true
+}
+
+// NeedNode skips the test if Node.js or npm is not installed; in the complete suite the test fails.
+func NeedNode(t testing.TB) {
+	t.Helper()
+	for _, name := range []string{"node", "npm"} {
+		_, err := exec.LookPath(name)
+		switch {
+		case err == nil:
+		case Complete():
+			t.Fatalf("this test needs Node.js 20 or newer, and npm: %v", err)
+		default:
+			t.Skipf("this test needs Node.js 20 or newer, and npm: %v", err)
+		}
+	}
 }

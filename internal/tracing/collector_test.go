@@ -18,11 +18,11 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 )
 
-// A collector is an OTLP server that keeps what it was sent.
+// A collector is an OTLP server that keeps the exports that it receives.
 type collector struct {
 	*httptest.Server
 
-	answer func(w http.ResponseWriter, r *http.Request, n int) // to the nth export, from 0; nil answers 200
+	answer func(w http.ResponseWriter, r *http.Request, n int) // answers export number n, from 0; nil answers 200
 
 	mu       sync.Mutex
 	received []received
@@ -80,7 +80,7 @@ func (c *collector) open(tb testing.TB, cfg tracing.Config) *tracing.Tracing {
 	return tr
 }
 
-// only returns the one export that c got.
+// only returns the one export that c received.
 func (c *collector) only(t *testing.T) received {
 	t.Helper()
 	c.mu.Lock()
@@ -107,7 +107,7 @@ func closeTracing(tb testing.TB, tr *tracing.Tracing) {
 	}
 }
 
-// parents returns the parent of every span that c got, in hex.
+// parents returns the parents of all spans that c received, in hex.
 func (c *collector) parents() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +120,7 @@ func (c *collector) parents() []string {
 	return ids
 }
 
-// A span is a span of the wire that compares and prints well.
+// A span is a received span in a form that can be compared and printed.
 type span struct {
 	ID, Name, Kind, Trace, Parent, State string
 	Flags                                uint32

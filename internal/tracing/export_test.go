@@ -1,4 +1,4 @@
 package tracing
 
-// NewOver is New with a network of the test's own.
+// NewOver is New with a given network.
 var NewOver = newTracing

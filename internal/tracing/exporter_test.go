@@ -27,9 +27,9 @@ func TestRetry(t *testing.T) {
 	first, second, third := wait{500 * time.Millisecond, time.Second}, wait{time.Second, 2 * time.Second}, wait{2 * time.Second, 4 * time.Second}
 	tests := []struct {
 		name    string
-		answers string // status and Retry-After; the last one again and again
+		answers string // each with the status and Retry-After; the last one is repeated
 		want    []wait
-		err     string // of Close
+		err     string // the error of Close
 	}{
 		{"taken", "200", nil, ""},
 		{"502 and 504 pass", "502; 504; 200", []wait{first, second}, ""},
@@ -72,7 +72,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-func TestBatchGoesOutByItself(t *testing.T) {
+func TestFinishedSpansAreSentWithoutClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := new(collector)
 		tr := openOver(t, c, slog.DiscardHandler)
@@ -89,10 +89,11 @@ func TestBatchGoesOutByItself(t *testing.T) {
 	})
 }
 
-// An outage costs a few log lines, not one per batch.
-func TestOutageIsLoggedNowAndThen(t *testing.T) {
+// TestOutageIsLoggedRarely checks that an outage causes a few log lines, not one for each
+// batch.
+func TestOutageIsLoggedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const outage = 9 // batches
+		const outage = 9 // failed batches
 		c := new(collector)
 		c.answer = script(strings.Repeat("500; ", outage) + "200")
 		var log bytes.Buffer
@@ -104,10 +105,10 @@ func TestOutageIsLoggedNowAndThen(t *testing.T) {
 		}
 		closeTracing(t, tr)
 
-		const want = `level=WARN msg="trace export failed" error="collector answered 500 Internal Server Error" failed_batches=1 lost_spans=1
-level=WARN msg="trace export failed" error="collector answered 500 Internal Server Error" failed_batches=2 lost_spans=2
-level=WARN msg="trace export failed" error="collector answered 500 Internal Server Error" failed_batches=4 lost_spans=4
-level=WARN msg="trace export failed" error="collector answered 500 Internal Server Error" failed_batches=8 lost_spans=8
+		const want = `level=WARN msg="trace export failed" err="collector answered 500 Internal Server Error" failed_batches=1 lost_spans=1
+level=WARN msg="trace export failed" err="collector answered 500 Internal Server Error" failed_batches=2 lost_spans=2
+level=WARN msg="trace export failed" err="collector answered 500 Internal Server Error" failed_batches=4 lost_spans=4
+level=WARN msg="trace export failed" err="collector answered 500 Internal Server Error" failed_batches=8 lost_spans=8
 level=INFO msg="traces are exported again" lost_spans=9
 `
 		if diff := cmp.Diff(want, log.String()); diff != "" {
@@ -116,7 +117,7 @@ level=INFO msg="traces are exported again" lost_spans=9
 	})
 }
 
-func TestPartOfABatchIsRejected(t *testing.T) {
+func TestRejectedSpansAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := new(collector)
 		c.answer = func(w http.ResponseWriter, _ *http.Request, _ int) {
@@ -140,16 +141,16 @@ func TestPartOfABatchIsRejected(t *testing.T) {
 			t.Errorf("Close = %v; want %s", err, want)
 		}
 		c.only(t)
-		const want = `level=WARN msg="trace export failed" error="collector rejected 2 spans: quota" failed_batches=1 lost_spans=2` + "\n"
+		const want = `level=WARN msg="trace export failed" err="collector rejected 2 spans: quota" failed_batches=1 lost_spans=2` + "\n"
 		if diff := cmp.Diff(want, log.String()); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)
 		}
 	})
 }
 
-// The log tells what is wrong with the connection, but not the URL: it may
-// hold a key.
-func TestUnreachable(t *testing.T) {
+// TestConnectionErrorHidesURL checks that the log has the cause of a connection failure without the URL,
+// which may contain a key.
+func TestConnectionErrorHidesURL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := 0
 		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -176,7 +177,7 @@ func TestUnreachable(t *testing.T) {
 	})
 }
 
-func TestCloseGivesUpWithItsContext(t *testing.T) {
+func TestCloseStopsAtDeadline(t *testing.T) {
 	tests := []struct {
 		name   string
 		answer func(http.ResponseWriter, *http.Request, int)
@@ -229,8 +230,8 @@ func TestHangingCollectorTimesOut(t *testing.T) {
 	})
 }
 
-// openOver returns a Tracing that exports to c through pipes, so that both
-// ends live in the bubble of the test and its clock.
+// openOver returns a Tracing that exports to c through pipes, so that both ends use the clock
+// of the synctest bubble.
 func openOver(t *testing.T, c *collector, log slog.Handler) *tracing.Tracing {
 	t.Helper()
 	l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
@@ -284,8 +285,8 @@ func (p *pipes) Close() error {
 // Addr implements [net.Listener].
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes"} }
 
-// script answers with one status after another, each with its Retry-After if
-// there is one. The last is repeated.
+// script returns a function that answers with the given statuses in order, each with an
+// optional Retry-After. The last one is repeated.
 func script(answers string) func(http.ResponseWriter, *http.Request, int) {
 	all := strings.Split(answers, "; ")
 	return func(w http.ResponseWriter, _ *http.Request, n int) {

@@ -1,14 +1,16 @@
-// Package tracing reports to an OpenTelemetry collector what happened to each
-// request, and carries W3C trace context from the agent to the upstream.
+// Package tracing sends a span for each step of a request to an OpenTelemetry collector, and
+// passes the W3C trace context of the agent on to the upstream:
 //
-// [New] ties the OpenTelemetry SDK, which samples and batches, to a small
-// exporter for OTLP over HTTP. The official exporter is not used because it
-// calls methods by reflected name, after which the linker must keep every
-// method of the whole program.
+//	ctx, span := t.StartRequest(ctx, tracing.Parent{Traceparent: header})
+//	defer span.End()
+//	span.SetAttrs(tracing.Attrs{Method: "tools/call"})
 //
-// Tracing is off by default: a nil [*Tracing] starts nothing and the zero
-// [Span] records nothing, both without allocating, so callers never ask
-// whether it is on. Nothing global is set.
+// [New] combines the OpenTelemetry SDK, which samples, batches and encodes, with a small
+// exporter for OTLP over HTTP. The official exporter, otlptracehttp, brings gRPC, which calls
+// methods by reflected name. The linker would then have to keep every method of the program.
+//
+// Tracing is off by default. A nil [*Tracing] and the zero [Span] do nothing and do not
+// allocate, so callers need not check whether tracing is on. The package sets no global state.
 package tracing
 
 import (
@@ -17,10 +19,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -29,25 +33,25 @@ import (
 )
 
 const (
-	// batchDelay is how long a finished span waits for others, exportTimeout
-	// how long one batch may take with all its attempts. Both are the SDK's
-	// own defaults, written down so that the environment cannot change them.
+	// batchDelay is the time that a finished span waits for others, and exportTimeout the time
+	// limit for all attempts to export a batch. Both are the defaults of the SDK. They are set
+	// here so that environment variables cannot change them.
 	batchDelay    = 5 * time.Second
 	exportTimeout = 30 * time.Second
 
-	// maxValueLength cuts what an agent wrote, such as an unknown method.
+	// maxValueLength truncates text from agents, such as an unknown method.
 	maxValueLength = 256
 )
 
-// A Config says where spans go.
+// A Config configures [New].
 type Config struct {
-	// Endpoint is the URL of the collector. Without a path it gets /v1/traces.
+	// Endpoint is the URL of the collector. The default path is /v1/traces.
 	// Empty turns tracing off.
 	Endpoint string
 	// Headers are sent with every export, and are never logged.
 	Headers map[string]string
-	// Sample is the share of traces to record, from 0 to 1, among those that
-	// begin here. A trace that an agent began is recorded if the agent does.
+	// Sample is the share of traces to record, from 0 to 1. It applies to traces that begin
+	// at the gate. A trace that began at the agent is recorded if the agent records it.
 	Sample float64
 	// Version is the version of the gateway.
 	Version string
@@ -55,38 +59,41 @@ type Config struct {
 
 // Tracing starts spans. The nil *Tracing is valid and off.
 type Tracing struct {
-	provider *sdktrace.TracerProvider
-	exporter *exporter
-	tracer   trace.Tracer
+	provider  *sdktrace.TracerProvider
+	collector *collector
+	tracer    trace.Tracer
 }
 
-// New returns a Tracing that exports to the collector of cfg until
-// [Tracing.Close], or nil if cfg names none. A collector that cannot be
-// reached is not an error: that is logged to log while it lasts.
+// New returns a Tracing that exports to the collector of cfg until [Tracing.Close], or nil if
+// cfg has no endpoint. A collector that cannot be reached is logged, and is not an error.
 func New(cfg Config, log *slog.Logger) (*Tracing, error) {
 	return newTracing(cfg, log, http.DefaultTransport.(*http.Transport).Clone())
 }
 
 func newTracing(cfg Config, log *slog.Logger, transport *http.Transport) (*Tracing, error) {
 	if cfg.Endpoint == "" {
-		return nil, nil // the Tracing that is off
+		return nil, nil // tracing is off
 	}
-	if !(cfg.Sample >= 0 && cfg.Sample <= 1) { // so written because of NaN
+	if !(cfg.Sample >= 0 && cfg.Sample <= 1) { // in this form to reject NaN
 		return nil, fmt.Errorf("tracing: sample %v is not between 0 and 1", cfg.Sample)
 	}
-	exp, err := newExporter(cfg, log, transport)
+	to, err := newCollector(cfg, log, transport)
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
+	}
+	exporter, err := otlptrace.New(context.Background(), to)
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
 	limits := sdktrace.NewSpanLimits()
 	limits.AttributeValueLengthLimit = maxValueLength
 	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(exp,
+		sdktrace.WithBatcher(exporter,
 			sdktrace.WithMaxQueueSize(sdktrace.DefaultMaxQueueSize),
 			sdktrace.WithMaxExportBatchSize(sdktrace.DefaultMaxExportBatchSize),
 			sdktrace.WithBatchTimeout(batchDelay),
 			sdktrace.WithExportTimeout(exportTimeout)),
-		sdktrace.WithSampler(sdktrace.ParentBased(linked{sdktrace.TraceIDRatioBased(cfg.Sample)})),
+		sdktrace.WithSampler(sdktrace.ParentBased(linkSampler{sdktrace.TraceIDRatioBased(cfg.Sample)})),
 		sdktrace.WithRawSpanLimits(limits),
 		sdktrace.WithResource(resource.NewSchemaless(
 			attribute.String("service.name", "thoughtgate"),
@@ -97,41 +104,38 @@ func newTracing(cfg Config, log *slog.Logger, transport *http.Transport) (*Traci
 		)),
 	)
 	return &Tracing{
-		provider: provider,
-		exporter: exp,
-		tracer:   provider.Tracer("thoughtgate", trace.WithInstrumentationVersion(cfg.Version)),
+		provider:  provider,
+		collector: to,
+		tracer:    provider.Tracer("thoughtgate", trace.WithInstrumentationVersion(cfg.Version)),
 	}, nil
 }
 
-// Close exports the spans that have ended and stops. When ctx ends first, what
-// is left is given up; Close then returns an error, as it does whenever the
-// last export failed. Either way nothing is running any more when it returns.
+// Close exports the spans that have ended, and stops all goroutines before it returns. If ctx
+// ends first, Close drops the remaining spans. It returns an error if spans were dropped or
+// the last export failed.
 func (t *Tracing) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
 	}
-	stop := context.AfterFunc(ctx, t.exporter.abort)
+	stop := context.AfterFunc(ctx, t.collector.abort)
 	defer stop()
-	err := t.provider.Shutdown(context.WithoutCancel(ctx)) // with ctx it would return before its goroutine
+	err := t.provider.Shutdown(context.WithoutCancel(ctx)) // with ctx, Shutdown would return before its goroutine
 	if err != nil {
 		return fmt.Errorf("tracing: %w", errors.Join(err, ctx.Err()))
 	}
 	return nil
 }
 
-// A Parent is the trace context that came with a request, as in the W3C
-// headers traceparent and tracestate. A malformed one is ignored.
+// A Parent is the trace context of a request: the values of the W3C headers traceparent and
+// tracestate. A malformed parent is ignored.
 type Parent struct {
 	Traceparent, Tracestate string
 }
 
-// StartRequest starts the span of a request from an agent, below parent if
-// that is valid and as the root of a new trace otherwise.
+// StartRequest starts the span of a request from an agent. It is a child of parent if that is
+// valid, and otherwise the root of a new trace.
 func (t *Tracing) StartRequest(ctx context.Context, parent Parent) (context.Context, Span) {
-	if t == nil {
-		return ctx, Span{}
-	}
-	if parent.Traceparent != "" {
+	if t != nil && parent.Traceparent != "" {
 		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
 			"traceparent": parent.Traceparent,
 			"tracestate":  parent.Tracestate,
@@ -140,49 +144,41 @@ func (t *Tracing) StartRequest(ctx context.Context, parent Parent) (context.Cont
 	return t.start(ctx, "mcp.request", trace.SpanKindServer)
 }
 
-// StartUpstream starts the span of a request to an upstream, below the span in
-// ctx. The upstream is to get its [Span.Traceparent] and [Span.Tracestate].
+// StartUpstream starts the span of a request to an upstream, a child of the span in ctx. The
+// caller sends its [Span.Traceparent] and [Span.Tracestate] to the upstream.
 func (t *Tracing) StartUpstream(ctx context.Context) (context.Context, Span) {
-	if t == nil {
-		return ctx, Span{}
-	}
 	return t.start(ctx, "mcp.upstream", trace.SpanKindClient)
 }
 
-// StartPolicy starts the span of asking policy about a message.
+// StartPolicy starts the span of evaluating the policy for a message.
 func (t *Tracing) StartPolicy(ctx context.Context) (context.Context, Span) {
-	if t == nil {
-		return ctx, Span{}
-	}
 	return t.start(ctx, "policy.evaluate", trace.SpanKindInternal)
 }
 
-// A Step is something that is done upstream for a held call.
+// A Step is a kind of request to an upstream for a held call.
 type Step string
 
 // The steps of NF-004 in REQ-GOV-004.
 const (
-	StepExecution Step = "upstream_execution" // the call is made
-	StepPoll      Step = "lazy_poll"          // the upstream's own task is asked for
-	StepResult    Step = "stream_result"      // its result is fetched
-	StepListen    Step = "sse_forward"        // it is listened to
+	StepExecution Step = "upstream_execution" // send the call
+	StepPoll      Step = "lazy_poll"          // get the status of the nested task
+	StepResult    Step = "stream_result"      // fetch the result of the nested task
+	StepListen    Step = "sse_forward"        // receive the events of the nested task
 )
 
-// StartStep starts the span of a step, below the span in ctx if there is one. It
-// is linked to the request whose call was held, which has that traceparent and
-// may have ended days ago.
+// StartStep starts the span of a step, a child of the span in ctx if there is one. The span
+// is linked to the request with the given traceparent. That request is the one whose call
+// was held, and may have ended days ago.
 func (t *Tracing) StartStep(ctx context.Context, s Step, request string) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
 	}
-	ctx, span := t.tracer.Start(ctx, string(s), append(linkTo(ctx, request), trace.WithSpanKind(trace.SpanKindClient))...)
-	return ctx, Span{span}
+	return t.start(ctx, string(s), trace.SpanKindClient, linkTo(ctx, request)...)
 }
 
-// linkTo returns the link to the span with a traceparent, or nothing if there is
-// none.
+// linkTo returns a link to the span with a traceparent, or nil if it is empty or malformed.
 func linkTo(ctx context.Context, traceparent string) []trace.SpanStartOption {
-	ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{}) // which is not the one to link to
+	ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{}) // remove the present span
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent})
 	span := trace.SpanContextFromContext(ctx)
 	if !span.IsValid() {
@@ -191,13 +187,13 @@ func linkTo(ctx context.Context, traceparent string) []trace.SpanStartOption {
 	return []trace.SpanStartOption{trace.WithLinks(trace.Link{SpanContext: span})}
 }
 
-// StepAttrs describe a step. Empty ones are left out.
+// StepAttrs describe a step. Zero values are omitted.
 type StepAttrs struct {
 	Tool         string
-	Path         string // how the call is made
+	Path         string // how the call runs, such as metrics.PathSync
 	UpstreamTask string
-	Bytes        int64 // of the result
-	Clients      int   // that get what the upstream says
+	Bytes        int64 // the size of the result
+	Clients      int   // the number of clients that receive the events
 }
 
 // SetStep describes the step of s.
@@ -207,7 +203,7 @@ func (s Span) SetStep(a StepAttrs) {
 	}
 	for name, value := range map[string]string{"tool.name": a.Tool, "execution.path": a.Path, "upstream.task_id": a.UpstreamTask} {
 		if value != "" {
-			s.span.SetAttributes(attribute.String(name, value))
+			s.span.SetAttributes(text(name, value))
 		}
 	}
 	if a.Bytes > 0 {
@@ -218,32 +214,32 @@ func (s Span) SetStep(a StepAttrs) {
 	}
 }
 
-// A Wait is the time from holding a call to the decision about it.
+// A Wait is the time from holding a call to its decision.
 type Wait struct {
 	From, To time.Time
-	Request  string // the traceparent of the request that was held; empty if that was not traced
+	Request  string // the traceparent of the held request; empty if it was not traced
 	Task     string
 	Outcome  string
 }
 
-// ApprovalWaited records a wait as a trace of its own, linked to the request
-// that was held: that one may have ended days ago.
+// ApprovalWaited records a wait as a new trace that is linked to the held request. It is not a
+// child of that request, which may have ended days ago.
 func (t *Tracing) ApprovalWaited(ctx context.Context, w Wait) {
 	if t == nil {
 		return
 	}
 	options := append(linkTo(ctx, w.Request), trace.WithNewRoot(), trace.WithTimestamp(w.From),
-		trace.WithAttributes(attribute.String("task", w.Task), attribute.String("approval.outcome", w.Outcome)))
+		trace.WithAttributes(text("task", w.Task), text("approval.outcome", w.Outcome)))
 	_, span := t.tracer.Start(ctx, "approval.wait", options...)
 	span.End(trace.WithTimestamp(w.To))
 }
 
-// linked samples a trace that begins here like the one that it is linked to,
-// and others as the embedded sampler does.
-type linked struct{ sdktrace.Sampler }
+// A linkSampler samples a linked root span if the linked span is sampled, and leaves all other
+// spans to the embedded sampler.
+type linkSampler struct{ sdktrace.Sampler }
 
 // ShouldSample implements [sdktrace.Sampler].
-func (l linked) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {
+func (l linkSampler) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {
 	switch {
 	case len(p.Links) == 0:
 		return l.Sampler.ShouldSample(p)
@@ -254,8 +250,11 @@ func (l linked) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingRes
 	}
 }
 
-func (t *Tracing) start(ctx context.Context, name string, kind trace.SpanKind) (context.Context, Span) {
-	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(kind))
+func (t *Tracing) start(ctx context.Context, name string, kind trace.SpanKind, more ...trace.SpanStartOption) (context.Context, Span) {
+	if t == nil {
+		return ctx, Span{}
+	}
+	ctx, span := t.tracer.Start(ctx, name, append(more, trace.WithSpanKind(kind))...)
 	return ctx, Span{span}
 }
 
@@ -266,7 +265,7 @@ type Span struct {
 
 // Attrs describe a request.
 type Attrs struct {
-	Method        string // empty if the message could not be read
+	Method        string // empty if the message was malformed
 	CorrelationID string
 	TaskAugmented bool // the agent asked for a task
 }
@@ -278,44 +277,43 @@ func (s Span) SetAttrs(a Attrs) {
 	}
 	s.SetMethod(a.Method)
 	s.span.SetAttributes(
-		attribute.String("correlation_id", a.CorrelationID),
+		text("correlation_id", a.CorrelationID),
 		attribute.Bool("task_augmented", a.TaskAugmented),
 	)
 }
 
-// SetVerdict records what policy said, and which snapshot of it.
+// SetVerdict records the verdict of the policy, and the snapshot of the policy.
 func (s Span) SetVerdict(action, snapshot string) {
 	if s.recording() {
-		s.span.SetAttributes(attribute.String("policy.action", action), attribute.String("policy.snapshot", snapshot))
+		s.span.SetAttributes(text("policy.action", action), text("policy.snapshot", snapshot))
 	}
 }
 
-// SetMethod records the MCP method that s is about, unless it is empty.
+// SetMethod records the MCP method of s, unless it is empty.
 func (s Span) SetMethod(method string) {
 	if s.recording() && method != "" {
-		s.span.SetAttributes(attribute.String("method", method))
+		s.span.SetAttributes(text("method", method))
 	}
 }
 
-// Fail marks s as failed. The errorType is the stable error_type that is also
-// in the answer and in the log.
+// Fail marks s as failed. ErrorType is the stable error_type of the answer and of the log.
 func (s Span) Fail(errorType string) {
 	if !s.recording() {
 		return
 	}
-	s.span.SetStatus(codes.Error, errorType)
-	s.span.SetAttributes(attribute.String("error.type", errorType))
+	s.span.SetStatus(codes.Error, valid(errorType))
+	s.span.SetAttributes(text("error.type", errorType))
 }
 
-// End ends s. Attributes that are set later are lost.
+// End ends s. Later changes of attributes have no effect.
 func (s Span) End() {
 	if s.span != nil {
 		s.span.End()
 	}
 }
 
-// Traceparent returns the W3C traceparent that makes s the parent of what the
-// receiver does, or "" if s is off.
+// Traceparent returns the W3C traceparent with which a receiver continues the trace below s,
+// or "" if s is off.
 func (s Span) Traceparent() string {
 	if s.span == nil {
 		return ""
@@ -323,7 +321,7 @@ func (s Span) Traceparent() string {
 	return traceparent(s.span.SpanContext())
 }
 
-// Traceparent is [Span.Traceparent] of the span in ctx.
+// Traceparent returns [Span.Traceparent] of the span in ctx.
 func Traceparent(ctx context.Context) string {
 	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
 		return traceparent(sc)
@@ -336,8 +334,7 @@ func traceparent(sc trace.SpanContext) string {
 	return "00-" + sc.TraceID().String() + "-" + sc.SpanID().String() + "-" + flags.String()
 }
 
-// Tracestate returns the W3C tracestate that belongs to [Span.Traceparent]. It
-// is empty if the agent sent none.
+// Tracestate returns the W3C tracestate for [Span.Traceparent], or "" if the agent sent none.
 func (s Span) Tracestate() string {
 	if s.span == nil {
 		return ""
@@ -345,5 +342,12 @@ func (s Span) Tracestate() string {
 	return s.span.SpanContext().TraceState().String()
 }
 
-// recording saves building attributes for a span that is off or not sampled.
+// recording reports whether s keeps attributes. If not, callers need not build them.
 func (s Span) recording() bool { return s.span != nil && s.span.IsRecording() }
+
+// text returns a string attribute.
+func text(name, value string) attribute.KeyValue { return attribute.String(name, valid(value)) }
+
+// valid returns s as valid UTF-8. With one invalid byte, for example from a header, protobuf
+// would refuse to encode the whole batch.
+func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -20,7 +20,7 @@ const (
 	sampled  = "00-" + traceID + "-" + parentID + "-01"
 )
 
-// The spans and attributes of NFR-001 in REQ-CORE-003.
+// TestSpans checks the spans and attributes of NFR-001 in REQ-CORE-003.
 func TestSpans(t *testing.T) {
 	begin := time.Now()
 	c := newCollector(t)
@@ -75,9 +75,9 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// A wait for approval is a trace of its own, linked to the request that was
-// held, and is kept if that one is.
-func TestApprovalWait(t *testing.T) {
+// TestApprovalWaitIsLinkedTrace checks that a wait for approval is a new trace that is linked to the held
+// request, and that it is sampled if the request is.
+func TestApprovalWaitIsLinkedTrace(t *testing.T) {
 	c := newCollector(t)
 	tr, err := tracing.New(tracing.Config{Endpoint: c.URL, Sample: 0}, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -87,9 +87,9 @@ func TestApprovalWait(t *testing.T) {
 	wait := tracing.Wait{From: from, To: from.Add(time.Minute), Request: sampled, Task: "tg_1", Outcome: "approved"}
 	tr.ApprovalWaited(t.Context(), wait)
 	wait.Request = "00-" + traceID + "-" + parentID + "-00"
-	tr.ApprovalWaited(t.Context(), wait) // nobody follows that trace
+	tr.ApprovalWaited(t.Context(), wait) // not sampled, like its request
 	wait.Request = ""
-	tr.ApprovalWaited(t.Context(), wait) // and of those that begin here, none is sampled
+	tr.ApprovalWaited(t.Context(), wait) // not sampled, since Sample is 0
 	closeTracing(t, tr)
 
 	spans := c.only(t).body.GetResourceSpans()[0].GetScopeSpans()[0].GetSpans()
@@ -101,7 +101,7 @@ func TestApprovalWait(t *testing.T) {
 		t.Errorf("span %s with parent %x in trace %x; want approval.wait at the root of another trace", got.GetName(), got.GetParentSpanId(), got.GetTraceId())
 	}
 	if d := time.Duration(got.GetEndTimeUnixNano() - got.GetStartTimeUnixNano()); d != time.Minute {
-		t.Errorf("it lasts %v; want %v", d, time.Minute)
+		t.Errorf("the span lasts %v; want %v", d, time.Minute)
 	}
 	if len(got.GetLinks()) != 1 || hex.EncodeToString(got.GetLinks()[0].GetTraceId()) != traceID || hex.EncodeToString(got.GetLinks()[0].GetSpanId()) != parentID {
 		t.Errorf("links %v; want one to the request", got.GetLinks())
@@ -111,14 +111,14 @@ func TestApprovalWait(t *testing.T) {
 	}
 }
 
-func TestParent(t *testing.T) {
+func TestParentTraceContinues(t *testing.T) {
 	const unsampled = "00-" + traceID + "-" + parentID + "-00"
 	tests := []struct {
 		name      string
 		parent    tracing.Parent
-		continues bool   // the agent's trace goes on
-		flags     string // of the span
-		state     string // of the span
+		continues bool   // the span continues the trace of the agent
+		flags     string // the trace flags of the span
+		state     string // the tracestate of the span
 	}{
 		{"sampled", tracing.Parent{Traceparent: sampled}, true, "01", ""},
 		{"not sampled", tracing.Parent{Traceparent: unsampled}, true, "00", ""},
@@ -189,8 +189,9 @@ func TestSampleNone(t *testing.T) {
 	}
 }
 
-// Text of an agent must neither grow without bound nor spoil the batch.
-func TestHostileAttributes(t *testing.T) {
+// TestHostileAttributesAreCleaned checks that long text from agents is truncated, and that invalid text
+// does not prevent the export of a batch.
+func TestHostileAttributesAreCleaned(t *testing.T) {
 	c := newCollector(t)
 	tr := c.open(t, tracing.Config{})
 	_, s := tr.StartRequest(t.Context(), tracing.Parent{})
@@ -285,7 +286,7 @@ func TestTracingOff(t *testing.T) {
 		upstream.SetMethod("tools/call")
 		upstream.Fail("upstream_timeout")
 		if in != ctx || out != ctx || upstream.Traceparent() != "" || upstream.Tracestate() != "" {
-			t.Error("tracing that is off did something")
+			t.Error("disabled tracing changed the context or returned a trace context")
 		}
 		upstream.End()
 		request.End()

@@ -7,30 +7,30 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime/debug"
 	"slices"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// An answer is what an upstream says to a request that the gate makes itself.
-// Its Body is read as it arrives, and must be closed.
+// An answer is the answer to a request of the gate. Its Body is read as it arrives, and must be
+// closed.
 type answer struct {
 	approval.Outcome
 
-	result jsonrpc.Value // its first 64 KiB, as an object; valid until the Body is read
+	result jsonrpc.Value // the members in its first 64 KiB; valid until Body is read
+	body   *answerBody   // the source of Body
 }
 
-// member returns a member of the result. It is absent if the result has none of
-// that name, or if that ends more than 64 KiB behind the result's beginning.
+// member returns a member of the result. It is absent if it does not end within the first 64 KiB of
+// the result.
 func (a *answer) member(name string) jsonrpc.Value { return a.result.Member(name) }
 
-// resultType returns of what type the result is. One that does not tell within
-// 64 KiB is taken to be complete: all others are small. If it tells otherwise
-// later, its Body fails.
+// resultType returns the type of the result. A result without a type in its first 64 KiB counts as
+// complete: all other types are small. If a type follows later, reading Body fails.
 func (a *answer) resultType() string {
 	if kind, given := a.member(memberResultType).Text(); given {
 		return kind
@@ -40,8 +40,8 @@ func (a *answer) resultType() string {
 
 const (
 	memberResultType = "resultType"
-	memberTask       = "task"    // of the result of a legacy call that became a task
-	memberContent    = "content" // of the result of a tool
+	memberTask       = "task"    // in the result of a legacy call that became a task
+	memberContent    = "content" // in the result of a tool
 	resultComplete   = "complete"
 )
 
@@ -51,33 +51,20 @@ func (a *answer) close() {
 	}
 }
 
-// clear reads an answer to its end of which the beginning does not tell whether
-// it is a result or a task.
-func (a *answer) clear() error {
-	body := a.arriving()
-	if body == nil || a.Error || !body.unclear() {
+// resolveKind reads an answer to its end if its beginning does not tell whether it is a result or a
+// task.
+func (a *answer) resolveKind() error {
+	if a.Error || !a.body.isAmbiguous() {
 		return nil
 	}
-	body.called = true // which will show
-	text, err := a.whole()
+	a.body.isCallResult = true // checked by the caller, now that the whole text is known
+	text, err := a.readAll()
 	a.Body, a.result = bytes.NewReader(text.Bytes), text
 	return err
 }
 
-// arriving returns the Body if that is read as it arrives, and nil otherwise.
-func (a *answer) arriving() *answerBody {
-	switch body := a.Body.(type) {
-	case *answerBody:
-		return body
-	case objectBody:
-		return body.answerBody
-	default:
-		return nil
-	}
-}
-
-// whole reads the answer to its end and returns the result, or the error.
-func (a *answer) whole() (jsonrpc.Value, error) {
+// readAll reads the answer to its end and returns the result, or the error object.
+func (a *answer) readAll() (jsonrpc.Value, error) {
 	defer a.close()
 	text, err := io.ReadAll(io.LimitReader(a.Body, MaxWhole+1))
 	if err == nil && len(text) > MaxWhole {
@@ -86,24 +73,24 @@ func (a *answer) whole() (jsonrpc.Value, error) {
 	return jsonrpc.Value{Bytes: text}, err
 }
 
-// list is whole for a list, of which many may be read at once: there must be room
-// for it. It may take until ctx ends.
-func (a *answer) list(ctx context.Context, room Room) (jsonrpc.Value, error) {
+// readList reads a list to its end. It takes a permit of limit, because many lists may be read at
+// once.
+func (a *answer) readList(ctx context.Context, limit AnswerLimit) (jsonrpc.Value, error) {
 	defer a.close()
-	text, seat, err := room.ReadWhole(ctx, a.Body, longestList)
-	defer seat.Leave() // what follows takes no time
+	text, permit, err := limit.ReadWhole(ctx, a.Body, listWait)
+	defer permit.Release() // the list is used at once and then dropped
 	if errors.Is(err, ErrUnchecked) {
 		err = invalidAnswer(jsonrpc.ErrTooLarge)
 	}
 	return jsonrpc.Value{Bytes: text}, err
 }
 
-// longestList is how long a list may wait for room. Its context ends sooner.
-const longestList = time.Minute
+// listWait is how long a list may wait for a permit. Its context ends sooner.
+const listWait = time.Minute
 
-// readAnswer reads the answer to the request m, as far as it takes to tell what
-// it is. Resp is closed with the answer's Body, or when there
-// is no answer. Interim, which may be nil, is called with messages that come before.
+// readAnswer reads the beginning of the answer to the request m. The answer's Body closes resp;
+// without an answer, readAnswer closes it. Interim, which may be nil, gets the messages that
+// precede the answer.
 func readAnswer(resp *Response, m *jsonrpc.Message, interim func(message []byte)) (answer, error) {
 	id := m.ID.Bytes
 	find := findAnswer
@@ -113,63 +100,71 @@ func readAnswer(resp *Response, m *jsonrpc.Message, interim func(message []byte)
 		}
 	}
 	r, head, err := find(resp.Body, id)
-	switch {
-	case resp.Status != http.StatusOK && (err != nil || !head.Failed):
-		err = statusError(resp.Status)
-	case err != nil:
-		err = invalidAnswer(err)
-	}
-	if err != nil {
+	if err = answerError(resp, head, err); err != nil {
 		_ = resp.Body.Close()
 		return answer{}, err
 	}
-	body := &answerBody{r: r, from: resp.Body, id: id, typed: head.Failed, called: head.Failed || !m.Params.Task.Present()}
-	a := answer{Outcome: approval.Outcome{Body: body, Error: head.Failed}}
+	body := &answerBody{r: r, closer: resp.Body, id: id, hasType: head.Failed, isCallResult: head.Failed || !m.Params.Task.Present()}
+	a := answer{Outcome: approval.Outcome{Body: body, Error: head.Failed}, body: body}
+	//mutate:true internal/mcphttp.TestUnusableLargeAnswers a result other than an object is kept
 	if head.Begin.IsObject() {
-		a.Body = objectBody{body}
+		a.Body = objectBody{body, r}
 	}
 	if !head.Failed {
 		a.result = head.Begin
-		body.typed = a.member(memberResultType).Present()
-		body.called = body.called || a.member(memberTask).Present()
+		body.hasType = a.member(memberResultType).Present()
+		body.isCallResult = body.isCallResult || a.member(memberTask).Present()
 	}
 	return a, nil
 }
 
-// An answerBody is the result or the error in an upstream's answer.
-type answerBody struct {
-	r     *jsonrpc.ResponseReader
-	from  io.Closer
-	id    []byte
-	typed bool // what the result is has been told at its beginning, or it is none
-
-	// called says that the result is known to be that of a call, or to be a task:
-	// the call did not ask for a task, or the task stands at the beginning.
-	called bool
+// answerError returns why a response cannot be the answer to a call. Head is the beginning of the
+// message in it; err says why there is none.
+func answerError(resp *Response, head jsonrpc.Head, err error) error {
+	switch {
+	case resp.Status == http.StatusOK && err != nil:
+		return invalidAnswer(err)
+	case resp.Status == http.StatusOK:
+		return nil
+	case err == nil && !head.Failed:
+		//mutate:swap "resultWithRefusal" "statusError" internal/mcphttp.TestRefusalWithResultMayHaveRun an approval is kept although the result of the call came
+		return resultWithRefusal(resp)
+	case err != nil || resp.refusal() != nil:
+		return statusError(resp)
+	default:
+		return nil
+	}
 }
 
-// An objectBody is an answerBody that is an object. It implements [approval.Checked].
-type objectBody struct{ *answerBody }
+// An answerBody reads the result or the error in an answer.
+type answerBody struct {
+	r       *jsonrpc.ResponseReader
+	closer  io.Closer
+	id      []byte
+	hasType bool // the type of the result was at its beginning, or the answer is an error
+
+	// isCallResult says that the beginning shows the kind of the result: the call did not
+	// ask for a task, or the result has a task in its first 64 KiB.
+	isCallResult bool
+}
+
+// An objectBody is the body of an answer that is an object. It implements [approval.Checked].
+type objectBody struct {
+	io.ReadCloser
+
+	r *jsonrpc.ResponseReader
+}
 
 // Member implements [approval.Checked].
 func (b objectBody) Member(name string) jsonrpc.Value { return b.r.Member(name) }
 
-// unclear reports whether the beginning does not tell if the result is that of a
-// call or a task.
-func (b *answerBody) unclear() bool { return !b.called && !b.r.Has(memberContent) }
+// isAmbiguous reports whether the beginning does not tell a call's result from a task.
+func (b *answerBody) isAmbiguous() bool { return !b.isCallResult && !b.r.Has(memberContent) }
 
-// Read reads on. Only at the end is it known that the answer is one: until then
-// it can turn out to be another message. No exchange is there to turn a panic
-// into an answer.
+// Read implements [io.Reader]. The id may follow the result, so only at the end is it certain that
+// this is the answer to the request. No HTTP handler recovers a panic here.
 func (b *answerBody) Read(p []byte) (n int, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = &approval.SendError{
-				Stage: task.StageExecutorLost, Ran: task.RanUnknown,
-				Err: fmt.Errorf("panic: %v\n%s", cause, debug.Stack()),
-			}
-		}
-	}()
+	defer recovered(&err)
 	n, err = b.r.Read(p)
 	switch {
 	case err == nil:
@@ -179,51 +174,58 @@ func (b *answerBody) Read(p []byte) (n int, err error) {
 	case !jsonrpc.SameID(b.r.ID().Bytes, b.id):
 		return n, invalidAnswer(errNoAnswer)
 	}
-	if kind, given := b.r.Member(memberResultType).Text(); given && !b.typed && kind != resultComplete {
+	if kind, given := b.r.Member(memberResultType).Text(); given && !b.hasType && kind != resultComplete {
 		return n, invalidType(kind)
 	}
-	if !b.called && b.r.Has(memberTask) {
+	if !b.isCallResult && b.r.Has(memberTask) {
 		return n, invalidAnswer(errLateTask)
 	}
 	return n, io.EOF
 }
 
-// errLateTask says that an upstream made a task of a call, and told of so much
-// else first that the answer was taken for the tool's.
+// errLateTask reports a task behind the part of a result that was checked for one.
 var errLateTask = errors.New("the upstream's answer has a task behind its first 64 KiB")
 
-// Close gives the rest of the answer up.
-func (b *answerBody) Close() error { return b.from.Close() }
+// Close drops the rest of the answer.
+func (b *answerBody) Close() error { return b.closer.Close() }
 
-// invalidAnswer says that an answer is none that the gate can use.
+// invalidAnswer reports an answer that the gate cannot use.
 func invalidAnswer(cause error) error {
-	return &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown, Err: cause}
+	return &approval.SendError{Stage: lifecycle.StageUpstreamInvalid, Ran: task.RanUnknown, Err: cause}
 }
 
 func invalidType(kind string) error {
 	return invalidAnswer(fmt.Errorf("the upstream answered with a result of type %q", kind))
 }
 
-// unrun are the statuses with which a server refuses a request, and so has not
-// run it. With others, such as 408 or 409, it may have.
-var unrun = []int{400, 401, 403, 404, 405, 406, 413, 415, 421, 429, 431}
+// notRunStatuses are the statuses that refuse a request before it runs. With others, such as 408 or
+// 409, it may have run.
+var notRunStatuses = []int{400, 401, 403, 404, 405, 406, 413, 415, 421, 429, 431}
 
-// statusError tells what an HTTP status other than OK means for a call.
-func statusError(status int) error {
+// statusError returns the error of a call that was answered with a status other than 200.
+func statusError(resp *Response) error {
 	failure := &approval.SendError{
-		Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown,
-		Err: fmt.Errorf("the upstream answered with status %d", status),
+		Stage: lifecycle.StageUpstreamInvalid, Ran: task.RanUnknown, Refusal: resp.refusal(),
+		Err: fmt.Errorf("the upstream answered with status %d", resp.Status),
 	}
-	if slices.Contains(unrun, status) {
-		failure.Stage, failure.Ran = task.StageUpstreamError, task.RanNo
+	switch {
+	case failure.Refusal != nil:
+		failure.Stage, failure.Ran = lifecycle.StageSessionGone, task.RanNo
+	case slices.Contains(notRunStatuses, resp.Status):
+		failure.Stage, failure.Ran = lifecycle.StageUpstreamError, task.RanNo
 	}
 	return failure
 }
 
+// resultWithRefusal reports a refusal whose body has a result: the call may have run.
+func resultWithRefusal(resp *Response) error {
+	return invalidAnswer(fmt.Errorf("the upstream answered with status %d and a result", resp.Status))
+}
+
 var errNoAnswer = errors.New("the upstream's answer does not belong to the call")
 
-// findAnswer reads the beginning of the message in body, which must be the
-// answer to the request with the given id, as far as the beginning tells.
+// findAnswer reads the beginning of the message in body, which must be the answer to the request
+// with this id.
 func findAnswer(body io.Reader, id []byte) (*jsonrpc.ResponseReader, jsonrpc.Head, error) {
 	r := jsonrpc.NewResponseReader(body, memberResultType, memberTask, memberContent, approval.MemberIsError)
 	head, err := r.Head()
@@ -233,8 +235,8 @@ func findAnswer(body io.Reader, id []byte) (*jsonrpc.ResponseReader, jsonrpc.Hea
 	return r, head, err
 }
 
-// findStreamedAnswer reads events until one is the answer. It passes the messages
-// before that to interim, if that is not nil.
+// findStreamedAnswer reads events up to the answer. Interim, which may be nil, gets the messages
+// before it.
 func findStreamedAnswer(body io.Reader, id []byte, interim func([]byte)) (*jsonrpc.ResponseReader, jsonrpc.Head, error) {
 	events := jsonrpc.NewDataReader(body)
 	for {
@@ -256,16 +258,15 @@ func findStreamedAnswer(body io.Reader, id []byte, interim func([]byte)) (*jsonr
 	}
 }
 
-// A recorder keeps a copy of what is read, unless that is large.
+// A recorder keeps a copy of the bytes that are read, up to maxInterim.
 type recorder struct {
 	io.Reader
 
 	text []byte
-	off  bool // nothing is copied any more
+	off  bool // stop copying
 }
 
-// maxInterim is how large a message may be that an upstream sends before its
-// answer, to be passed on.
+// maxInterim is the size up to which messages before an answer are passed on.
 const maxInterim = 1 << 20
 
 // Read implements [io.Reader].

@@ -11,18 +11,14 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// readBatchOutcome reads the answers to a batch and returns them as one outcome:
-// an object whose member responses has, in the places of the messages, what was
-// said to each, or null.
-func readBatchOutcome(resp *Response, p jsonrpc.Packet) (approval.Outcome, error) {
+// readBatchOutcome reads the answers to a batch. The outcome is an object whose member responses
+// has, in the order of the requests, the answer to each, or null.
+func readBatchOutcome(resp *Response, asked []jsonrpc.Message) (approval.Outcome, error) {
 	defer func() { _ = resp.Body.Close() }()
-	if resp.Status != http.StatusOK {
-		return approval.Outcome{}, statusError(resp.Status)
-	}
-	answers, missing := make([][]byte, len(p.Messages)), 0
-	for i := range p.Messages {
+	answers, missing := make([][]byte, len(asked)), 0
+	for i := range asked {
 		answers[i] = []byte("null")
-		if p.Messages[i].Kind == jsonrpc.Request {
+		if asked[i].Kind == jsonrpc.Request {
 			missing++
 		}
 	}
@@ -37,30 +33,54 @@ func readBatchOutcome(resp *Response, p jsonrpc.Packet) (approval.Outcome, error
 			return jsonrpc.Event{Data: data}, err
 		}
 	}
+	if resp.Status != http.StatusOK {
+		return approval.Outcome{}, refusedBatch(resp, next)
+	}
 	for missing > 0 {
 		event, err := next()
 		if err != nil {
 			return approval.Outcome{}, invalidAnswer(fmt.Errorf("%d answers of a batch are missing: %w", missing, err))
 		}
-		missing -= file(event.Data, p, answers)
+		missing -= placeAnswers(event.Data, asked, answers)
 	}
 	return approval.Outcome{Body: bytes.NewReader(slices.Concat([]byte(`{"responses":`), jsonrpc.Array(answers), []byte("}")))}, nil
 }
 
-// file puts the answers in data in the places of the requests they belong to,
-// and returns how many there were.
-func file(data []byte, p jsonrpc.Packet, answers [][]byte) (filed int) {
+// refusedBatch returns the error of a refused batch. A result in the refusal shows that a part of
+// the batch has run.
+func refusedBatch(resp *Response, next func() (jsonrpc.Event, error)) error {
+	for {
+		event, err := next()
+		switch {
+		case err != nil:
+			return statusError(resp)
+		case hasResult(event.Data):
+			//mutate:swap "resultWithRefusal" "statusError" internal/mcphttp.TestRefusalWithResultMayHaveRun an approval of a batch is kept although its results came
+			return resultWithRefusal(resp)
+		}
+	}
+}
+
+// hasResult reports whether one of the messages in data is a result.
+func hasResult(data []byte) bool {
+	said, err := jsonrpc.Parse(data, jsonrpc.Limits{})
+	return err == nil && slices.ContainsFunc(said.Messages, func(m jsonrpc.Message) bool { return m.Result.Present() })
+}
+
+// placeAnswers stores the answers in data at the indexes of their requests and returns their
+// number.
+func placeAnswers(data []byte, asked []jsonrpc.Message, answers [][]byte) (filed int) {
 	said, err := jsonrpc.Parse(data, jsonrpc.Limits{})
 	if err != nil {
 		return 0
 	}
 	for i := range said.Messages {
 		m := &said.Messages[i]
-		place := slices.IndexFunc(p.Messages, func(asked jsonrpc.Message) bool {
-			return asked.Kind == jsonrpc.Request && jsonrpc.SameID(asked.ID.Bytes, m.ID.Bytes)
+		index := slices.IndexFunc(asked, func(request jsonrpc.Message) bool {
+			return request.Kind == jsonrpc.Request && jsonrpc.SameID(request.ID.Bytes, m.ID.Bytes)
 		})
-		if m.Kind == jsonrpc.Response && place >= 0 && string(answers[place]) == "null" {
-			answers[place] = bytes.Clone(m.Raw)
+		if m.Kind == jsonrpc.Response && index >= 0 && string(answers[index]) == "null" {
+			answers[index] = bytes.Clone(m.Raw)
 			filed++
 		}
 	}

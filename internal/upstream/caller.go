@@ -11,78 +11,74 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
-	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// A Caller reaches an upstream for held calls, in somebody's name. It makes a
-// call in one of two ways:
+// A Caller runs held calls at an upstream for one client. It sends a call in one of two ways:
 //
-//   - plain: without any wish for a task. The upstream answers when the tool
-//     has run, or with questions before it does.
-//   - as a task: the upstream answers at once with a task of its own, which is
-//     then asked for, fetched and cancelled. Its id is known to the gate and the
-//     upstream alone.
+//   - plain: the upstream answers when the tool has run, or first asks for input.
+//   - as a task: the upstream answers at once with a task, which the Caller then polls, fetches or cancels. Only the gate and the upstream know the id of that task.
 //
-// A legacy call is made as a task if the tool requires that, or allows it and
-// the client waits by a task itself: who waits in a request is served sooner by
-// a plain call. A modern upstream that has tasks always reads that the gate
-// understands them, and decides itself.
+// A legacy call is sent as a task if the tool requires it, or if the tool allows it and the client
+// waits by a task, too. A client that waits in its request gets a plain call, which is faster. A
+// modern upstream that supports tasks is always told that the gate understands them, and decides
+// itself.
 type Caller struct {
-	upstream *Upstream
-	as       Credentials
-	gate     *gate.Gate
-	from     gate.Client
-	send     func(message []byte) // sends the client a message before the answer; nil if it takes none
+	upstream    *Upstream
+	credentials Credentials
+	catalog     *catalog.Catalog
+	client      catalog.Client
+	sendInterim func(message []byte) // sends a message to the client before the answer; nil if it cannot
+	isProbe     bool                 // the session to ask about may be made up, so a refusal is not noted
 }
 
-// As returns in whose name requests are made.
-func (c *Caller) As() Credentials { return c.as }
+// Credentials returns the credentials that requests are made with.
+func (c *Caller) Credentials() Credentials { return c.credentials }
 
-// SendInterim has f send the client the messages that the upstream sends it before
-// the answer.
-func (c *Caller) SendInterim(f func(message []byte)) { c.send = f }
+// SendInterim makes f send the client the messages that precede the answer.
+func (c *Caller) SendInterim(f func(message []byte)) { c.sendInterim = f }
 
 // Call implements [approval.Sender].
-func (c *Caller) Call(ctx context.Context, t task.Task) (_ approval.Outcome, err error) {
+func (c *Caller) Call(ctx context.Context, t task.Task, out approval.UpstreamRequest) (_ approval.Outcome, err error) {
 	defer recovered(&err)
 	ctx, span := c.Step(ctx, tracing.StepExecution, t)
 	defer endStep(span, &err)
 	if t.Call.Method == approval.MethodBatch {
-		return c.execute(ctx, span, execution{path: metrics.PathSync, make: func(ctx context.Context) (approval.Outcome, error) {
-			return c.callBatch(ctx, t)
-		}})
+		return c.execute(ctx, span, metrics.PathSync, func() (approval.Outcome, error) { return c.callBatch(ctx, out) })
 	}
-	m, err := outgoing(t)
-	if err != nil {
-		return approval.Outcome{}, unsendable(err)
-	}
-	path, message := metrics.PathSync, m.Raw
-	byTask, err := c.takesTask(ctx, t, m)
+	path, m := metrics.PathSync, &out.Messages[0]
+	byTask, err := c.takesTask(ctx, out)
 	if err != nil {
 		return approval.Outcome{}, err
 	}
 	if byTask {
-		path, message = metrics.PathTask, taskCall(m, c.upstream.taskTTL(t.Remaining(time.Now())))
+		path = metrics.PathTask
+		m, err = parsed(taskCall(m, c.upstream.taskTTL(t.Remaining(time.Now()))))
 	}
-	if t.Execution != nil && t.Execution.Answers != nil {
-		message = continued(message, t.Execution)
+	if err == nil && t.Execution != nil && t.Execution.Answers != nil {
+		m, err = parsed(continued(m, t.Execution))
 	}
-	return c.execute(ctx, span, execution{path: path, make: func(ctx context.Context) (approval.Outcome, error) {
-		return c.call(ctx, message)
-	}})
+	if err != nil {
+		return approval.Outcome{}, unsendable(err)
+	}
+	return c.execute(ctx, span, path, func() (approval.Outcome, error) { return c.call(ctx, m) })
 }
 
-// Step starts the span of something that is done upstream for t.
+// Step starts the span of a step that is made upstream for t.
 func (c *Caller) Step(ctx context.Context, s tracing.Step, t task.Task) (context.Context, tracing.Span) {
 	if c.upstream.cfg.Tracing == nil {
 		return ctx, tracing.Span{}
 	}
+	//mutate:swap "approval.TraceOf(t)" `""` internal/mcphttp.TestStepsAreTraced a step is not linked to the request that made the call
 	ctx, span := c.upstream.cfg.Tracing.StartStep(ctx, s, approval.TraceOf(t))
 	about := tracing.StepAttrs{Tool: t.Call.Name}
 	if t.Execution != nil {
@@ -92,17 +88,12 @@ func (c *Caller) Step(ctx context.Context, s tracing.Step, t task.Task) (context
 	return ctx, span
 }
 
-// An execution is how a held call is made.
-type execution struct {
-	path string // as metrics name it
-	make func(context.Context) (approval.Outcome, error)
-}
-
-// execute makes a held call, and counts, traces and logs that.
-func (c *Caller) execute(ctx context.Context, span tracing.Span, e execution) (approval.Outcome, error) {
-	c.upstream.cfg.Log.DebugContext(ctx, "upstream execution", "path", e.path)
-	span.SetStep(tracing.StepAttrs{Path: e.path})
-	outcome, err := e.make(ctx)
+// execute makes a held call with send, and counts, traces and logs it under path.
+func (c *Caller) execute(ctx context.Context, span tracing.Span, path string, send func() (approval.Outcome, error)) (approval.Outcome, error) {
+	c.upstream.cfg.Log.DebugContext(ctx, "upstream execution", "path", path)
+	//mutate:swap "Path: path" "" internal/mcphttp.TestStepsAreTraced the span of a call has no path
+	span.SetStep(tracing.StepAttrs{Path: path})
+	outcome, err := send()
 	status := metrics.Success
 	if err != nil {
 		status = metrics.Error
@@ -110,7 +101,7 @@ func (c *Caller) execute(ctx context.Context, span tracing.Span, e execution) (a
 	if outcome.Report != nil {
 		span.SetStep(tracing.StepAttrs{UpstreamTask: outcome.Report.Task})
 	}
-	c.upstream.cfg.Metrics.UpstreamExecuted(e.path, status)
+	c.upstream.cfg.Metrics.UpstreamExecuted(path, status)
 	return outcome, err
 }
 
@@ -119,29 +110,25 @@ func endStep(span tracing.Span, err *error) {
 	if failed, ok := errors.AsType[*approval.SendError](*err); ok {
 		span.Fail(string(failed.Stage))
 	} else if *err != nil {
-		span.Fail(string(wire.Internal))
+		span.Fail(string(mcp.Internal))
 	}
 	span.End()
 }
 
-func (c *Caller) call(ctx context.Context, message []byte) (approval.Outcome, error) {
-	m, err := parsed(message)
-	if err != nil {
-		return approval.Outcome{}, unsendable(err)
-	}
+func (c *Caller) call(ctx context.Context, m *jsonrpc.Message) (approval.Outcome, error) {
 	a, err := c.exchange(ctx, m, c.interim(ctx, task.Task{}))
 	if err != nil {
 		return approval.Outcome{}, err
 	}
-	if err := a.clear(); err != nil {
+	if err := a.resolveKind(); err != nil {
 		return approval.Outcome{}, err
 	}
-	era := wire.EraOf(m)
+	era := mcp.EraOf(m)
 	switch kind := a.resultType(); {
 	case a.Error:
 		return a.Outcome, nil
-	case isTaken(&a, m):
-		report, err := taken(&a, era)
+	case isUnfinished(&a, m):
+		report, err := readUnfinished(&a, era)
 		return approval.Outcome{Report: &report}, err
 	case kind != resultComplete:
 		a.close()
@@ -151,21 +138,17 @@ func (c *Caller) call(ctx context.Context, message []byte) (approval.Outcome, er
 	}
 }
 
-// callBatch is Call for a whole batch.
-func (c *Caller) callBatch(ctx context.Context, t task.Task) (approval.Outcome, error) {
-	message, packet, err := outgoingPacket(t)
-	if err != nil {
-		return approval.Outcome{}, unsendable(err)
-	}
-	resp, err := c.post(ctx, &packet.Messages[0], message)
+// callBatch runs a batch that was held as a whole.
+func (c *Caller) callBatch(ctx context.Context, out approval.UpstreamRequest) (approval.Outcome, error) {
+	resp, err := c.post(ctx, &out.Messages[0], out.Text)
 	if err != nil {
 		return approval.Outcome{}, sendError(err)
 	}
-	return readBatchOutcome(resp, packet)
+	return readBatchOutcome(resp, out.Messages)
 }
 
-// exchange sends a request and returns the answer to it. Interim, which may be nil, is
-// called with messages that the upstream sends before the answer.
+// exchange sends a request and returns its answer. Interim, which may be nil, gets the messages
+// that precede the answer.
 func (c *Caller) exchange(ctx context.Context, m *jsonrpc.Message, interim func([]byte)) (answer, error) {
 	resp, err := c.post(ctx, m, m.Raw)
 	if err != nil {
@@ -174,10 +157,14 @@ func (c *Caller) exchange(ctx context.Context, m *jsonrpc.Message, interim func(
 	return readAnswer(resp, m, interim)
 }
 
-// post sends a body that begins with the message m. The error is an
-// [*UnsentError] if no byte was sent.
+// post sends a body that begins with the message m. The error is an [*UnsentError] if no byte was
+// sent.
 func (c *Caller) post(ctx context.Context, m *jsonrpc.Message, body []byte) (*Response, error) {
-	return c.upstream.cfg.Server.Send(ctx, Request{Message: m, Body: body, As: c.as})
+	resp, err := c.upstream.cfg.Server.Send(ctx, Request{Message: m, Body: body, Credentials: c.credentials})
+	if err == nil && !c.isProbe {
+		c.noteRefusal(ctx, resp.refusal())
+	}
+	return resp, err
 }
 
 // Poll implements [approval.Sender].
@@ -187,10 +174,11 @@ func (c *Caller) Poll(ctx context.Context, t task.Task) (_ approval.Report, err 
 		c.upstream.cfg.Metrics.LazyPoll(pollOutcome(ctx, err))
 		c.upstream.cfg.Log.DebugContext(ctx, "lazy poll", "upstream_task_id", t.Execution.UpstreamTask, "status", status, "error", err)
 	}()
+	//mutate:swap "StepPoll" "StepListen" internal/mcphttp.TestStepsAreTraced a poll has no span
 	ctx, span := c.Step(ctx, tracing.StepPoll, t)
 	defer endStep(span, &err)
 	defer recovered(&err)
-	a, era, err := c.ask(ctx, t, mcptask.MethodGet)
+	a, era, err := c.askAboutTask(ctx, t, mcpname.TasksGet)
 	if err != nil {
 		return approval.Report{}, err
 	}
@@ -202,10 +190,10 @@ func (c *Caller) Poll(ctx context.Context, t task.Task) (_ approval.Report, err 
 		return approval.Report{}, errOtherTask()
 	}
 	status, _ = a.member("status").Text()
-	if era == wire.Modern && (status == string(mcptask.Completed) || status == string(mcptask.Failed)) {
+	if era == mcp.Modern && (status == string(schema.Completed) || status == string(schema.Failed)) {
 		return readEnd(&a)
 	}
-	result, err := a.whole()
+	result, err := a.readAll()
 	if err != nil {
 		return approval.Report{}, err
 	}
@@ -216,36 +204,36 @@ func (c *Caller) Poll(ctx context.Context, t task.Task) (_ approval.Report, err 
 	return report, err
 }
 
-// errOtherTask says that an upstream was asked for one task and answered with another.
+// errOtherTask reports an answer about another task than the requested one.
 func errOtherTask() error {
 	return invalidAnswer(errors.New("the upstream answered about another task"))
 }
 
-// pollOutcome returns how a poll that ended with err is counted. An answer of the
-// upstream counts even if the time was over by then.
+// pollOutcome returns the metric label of a poll that ended with err. An answer of the upstream
+// takes precedence over a deadline that has passed meanwhile.
 func pollOutcome(ctx context.Context, err error) string {
 	known, ok := errors.AsType[*approval.SendError](err)
 	switch {
 	case err == nil:
 		return metrics.Success
-	case ok && known.Stage == task.StageUpstreamGone:
+	case ok && known.Stage == lifecycle.StageUpstreamGone:
 		return metrics.NotFound
-	case ok && known.Stage == task.StageUpstreamTimeout, !ok && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+	case ok && known.Stage == lifecycle.StageUpstreamTimeout, !ok && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 		return metrics.Timeout
 	default:
 		return metrics.Error
 	}
 }
 
-// Fetch implements [approval.Sender]. Modern upstreams send the outcome when
-// they are asked how the task stands.
+// Fetch implements [approval.Sender]. Modern upstreams send the outcome in the answer to a poll.
 func (c *Caller) Fetch(ctx context.Context, t task.Task) (_ approval.Outcome, err error) {
 	defer recovered(&err)
-	if t.Asks() && c.send == nil {
+	if t.AwaitsInput() && c.sendInterim == nil {
 		return approval.Outcome{}, invalidAnswer(errors.New("the upstream asks for input, but no client is present to answer"))
 	}
+	//mutate:swap "StepResult" "StepListen" internal/mcphttp.TestStepsAreTraced fetching a result has no span
 	ctx, span := c.Step(ctx, tracing.StepResult, t)
-	a, era, err := c.ask(ctx, t, mcptask.MethodResult)
+	a, era, err := c.askAboutTask(ctx, t, mcpname.TasksResult)
 	if a.Body != nil {
 		a.Body = &fetchedBody{Reader: a.Body, span: span, metrics: c.upstream.cfg.Metrics, end: func(bytes int64) {
 			c.upstream.cfg.Log.DebugContext(ctx, "streaming result", "upstream_task_id", t.Execution.UpstreamTask, "bytes", bytes)
@@ -257,17 +245,17 @@ func (c *Caller) Fetch(ctx context.Context, t task.Task) (_ approval.Outcome, er
 	switch {
 	case err != nil:
 		return approval.Outcome{}, err
-	case era == wire.Modern:
+	case era == mcp.Modern:
 		a.close()
 		return approval.Outcome{}, invalidAnswer(errors.New("the upstream's task has ended without an outcome"))
-	case a.Error && t.Execution.Upstream != task.UpstreamFailed:
-		return approval.Outcome{}, taskError(&a) // a call that went well is not answered with an error
+	case a.Error && t.Execution.Upstream != gatetask.UpstreamFailed:
+		return approval.Outcome{}, taskError(&a) // the task had completed, so the error concerns the request
 	default:
 		return a.Outcome, nil
 	}
 }
 
-// A fetchedBody is a result that counts, and whose span ends, when it is closed.
+// A fetchedBody counts a result, and ends its span, when it is closed.
 type fetchedBody struct {
 	io.Reader
 
@@ -275,7 +263,7 @@ type fetchedBody struct {
 	metrics *metrics.Metrics
 	read    int64
 	err     error             // of the last Read
-	end     func(bytes int64) // is called at the end with how much was read
+	end     func(bytes int64) // called by Close with the number of bytes read
 }
 
 // Read implements [io.Reader].
@@ -294,6 +282,7 @@ func (b *fetchedBody) Close() error {
 	}
 	b.metrics.ResultStreamed(status)
 	b.end(b.read)
+	//mutate:swap "b.read" "1" internal/mcphttp.TestStepsAreTraced the span of a result has no size
 	b.span.SetStep(tracing.StepAttrs{Bytes: b.read})
 	b.span.End()
 	if c, ok := b.Reader.(io.Closer); ok {
@@ -305,35 +294,35 @@ func (b *fetchedBody) Close() error {
 // Answer implements [approval.Sender].
 func (c *Caller) Answer(ctx context.Context, t task.Task, responses json.RawMessage) (err error) {
 	defer recovered(&err)
-	a, _, err := c.ask(ctx, t, mcptask.MethodUpdate, `"inputResponses":`+string(responses))
-	if err != nil {
-		return err
-	}
-	return taskAck(&a)
+	return c.askForAck(ctx, t, mcpname.TasksUpdate, `"inputResponses":`+string(responses))
 }
 
-// taskAck returns nil if a says that the upstream has heard.
-func taskAck(a *answer) error {
-	if a.Error {
-		return taskError(a)
+// askForAck makes a request about the upstream task of t and expects an empty result.
+func (c *Caller) askForAck(ctx context.Context, t task.Task, method string, more ...string) error {
+	a, _, err := c.askAboutTask(ctx, t, method, more...)
+	switch {
+	case err != nil:
+		return err
+	case a.Error:
+		return taskError(&a)
 	}
-	_, err := a.whole()
+	_, err = a.readAll()
 	return err
 }
 
-// Cancel implements [approval.Sender]. A modern call that is under way was
-// cancelled when its request was closed.
+// Cancel implements [approval.Sender]. A modern call without a task was cancelled when its request
+// was closed.
 func (c *Caller) Cancel(ctx context.Context, t task.Task) (err error) {
 	defer recovered(&err)
-	_, packet, err := outgoingPacket(t)
+	out, err := approval.NewUpstreamRequest(t)
 	nested := t.Execution != nil && t.Execution.UpstreamTask != ""
-	if err != nil || !nested && wire.EraOf(&packet.Messages[0]) == wire.Modern {
+	if err != nil || !nested && mcp.EraOf(&out.Messages[0]) == mcp.Modern {
 		return err
 	}
 	if nested {
-		err = c.cancelTask(ctx, t)
+		err = c.askForAck(ctx, t, mcpname.TasksCancel)
 	} else {
-		err = c.cancelCalls(ctx, packet)
+		err = c.cancelCalls(ctx, out.Messages)
 	}
 	outcome := metrics.Success
 	switch {
@@ -347,19 +336,11 @@ func (c *Caller) Cancel(ctx context.Context, t task.Task) (err error) {
 	return err
 }
 
-func (c *Caller) cancelTask(ctx context.Context, t task.Task) error {
-	a, _, err := c.ask(ctx, t, mcptask.MethodCancel)
-	if err != nil {
-		return err
-	}
-	return taskAck(&a)
-}
-
-func (c *Caller) cancelCalls(ctx context.Context, p jsonrpc.Packet) error {
+func (c *Caller) cancelCalls(ctx context.Context, messages []jsonrpc.Message) error {
 	var failed error
-	for i := range p.Messages {
-		if p.Messages[i].Kind == jsonrpc.Request {
-			failed = errors.Join(failed, c.cancelCall(ctx, &p.Messages[i]))
+	for i := range messages {
+		if messages[i].Kind == jsonrpc.Request {
+			failed = errors.Join(failed, c.cancelCall(ctx, &messages[i]))
 		}
 	}
 	return failed
@@ -382,33 +363,33 @@ func (c *Caller) cancelCall(ctx context.Context, m *jsonrpc.Message) error {
 	return nil
 }
 
-// ask makes a request about the task that the upstream made of the call of t,
-// in the era of that call. More are further members of its params.
-func (c *Caller) ask(ctx context.Context, t task.Task, method string, more ...string) (a answer, era wire.Era, err error) {
-	call, err := outgoing(t)
+// askAboutTask makes a request about the upstream task of t, in the era of the held call. More are
+// additional members of params.
+func (c *Caller) askAboutTask(ctx context.Context, t task.Task, method string, more ...string) (a answer, era mcp.Era, err error) {
+	out, err := approval.NewUpstreamRequest(t)
 	if err != nil {
 		return answer{}, era, err
 	}
-	era = wire.EraOf(call)
+	call := &out.Messages[0]
+	era = mcp.EraOf(call)
 	members := append([]string{`"taskId":` + string(jsonrpc.AppendString(nil, t.Execution.UpstreamTask))}, more...)
 	m, err := request(method, append(members, metaMember(call))...)
 	if err != nil {
 		return answer{}, era, err
 	}
 	var interim func([]byte)
-	if method == mcptask.MethodResult {
+	if method == mcpname.TasksResult {
 		interim = c.interim(ctx, t)
 	}
 	a, err = c.exchange(ctx, m, interim)
 	return a, era, err
 }
 
-// recovered turns a panic into an error: no exchange is there to turn it into an
-// answer.
+// recovered turns a panic into an error: no HTTP handler recovers it here.
 func recovered(err *error) {
 	if cause := recover(); cause != nil {
 		*err = &approval.SendError{
-			Stage: task.StageExecutorLost, Ran: task.RanUnknown,
+			Stage: lifecycle.StageExecutorLost, Ran: task.RanUnknown,
 			Err: fmt.Errorf("panic: %v\n%s", cause, debug.Stack()),
 		}
 	}

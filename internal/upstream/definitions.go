@@ -8,48 +8,50 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
-	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// learnTimeout is how long an upstream may take to say what it can do.
+// learnTimeout limits a request for the upstream's capabilities, or for its tools before a call is
+// held.
 const learnTimeout = 5 * time.Second
 
-// takesTask reports whether a call is made as a task of the upstream's. If
-// nobody has asked the upstream yet what it says of the tool, or of itself, the
-// gate asks. The error says that it cannot be known whether the tool requires a
-// task; then the call must not be made.
-func (c *Caller) takesTask(ctx context.Context, t task.Task, m *jsonrpc.Message) (bool, error) {
-	if m.Method != "tools/call" {
+// takesTask reports whether a call is made as an upstream task. If the tool or the upstream's
+// capabilities are unknown, it asks the upstream. It returns an error if it cannot find out whether
+// the tool requires a task; then the call must not be made.
+func (c *Caller) takesTask(ctx context.Context, out approval.UpstreamRequest) (bool, error) {
+	m := &out.Messages[0]
+	if m.Method != mcpname.ToolsCall {
 		return false, nil
 	}
-	facts := c.gate.About(c.from)
-	if wire.EraOf(m) == wire.Modern {
+	facts := c.catalog.Handshake(c.client)
+	if mcp.EraOf(m) == mcp.Modern {
 		return facts.Tasks || !facts.Known && c.mayDoTasks(ctx, m), nil
 	}
 	if facts.Known && !facts.Tasks {
 		return false, nil
 	}
 	support, err := c.taskSupport(ctx, m, facts)
-	return support == policy.TaskRequired || support == policy.TaskOptional && asksForTask(t), err
+	return support == policy.TaskRequired || support == policy.TaskOptional && out.WantsTask, err
 }
 
-// taskSupport returns what the upstream, of which facts are known, declares of
-// the tool that a legacy request calls.
-func (c *Caller) taskSupport(ctx context.Context, m *jsonrpc.Message, facts gate.Facts) (policy.TaskSupport, error) {
+// taskSupport returns the task support that the upstream declares for the tool of a legacy call.
+func (c *Caller) taskSupport(ctx context.Context, m *jsonrpc.Message, facts catalog.Handshake) (policy.TaskSupport, error) {
 	name, _ := m.Params.Name.Text()
-	tool, listed := c.gate.Tool(c.from, name)
+	tool, listed := c.catalog.Tool(c.client, name)
 	if listed {
 		return policy.TaskSupport(tool.TaskSupport), nil
 	}
 	tool, err := c.findTool(ctx, m, c.upstream.cfg.ToolsTimeout)
 	switch {
 	case errors.Is(err, errNoToolsList) && !facts.Tasks:
-		return policy.TaskForbidden, nil // it declares nothing, so it requires nothing
+		return policy.TaskForbidden, nil // without a tool list, no tool requires a task
 	case err != nil:
 		return "", unlisted(err)
 	default:
@@ -57,28 +59,26 @@ func (c *Caller) taskSupport(ctx context.Context, m *jsonrpc.Message, facts gate
 	}
 }
 
-// unlisted says that a call was not made because the upstream's tools could not
-// be listed, because of err.
+// unlisted reports a call that was not made because listing the tools failed with err.
 func unlisted(err error) error {
 	failure := &approval.SendError{
-		Stage: task.StageUpstreamInvalid, Ran: task.RanNo, Err: fmt.Errorf("the upstream's tools could not be listed: %w", err),
+		Stage: lifecycle.StageUpstreamInvalid, Ran: task.RanNo, Err: fmt.Errorf("the upstream's tools could not be listed: %w", err),
 	}
-	if known, ok := errors.AsType[*approval.SendError](err); ok && known.Stage != task.StageExecutorLost {
+	if known, ok := errors.AsType[*approval.SendError](err); ok && known.Stage != lifecycle.StageExecutorLost {
 		failure.Stage = known.Stage
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		failure.Stage = task.StageUpstreamTimeout
+		failure.Stage = lifecycle.StageUpstreamTimeout
 	}
 	return failure
 }
 
-// mayDoTasks asks a modern upstream whether it does tasks, and reports false if
-// it says that it does not. An upstream that fails to answer may do tasks: it is
-// sent that the gate understands them, which an upstream without tasks ignores.
+// mayDoTasks asks a modern upstream whether it supports tasks. It returns true if the upstream does
+// not answer: an upstream without tasks ignores that the gate understands them.
 func (c *Caller) mayDoTasks(ctx context.Context, call *jsonrpc.Message) bool {
 	ctx, stop := context.WithTimeout(ctx, learnTimeout)
 	defer stop()
-	m, err := request("server/discover", metaMember(call))
+	m, err := request(mcpname.ServerDiscover, metaMember(call))
 	if err != nil {
 		return true
 	}
@@ -87,71 +87,64 @@ func (c *Caller) mayDoTasks(ctx context.Context, call *jsonrpc.Message) bool {
 		return true
 	}
 	failed := a.Error
-	said, err := a.whole()
+	said, err := a.readAll()
 	if err != nil {
 		return true
 	}
 	if code, _ := said.Member("code").Int(); failed && code != jsonrpc.CodeMethodNotFound {
 		return true
 	}
-	tasks := !failed && mcptask.DetectServer(said.Member("capabilities").Bytes).Extension
-	c.gate.NoteTasks(c.from, tasks)
+	tasks := !failed && schema.DetectServer(said.Member("capabilities").Bytes).Extension
+	c.catalog.LearnTaskSupport(c.client, tasks)
 	return tasks
 }
 
 // Definitions implements [approval.Definer].
-func (c *Caller) Definitions(ctx context.Context, t task.Task) []string {
-	_, packet, err := outgoingPacket(t)
-	if err != nil {
-		return nil
-	}
+func (c *Caller) Definitions(ctx context.Context, m approval.UpstreamRequest) []string {
 	var digests []string
 	lookup := NewLookup(c)
-	for _, tool := range lookup.FindAll(ctx, packet.Messages) {
+	for _, tool := range lookup.FindAll(ctx, m.Messages) {
 		digests = append(digests, tool.DigestText())
 	}
 	return digests
 }
 
-// A Lookup asks an upstream for tools that it has not described yet. Once it
-// does not describe one it is not asked again: each call of a batch would wait
-// as long, in vain.
+// A Lookup finds tool definitions, and asks the upstream for unknown ones. After the first failure
+// it does not ask again: each call of a batch would wait as long.
 type Lookup struct {
 	caller *Caller
-	untold bool // the upstream was asked for a tool and did not describe it
+	failed bool // the upstream was asked for a tool and sent no definition
 }
 
-// NewLookup returns a lookup in the name in which c reaches its upstream.
+// NewLookup returns a lookup that asks with the credentials of c.
 func NewLookup(c *Caller) *Lookup { return &Lookup{caller: c} }
 
-// Find returns what the upstream says of the tool that m calls, or the zero Tool
-// if it does not say that soon.
-func (l *Lookup) Find(ctx context.Context, m *jsonrpc.Message) gate.Tool {
+// Find returns the tool that m calls, or the zero Tool if its definition is not known in time.
+func (l *Lookup) Find(ctx context.Context, m *jsonrpc.Message) catalog.Tool {
 	name, _ := m.Params.Name.Text()
-	tool, listed := l.caller.gate.Tool(l.caller.from, name)
-	if listed || l.untold {
-		return tool
+	tool, listed := l.caller.catalog.Tool(l.caller.client, name)
+	if listed || l.failed {
+		return l.caller.catalog.Trusted(l.caller.client, tool)
 	}
 	tool = l.caller.define(ctx, m)
-	l.untold = tool.DigestText() == ""
+	l.failed = tool.DigestText() == ""
 	return tool
 }
 
-// FindAll returns what the upstream says of the tools that messages call, in the
-// places of the messages.
-func (l *Lookup) FindAll(ctx context.Context, messages []jsonrpc.Message) []gate.Tool {
-	tools := make([]gate.Tool, len(messages))
+// FindAll returns the tools that messages call, at the indexes of the messages.
+func (l *Lookup) FindAll(ctx context.Context, messages []jsonrpc.Message) []catalog.Tool {
+	tools := make([]catalog.Tool, len(messages))
 	for i := range messages {
-		if messages[i].Method == "tools/call" {
+		if messages[i].Method == mcpname.ToolsCall {
 			tools[i] = l.Find(ctx, &messages[i])
 		}
 	}
 	return tools
 }
 
-// define returns what the upstream says of the tool that m calls, or nothing if
-// it does not say that soon.
-func (c *Caller) define(ctx context.Context, m *jsonrpc.Message) gate.Tool {
+// define returns the definition of the tool that m calls, or the zero Tool if
+// the upstream does not list it in time.
+func (c *Caller) define(ctx context.Context, m *jsonrpc.Message) catalog.Tool {
 	tool, err := c.findTool(ctx, m, min(learnTimeout, c.upstream.cfg.ToolsTimeout))
 	if err != nil {
 		c.upstream.cfg.Log.DebugContext(ctx, "tools not listed", "upstream", c.upstream.cfg.Name, "cause", err)
@@ -159,64 +152,62 @@ func (c *Caller) define(ctx context.Context, m *jsonrpc.Message) gate.Tool {
 	return tool
 }
 
-// Described returns the whole definition of the tool that m calls, or the zero
-// Tool if the upstream has none of it. The error says that this cannot be known.
-func (c *Caller) Described(ctx context.Context, m *jsonrpc.Message) (gate.Tool, error) {
+// Definition returns the whole definition of the tool that m calls, or the zero Tool if the
+// upstream does not list it. The error says why the definition cannot be known.
+func (c *Caller) Definition(ctx context.Context, m *jsonrpc.Message) (catalog.Tool, error) {
 	tool, err := c.findTool(ctx, m, min(learnTimeout, c.upstream.cfg.ToolsTimeout))
 	switch {
 	case errors.Is(err, errNoToolsList):
-		return gate.Tool{}, nil
-	case err == nil && !tool.Whole():
-		return gate.Tool{}, errors.New("the definition is too large")
+		return catalog.Tool{}, nil
+	case err == nil && !tool.Complete():
+		return catalog.Tool{}, errors.New("the definition is too large")
 	default:
 		return tool, err
 	}
 }
 
-// errNoToolsList says that an upstream does not know the method that lists its
-// tools.
+// errNoToolsList reports an upstream without the method tools/list.
 var errNoToolsList = errors.New("the upstream does not list its tools")
 
-// findTool asks the upstream for its tools in the era of call, notes them all,
-// and returns the one that is called, or the zero Tool if a list that was read
-// to its end does not have it. The error says why the list could not be read.
-func (c *Caller) findTool(ctx context.Context, call *jsonrpc.Message, patience time.Duration) (gate.Tool, error) {
-	ctx, stop := context.WithTimeout(ctx, patience)
+// findTool reads the upstream's tool list in the era of call and notes all tools in the catalog. It
+// returns the tool that is called, or the zero Tool if the list does not have it.
+func (c *Caller) findTool(ctx context.Context, call *jsonrpc.Message, timeout time.Duration) (catalog.Tool, error) {
+	ctx, stop := context.WithTimeout(ctx, timeout)
 	defer stop()
 	name, _ := call.Params.Name.Text()
 	cursor := ""
 	for range c.upstream.cfg.ToolsPages {
 		tools, next, err := c.learnTools(ctx, call, cursor)
 		if err != nil {
-			return gate.Tool{}, cmp.Or(ctx.Err(), err)
+			return catalog.Tool{}, cmp.Or(ctx.Err(), err)
 		}
 		if tool, listed := toolIn(tools, name); listed || next == "" {
-			return tool, nil
+			return c.catalog.Trusted(c.client, tool), nil
 		}
 		cursor = next
 	}
-	return gate.Tool{}, errors.New("the list has too many pages")
+	return catalog.Tool{}, errors.New("the list has too many pages")
 }
 
 // toolIn returns the tool with the given name in a list.
-func toolIn(tools jsonrpc.Value, name string) (gate.Tool, bool) {
+func toolIn(tools jsonrpc.Value, name string) (catalog.Tool, bool) {
 	for entry := range tools.Elements() {
 		if other, _ := entry.Member("name").Text(); other == name {
-			return gate.ReadTool(entry), true
+			return catalog.ReadTool(entry), true
 		}
 	}
-	return gate.Tool{}, false
+	return catalog.Tool{}, false
 }
 
-// learnTools notes one page of the upstream's tools, asked for in the era of
-// call, and returns it with the cursor of the next.
+// learnTools reads one page of the tool list in the era of call and notes it in the catalog. It
+// returns the page and the cursor of the next one.
 func (c *Caller) learnTools(ctx context.Context, call *jsonrpc.Message, cursor string) (tools jsonrpc.Value, next string, err error) {
 	defer recovered(&err)
 	at := ""
 	if cursor != "" {
 		at = `"cursor":` + string(jsonrpc.AppendString(nil, cursor))
 	}
-	m, err := request("tools/list", at, metaMember(call))
+	m, err := request(mcpname.ToolsList, at, metaMember(call))
 	if err != nil {
 		return jsonrpc.Value{}, "", err
 	}
@@ -227,21 +218,21 @@ func (c *Caller) learnTools(ctx context.Context, call *jsonrpc.Message, cursor s
 	if a.Error {
 		return jsonrpc.Value{}, "", listError(&a)
 	}
-	result, err := a.list(ctx, c.upstream.cfg.Room)
+	result, err := a.readList(ctx, c.upstream.cfg.AnswerLimit)
 	if err != nil {
 		return jsonrpc.Value{}, "", err
 	}
 	if tools = result.Member("tools"); !tools.IsArray() {
 		return jsonrpc.Value{}, "", invalidAnswer(errors.New("the upstream's list of tools is not a list"))
 	}
-	c.gate.Learn(ctx, c.from, gate.Page{Method: m.Method, Cursor: cursor, Result: result.Bytes}, tools)
+	c.catalog.LearnPage(ctx, c.client, catalog.Page{Method: m.Method, Cursor: cursor, Result: result.Bytes}, tools)
 	next, _ = result.Member("nextCursor").Text()
 	return tools, next, nil
 }
 
-// listError returns what an upstream's error in place of a list means.
+// listError returns the meaning of an error in answer to a request for a list.
 func listError(a *answer) error {
-	failure, err := a.whole()
+	failure, err := a.readAll()
 	if err != nil {
 		return err
 	}

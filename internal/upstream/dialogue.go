@@ -3,17 +3,17 @@ package upstream
 import (
 	"context"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
-	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// interim returns the function that passes messages which the upstream sends before
-// its answer on to the client: about t, or about a call without an upstream task. It
-// is nil if the client cannot be sent any.
+// interim returns the function that passes on to the client the messages that precede the answer.
+// They concern the task t, or a call without an upstream task. It is nil if the client cannot be
+// sent messages.
 func (c *Caller) interim(ctx context.Context, t task.Task) func([]byte) {
-	if c.send == nil {
+	if c.sendInterim == nil {
 		return nil
 	}
 	return func(text []byte) {
@@ -24,28 +24,30 @@ func (c *Caller) interim(ctx context.Context, t task.Task) func([]byte) {
 		if t.Execution != nil {
 			m = RenameTask(m, t.Execution.UpstreamTask, string(t.ID))
 		}
-		if TellsOfOwnTask(m, t.ID) {
-			c.upstream.cfg.Metrics.Refused(string(wire.UpstreamUnasked))
-			c.upstream.cfg.Log.DebugContext(ctx, "the upstream spoke of a task of the gate's before its answer; it was dropped")
+		//mutate:false internal/mcphttp.TestQuestionDuring.* an upstream reports on any task of the gate while it runs a held call
+		if MentionsGateTask(m, t.ID) {
+			c.upstream.cfg.Metrics.Refused(string(mcp.UpstreamUnasked))
+			c.upstream.cfg.Log.DebugContext(ctx, "dropped a message of the upstream about a task of the gate")
 			return
 		}
-		c.send(m.Raw)
+		c.sendInterim(m.Raw)
 	}
 }
 
-// TellsOfOwnTask reports whether a request or notification of the upstream's speaks of a
-// task of the gate's own: the gate alone knows how that stands, and the upstream knows
-// the task by another id. Some clients read the id under another name as well. The message
-// may relate to the task with the id except: it is the gate that has put that id there.
-func TellsOfOwnTask(m *jsonrpc.Message, except task.ID) bool {
-	reports := m.Method == mcptask.MethodStatus2025 || m.Method == mcptask.MethodStatus2026
-	return reports && namesOwnTask(m.Params.Value, "") || namesOwnTask(m.Params.Meta.Member(mcptask.MetaRelatedTask), except)
+// MentionsGateTask reports whether an upstream's request or notification concerns a task of the
+// gate. Only the gate knows the state of its tasks, and the upstream knows them by other ids. The
+// check covers all members of params, because some clients read the id under another name. The
+// message may relate to the task except: the gate has inserted that id itself.
+func MentionsGateTask(m *jsonrpc.Message, except task.ID) bool {
+	reports := m.Method == mcpname.NotifyTasksStatus || m.Method == mcpname.NotifyTasks
+	//mutate:swap "&&" "&& m.Params.TaskID.Present() &&" internal/mcphttp.TestForgedFramingIsRefused a report passes that names a task of the gate under another name
+	return reports && hasGateTaskID(m.Params.Value, "") || hasGateTaskID(m.Params.Meta.Member(mcpname.MetaRelatedTask), except)
 }
 
-// namesOwnTask reports whether a member of v is the id of a task of the gate's own, another
-// than except.
-func namesOwnTask(v jsonrpc.Value, except task.ID) bool {
+// hasGateTaskID reports whether a member of v is the id of a gate task other than except.
+func hasGateTaskID(v jsonrpc.Value, except task.ID) bool {
 	for _, member := range v.Members() {
+		//mutate:swap " && task.ID(id) != except" "" internal/mcphttp.TestQuestionDuringNestedTask an upstream that is a gate cannot ask because of its task
 		if id, _ := member.Text(); task.ID(id).Own() && task.ID(id) != except {
 			return true
 		}
@@ -53,35 +55,31 @@ func namesOwnTask(v jsonrpc.Value, except task.ID) bool {
 	return false
 }
 
-// forClient reports whether a message that comes before an answer is for the
-// client. The gate itself notifies clients of progress and of the state of tasks.
+// forClient reports whether a message before an answer is passed on to the client. The gate itself
+// sends progress and task notifications.
 func forClient(m *jsonrpc.Message) bool {
 	switch m.Method {
-	case mcptask.MethodStatus2025, mcptask.MethodStatus2026, "notifications/progress":
+	case mcpname.NotifyTasksStatus, mcpname.NotifyTasks, mcpname.NotifyProgress:
 		return false
 	default:
 		return m.Kind != jsonrpc.Response
 	}
 }
 
-// RenameTask returns m with the task that it belongs to under another name. The
-// places in m may count from anywhere: it may be a part of a batch.
+// RenameTask returns m with the id of its related task changed. The message may be a part of a
+// batch.
 func RenameTask(m *jsonrpc.Message, from, to string) *jsonrpc.Message {
-	own, err := parsed(m.Raw) // whose places count from its own start
-	if err != nil {
-		return m
+	meta := m.Params.Meta
+	if m.Kind == jsonrpc.Response {
+		meta = m.Result.Member("_meta")
 	}
-	meta := own.Params.Meta
-	if own.Kind == jsonrpc.Response {
-		meta = own.Result.Member("_meta")
-	}
-	related := meta.Member(mcptask.MetaRelatedTask).Member("taskId")
+	related := meta.Member(mcpname.MetaRelatedTask).Member("taskId")
 	if id, ok := related.Text(); !ok || id != from {
 		return m
 	}
 	var patch jsonrpc.Patch
 	patch.Replace(related, jsonrpc.AppendString(nil, to))
-	changed, err := parsed(patch.Apply(own.Raw))
+	changed, err := parsed(patch.Apply(m.Raw))
 	if err != nil {
 		return m
 	}

@@ -7,37 +7,38 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// ErrRefused reports that the upstream does not let anybody listen.
+// ErrRefused reports that the upstream refuses notification streams.
 var ErrRefused = errors.New("the upstream refuses notification streams")
 
-// CanListen reports whether t has become a task of a modern upstream that works
-// on it.
+// CanListen reports whether t is a running task of a modern upstream.
 func CanListen(t task.Task) bool {
 	if t.State != task.Executing || t.Execution.UpstreamTask == "" || t.Execution.Upstream.Ended() {
 		return false
 	}
-	call, err := outgoing(t)
-	return err == nil && wire.EraOf(call) == wire.Modern
+	out, err := approval.NewUpstreamRequest(t)
+	return err == nil && mcp.EraOf(&out.Messages[0]) == mcp.Modern
 }
 
-// Listen returns the stream of events on which the upstream speaks of its task
-// that t has become. It must be closed.
+// Listen opens the stream of the upstream's notifications about the upstream task of t. The stream
+// must be closed.
 func (c *Caller) Listen(ctx context.Context, t task.Task) (io.ReadCloser, error) {
-	call, err := outgoing(t)
+	out, err := approval.NewUpstreamRequest(t)
 	if err != nil {
 		return nil, err
 	}
-	m, err := request("subscriptions/listen",
-		`"notifications":{"taskIds":[`+string(jsonrpc.AppendString(nil, t.Execution.UpstreamTask))+`]}`, metaMember(call))
+	m, err := request(mcpname.SubscriptionsListen,
+		`"notifications":{"taskIds":[`+string(jsonrpc.AppendString(nil, t.Execution.UpstreamTask))+`]}`, metaMember(&out.Messages[0]))
 	if err != nil {
 		return nil, err
 	}
-	resp, err := c.upstream.cfg.Server.Send(ctx, Request{Message: m, Body: m.Raw, As: c.as, Stream: true})
+	resp, err := c.upstream.cfg.Server.Send(ctx, Request{Message: m, Body: m.Raw, Credentials: c.credentials, Stream: true})
 	if err != nil {
 		return nil, err
 	}

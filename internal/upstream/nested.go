@@ -12,20 +12,15 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
-	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// asksForTask reports whether the client of a legacy call asked for a task.
-func asksForTask(t task.Task) bool {
-	m, err := parsed([]byte(t.Call.Message))
-	return err == nil && m.Params.Task.Present()
-}
-
-// taskTTL returns how long the upstream's task of a call is to live, if the gate's
-// own lives that long yet.
+// taskTTL returns the TTL to ask for an upstream task, given the remaining time of the held task.
 func (u *Upstream) taskTTL(remaining time.Duration) time.Duration {
 	if u.cfg.MaxTaskTTL == 0 {
 		return remaining
@@ -33,23 +28,19 @@ func (u *Upstream) taskTTL(remaining time.Duration) time.Duration {
 	return min(remaining, u.cfg.MaxTaskTTL)
 }
 
-// taskCall returns the call with a wish for a task that lives as long as ttl.
+// taskCall returns the call with a request for a task that lives for ttl.
 func taskCall(m *jsonrpc.Message, ttl time.Duration) []byte {
-	if wire.EraOf(m) == wire.Modern {
-		return wire.DeclareTasks(m)
+	if mcp.EraOf(m) == mcp.Modern {
+		return mcp.DeclareTasks(m)
 	}
 	var patch jsonrpc.Patch
 	patch.Set(m.Params.Value, "task", []byte(`{"ttl":`+strconv.FormatInt(max(1, ttl.Milliseconds()), 10)+`}`))
 	return patch.Apply(m.Raw)
 }
 
-// continued returns a call that goes on with the client's answers. It is the
-// same call: same tool, same arguments. As another request it has another id.
-func continued(message []byte, x *task.Execution) []byte {
-	m, err := parsed(message)
-	if err != nil {
-		return message // which was read before, so that this cannot be
-	}
+// continued returns the call with the client's answers added. Tool and arguments are the same; the
+// request id is new.
+func continued(m *jsonrpc.Message, x *task.Execution) []byte {
 	var patch jsonrpc.Patch
 	patch.Replace(m.ID, newRequestID())
 	patch.Set(m.Params.Value, "inputResponses", x.Answers)
@@ -59,30 +50,30 @@ func continued(message []byte, x *task.Execution) []byte {
 	return patch.Apply(m.Raw)
 }
 
-// isTaken reports whether the answer to a call is none yet: the upstream has
-// made a task of the call, or asks something first.
-func isTaken(a *answer, call *jsonrpc.Message) bool {
-	if wire.EraOf(call) == wire.Legacy {
+// isUnfinished reports whether a call was answered with a task or with a request for input, and not
+// with its result.
+func isUnfinished(a *answer, call *jsonrpc.Message) bool {
+	if mcp.EraOf(call) == mcp.Legacy {
 		return call.Params.Task.Present() && a.member(memberTask).IsObject()
 	}
 	kind := a.resultType()
-	return kind == string(mcptask.TaskResult) || kind == resultInputRequired
+	return kind == string(schema.TaskResult) || kind == resultInputRequired
 }
 
-// taken returns what such an answer says.
-func taken(a *answer, era wire.Era) (approval.Report, error) {
+// readUnfinished reads such an answer.
+func readUnfinished(a *answer, era mcp.Era) (approval.Report, error) {
 	kind := a.resultType()
-	result, err := a.whole()
+	result, err := a.readAll()
 	if err != nil {
 		return approval.Report{}, err
 	}
 	switch {
-	case era == wire.Legacy:
+	case era == mcp.Legacy:
 		return ReadReport(result.Member(memberTask), era)
-	case kind == string(mcptask.TaskResult):
+	case kind == string(schema.TaskResult):
 		r, err := ReadReport(result, era)
 		if r.State.Ended() {
-			r.State = task.UpstreamWorks // it sends the outcome when it is asked
+			r.State = gatetask.UpstreamWorks // a poll returns its outcome
 		}
 		return r, err
 	default:
@@ -91,94 +82,66 @@ func taken(a *answer, era wire.Era) (approval.Report, error) {
 		if asked == nil {
 			asked = []byte("{}")
 		}
-		return approval.Report{State: task.UpstreamAsks, InputRequests: asked, RequestState: state}, nil
+		return approval.Report{State: gatetask.UpstreamAsks, InputRequests: asked, RequestState: state}, nil
 	}
 }
 
 const resultInputRequired = "input_required"
 
-// ReadReport reads a task as an upstream describes it: in the answer to a call
-// or to tasks/get, or in a notification.
-func ReadReport(v jsonrpc.Value, era wire.Era) (approval.Report, error) {
+// ReadReport reads an upstream task from the answer to a call or to tasks/get, or from a
+// notification.
+func ReadReport(v jsonrpc.Value, era mcp.Era) (approval.Report, error) {
 	id, ok := v.Member("taskId").Text()
 	status, _ := v.Member("status").Text()
-	if !ok || id == "" || !mcptask.Status(status).Valid() {
+	if !ok || id == "" || !schema.Status(status).Valid() {
 		return approval.Report{}, invalidAnswer(errors.New("the upstream's task has no id or no status"))
 	}
 	message, _ := v.Member("statusMessage").Text()
 	r := approval.Report{Task: id, Message: message, PollInterval: millis(v.Member("pollInterval"))}
-	if era == wire.Modern {
+	if era == mcp.Modern {
 		r.PollInterval = millis(v.Member("pollIntervalMs"))
 	}
-	switch mcptask.Status(status) {
-	case mcptask.InputRequired:
-		r.State = task.UpstreamAsks
-		if asked := v.Member("inputRequests"); era == wire.Modern && asked.IsObject() {
+	switch schema.Status(status) {
+	case schema.InputRequired:
+		r.State = gatetask.UpstreamAsks
+		if asked := v.Member("inputRequests"); era == mcp.Modern && asked.IsObject() {
 			r.InputRequests = bytes.Clone(asked.Bytes)
 		}
-	case mcptask.Completed:
-		r.State = task.UpstreamReady
-	case mcptask.Failed:
-		r.State = task.UpstreamFailed
-	case mcptask.Cancelled:
+	case schema.Completed:
+		r.State = gatetask.UpstreamReady
+	case schema.Failed:
+		r.State = gatetask.UpstreamFailed
+	case schema.Cancelled:
 		r.Cancelled = true
-	case mcptask.Working:
+	case schema.Working:
 	}
 	return r, nil
 }
 
-// readEnd reads the report of a modern task that has ended, which carries its
-// outcome. That is not read here: it may be large.
+// readEnd reads the report of a modern task that has ended. Its outcome may be large and is read
+// later.
 func readEnd(a *answer) (approval.Report, error) {
-	r, err := ReadReport(a.result, wire.Modern)
+	r, err := ReadReport(a.result, mcp.Modern)
 	if err != nil {
 		a.close()
 		return r, err
 	}
-	// The task has its outcome under the same names as a response has.
-	whole := io.MultiReader(strings.NewReader(`{"jsonrpc":"2.0","id":0,`), &tail{Reader: a.Body})
-	outcome := jsonrpc.NewResponseReader(whole)
-	head, err := outcome.Head()
-	if err != nil || head.Kind != jsonrpc.Response {
+	// The outcome has the same members in a task as in a response: result or error.
+	_, err = io.ReadFull(a.Body, make([]byte, 1))
+	outcome := jsonrpc.NewResponseReader(io.MultiReader(strings.NewReader(`{"jsonrpc":"2.0","id":0,`), a.Body))
+	head, headErr := outcome.Head()
+	if err = errors.Join(err, headErr); err != nil || head.Kind != jsonrpc.Response {
 		a.close()
 		return r, invalidAnswer(errors.Join(errNoAnswer, err))
 	}
-	r.Outcome = &approval.Outcome{Body: &nestedBody{outcome, a}, Error: head.Failed}
+	r.Outcome = &approval.Outcome{Body: struct {
+		io.Reader
+		io.Closer
+	}{outcome, a.body}, Error: head.Failed}
 	return r, nil
 }
 
-// A tail is all but the first byte of what its reader has.
-type tail struct {
-	io.Reader
-
-	cut bool
-}
-
-// Read implements [io.Reader].
-func (t *tail) Read(p []byte) (int, error) {
-	if !t.cut {
-		t.cut = true
-		if _, err := io.ReadFull(t.Reader, make([]byte, 1)); err != nil {
-			return 0, err
-		}
-	}
-	return t.Reader.Read(p)
-}
-
-// A nestedBody is an outcome within an answer.
-type nestedBody struct {
-	io.Reader
-
-	within *answer
-}
-
-// Close implements [io.Closer].
-func (b *nestedBody) Close() error {
-	b.within.close()
-	return nil
-}
-
-// millis reads a number of milliseconds, or nothing if it makes no sense.
+// millis reads a number of milliseconds, or 0 if it is not valid.
 func millis(v jsonrpc.Value) time.Duration {
 	ms, err := strconv.ParseFloat(string(v.Bytes), 64)
 	if err != nil || ms <= 0 || ms > float64(math.MaxInt64/int64(time.Millisecond)) {
@@ -187,35 +150,35 @@ func millis(v jsonrpc.Value) time.Duration {
 	return time.Duration(ms * float64(time.Millisecond))
 }
 
-// errTaskGone says that an upstream does not know a task that it has made.
+// errTaskGone reports that the upstream no longer knows its task.
 var errTaskGone = errors.New("the upstream does not know the task")
 
-// taskError returns what an upstream's error about its task means.
+// taskError returns the meaning of an upstream's error about its task.
 func taskError(a *answer) error {
-	failure, err := a.whole()
+	failure, err := a.readAll()
 	if err != nil {
 		return err
 	}
 	code, _ := failure.Member("code").Int()
 	if code == jsonrpc.CodeInvalidParams {
-		return &approval.SendError{Stage: task.StageUpstreamGone, Ran: task.RanUnknown, Err: errTaskGone}
+		return &approval.SendError{Stage: lifecycle.StageUpstreamGone, Ran: task.RanUnknown, Err: errTaskGone}
 	}
 	return invalidAnswer(fmt.Errorf("the upstream answered with error %d", code))
 }
 
-// Ping reports whether the upstream answers to a session.
+// Ping reports whether the upstream answers requests in a session.
 func (c *Caller) Ping(ctx context.Context, session string) bool {
-	if c.as.Header == nil {
+	if c.credentials.Header == nil {
 		return false // a transport without headers has no sessions
 	}
-	as := c.as
+	as := c.credentials
 	as.Header = as.Header.Clone()
 	as.Header.Set("Mcp-Session-Id", session)
 	m, err := parsed([]byte(`{"jsonrpc":"2.0","id":` + string(newRequestID()) + `,"method":"ping"}`))
 	if err != nil {
 		return false
 	}
-	a, err := (&Caller{upstream: c.upstream, as: as, gate: c.gate, from: c.from}).exchange(ctx, m, nil)
+	a, err := (&Caller{upstream: c.upstream, credentials: as, catalog: c.catalog, client: c.client, isProbe: true}).exchange(ctx, m, nil)
 	if err != nil {
 		return false
 	}
@@ -223,7 +186,7 @@ func (c *Caller) Ping(ctx context.Context, session string) bool {
 	return !a.Error
 }
 
-// List makes a request for a list, and returns its result.
+// List requests a list and returns its result.
 func (c *Caller) List(ctx context.Context, m *jsonrpc.Message) (jsonrpc.Value, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.upstream.cfg.ListTimeout)
 	defer cancel()
@@ -231,7 +194,7 @@ func (c *Caller) List(ctx context.Context, m *jsonrpc.Message) (jsonrpc.Value, e
 	if err != nil {
 		return jsonrpc.Value{}, err
 	}
-	result, err := a.list(ctx, c.upstream.cfg.Room)
+	result, err := a.readList(ctx, c.upstream.cfg.AnswerLimit)
 	if err == nil && a.Error {
 		err = errors.New("the upstream answered with an error")
 	}

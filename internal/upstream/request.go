@@ -9,43 +9,43 @@ import (
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// parsed returns the one message in text.
+// parsed parses one message.
 func parsed(text []byte) (*jsonrpc.Message, error) {
 	return jsonrpc.ParseMessage(text, jsonrpc.Limits{})
 }
 
-// newRequestID returns the id of a request of the gate's own, which must not be
-// one of the client's in whose session it is made.
+// newRequestID returns a random id that no request of the client has.
 func newRequestID() []byte { return jsonrpc.AppendString(nil, "tg-"+rand.Text()) }
 
-// request returns a request of the gate's own. Members are those of its params;
-// empty ones are left out.
+// request returns a request with the given members of params. Empty members are left out.
 func request(method string, members ...string) (*jsonrpc.Message, error) {
 	members = slices.DeleteFunc(members, func(member string) bool { return member == "" })
 	return parsed([]byte(`{"jsonrpc":"2.0","id":` + string(newRequestID()) + `,"method":"` + method +
 		`","params":{` + strings.Join(members, ",") + `}}`))
 }
 
-// metaMember returns the metadata of a request of the gate's own as a member of
-// its params, in the era of the call that the request is made for.
+// metaMember returns the member _meta for a request that concerns call, or nothing if call is
+// legacy.
 func metaMember(call *jsonrpc.Message) string {
-	if wire.EraOf(call) == wire.Legacy {
+	if mcp.EraOf(call) == mcp.Legacy {
 		return ""
 	}
 	return `"_meta":` + string(requestMeta(call))
 }
 
-// requestMeta returns the metadata of a modern request about a task: what the
-// client of the call said of itself then, and that the gate knows tasks.
+// requestMeta returns the metadata of a modern request: the client information of
+// call, and the capability for tasks.
 func requestMeta(call *jsonrpc.Message) []byte {
 	var b bytes.Buffer
 	b.WriteByte('{')
-	for _, name := range []string{wire.MetaVersion, wire.MetaClientInfo, wire.MetaCapabilities} {
+	for _, name := range []string{mcpname.MetaProtocolVersion, mcpname.MetaClientInfo, mcpname.MetaClientCapabilities} {
 		if value := call.Params.Meta.Member(name); value.Present() {
 			if b.Len() > 1 {
 				b.WriteByte(',')
@@ -61,67 +61,36 @@ func requestMeta(call *jsonrpc.Message) []byte {
 	if err != nil {
 		return b.Bytes()
 	}
-	declared, err := parsed(wire.DeclareTasks(m))
+	declared, err := parsed(mcp.DeclareTasks(m))
 	if err != nil {
 		return b.Bytes()
 	}
 	return declared.Params.Meta.Bytes
 }
 
-// outgoing returns the request with which the call of t is made.
-func outgoing(t task.Task) (*jsonrpc.Message, error) {
-	message, err := approval.Outgoing(t)
-	if err != nil {
-		return nil, err
-	}
-	return parsed(message)
-}
-
-// outgoingPacket is outgoing for a call that may be a batch.
-func outgoingPacket(t task.Task) ([]byte, jsonrpc.Packet, error) {
-	message, err := approval.Outgoing(t)
-	if err != nil {
-		return nil, jsonrpc.Packet{}, err
-	}
-	packet, err := jsonrpc.Parse(message, jsonrpc.Limits{})
-	return message, packet, err
-}
-
-// unsendable says that a held call could not be made, because of err.
+// unsendable reports a held call that could not be built because of err.
 func unsendable(err error) error {
-	return &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanNo, Err: err}
+	return &approval.SendError{Stage: lifecycle.StageUpstreamInvalid, Ran: task.RanNo, Err: err}
 }
 
-// sendError says how far a call got whose request failed.
+// sendError returns the error of a call whose request failed, and says whether it may have run.
 func sendError(err error) error {
-	if unsent, ok := errors.AsType[*UnsentError](err); ok {
-		return unsent.failure()
-	}
-	problem, ok := errors.AsType[*wire.Problem](err)
-	if !ok {
+	_, unsent := errors.AsType[*UnsentError](err)
+	problem, known := errors.AsType[*mcp.Problem](err)
+	failure := &approval.SendError{Stage: lifecycle.StageUpstreamInvalid, Ran: task.RanUnknown}
+	switch {
+	case unsent:
+		failure.Ran, failure.Err = task.RanNo, err
+	case known:
+		failure.Err = problem.Cause
+	default:
 		return err
 	}
-	failure := &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanUnknown, Err: problem.Cause}
-	switch problem.Type {
-	case wire.UpstreamDown, wire.Overloaded: // not connected, so nothing was sent
-		failure.Stage, failure.Ran = task.StageUpstreamUnreachable, task.RanNo
-	case wire.UpstreamTimeout:
-		failure.Stage = task.StageUpstreamTimeout
-	default:
-	}
-	return failure
-}
-
-// failure says the same of a held call: it did not run.
-func (e *UnsentError) failure() *approval.SendError {
-	failure := &approval.SendError{Stage: task.StageUpstreamInvalid, Ran: task.RanNo, Err: e}
-	problem, ok := errors.AsType[*wire.Problem](e.Cause)
 	switch {
-	case ok && problem.Type == wire.UpstreamDown:
-		failure.Stage = task.StageUpstreamUnreachable
-	case ok && problem.Type == wire.UpstreamTimeout, errors.Is(e.Cause, context.DeadlineExceeded):
-		failure.Stage = task.StageUpstreamTimeout
-	default:
+	case known && (problem.Type == mcp.UpstreamDown || problem.Type == mcp.Overloaded && !unsent): // not connected, so nothing was sent
+		failure.Stage, failure.Ran = lifecycle.StageUpstreamUnreachable, task.RanNo
+	case known && problem.Type == mcp.UpstreamTimeout, unsent && errors.Is(err, context.DeadlineExceeded):
+		failure.Stage = lifecycle.StageUpstreamTimeout
 	}
 	return failure
 }

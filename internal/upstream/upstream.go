@@ -1,6 +1,11 @@
-// Package upstream is what the gate itself asks of the MCP server behind it: to
-// make a held call, to say how a task of its own stands, to list its tools. It
-// builds the gate's own messages and reads their answers, over any transport.
+// Package upstream makes the requests that the gate itself sends to an MCP server: it runs held
+// calls, polls and cancels upstream tasks, and lists tools. It builds these messages and reads
+// their answers over any transport that implements [Server].
+//
+// A held call is run by a [Caller], which sends it with the credentials of a client:
+//
+//	caller := up.Caller(catalog, client, header)
+//	outcome, err := caller.Call(ctx, task, outgoing)
 package upstream
 
 import (
@@ -13,47 +18,62 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/gate"
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A Server is one MCP server, over the transport that reaches it.
+// A Server is a transport to one MCP server.
 type Server interface {
-	// Send sends a request and returns the answer as it arrives. It never
-	// repeats a request. The error is an [*UnsentError] if no byte was sent.
+	// Send sends a request once and returns the answer as it arrives. The error is an
+	// [*UnsentError] if no byte was sent.
 	Send(ctx context.Context, r Request) (*Response, error)
 }
 
-// A Request is a message of the gate's own, or a batch that was held as a whole.
+// A Request is a message that the gate makes itself, or a batch that was held as a whole.
 type Request struct {
-	Message *jsonrpc.Message // the message, or one of the batch
-	Body    []byte           // what is sent
-	As      Credentials
-	Stream  bool // the answer is a stream without an end of its own
+	Message     *jsonrpc.Message // the message, or one of the batch
+	Body        []byte           // the bytes to send
+	Credentials Credentials
+	Stream      bool // the answer is an open-ended event stream
 
-	Forwarded bool // it is a message of the client's, as it came
+	Forwarded bool // the message comes from the client, unchanged
 }
 
-// Credentials are in whose name a request is made: the credentials of a client,
-// and nothing else of it. The approver of a held call saw neither the client's
-// other headers nor its query, and either could change what the call does.
+// Credentials are the headers with which a request is made for a client. They hold nothing else of
+// the client: the approver of a held call saw neither the other headers nor the query, and either
+// could change what the call does.
 type Credentials struct {
 	Header     http.Header              // the session, the protocol version and the credentials
-	Principal  string                   // who the client is, as [gate.PrincipalIn] says; empty for an anonymous one
-	Definition func(tool string) []byte // the definition of a tool some of whose arguments headers repeat; may be nil
+	Principal  string                   // see [catalog.PrincipalIn]; empty for an anonymous client
+	Owner      string                   // the owner of the connections to use; see [catalog.OwnerIn]
+	Definition func(tool string) []byte // returns the definition of a tool whose arguments are repeated in headers; may be nil
 }
 
-// A Response is what a server answers. Body must be closed.
+// A Response is the answer of a server. Body must be closed.
 type Response struct {
-	Status int  // as of HTTP
-	Events bool // Body is a stream of events, and else one JSON text
+	Status int  // the HTTP status
+	Events bool // Body is an event stream; otherwise it is one JSON text
 	Body   io.ReadCloser
 
-	Session string // that the server begins, if it does
+	Session string // the id of a session that begins with the answer, or empty
+
+	InSession bool     // the request is legacy and named a session
+	Challenge []string // the values of WWW-Authenticate
+}
+
+// refusal returns the refusal of the session or credentials of the request, or nil. A refused
+// request has not run unless the body has a result: in a session, 404 means only that the session
+// is unknown.
+func (r *Response) refusal() *approval.Refusal {
+	//mutate:swap " && r.InSession" "" internal/mcphttp.TestNotFoundWithoutSessionUsesUpApproval an approval is kept after any 404
+	if r.Status == http.StatusUnauthorized || r.Status == http.StatusNotFound && r.InSession {
+		return &approval.Refusal{Status: r.Status, Challenge: r.Challenge}
+	}
+	return nil
 }
 
 // An UnsentError is the failure of a request of which no byte was sent.
@@ -62,24 +82,25 @@ type UnsentError struct{ Cause error }
 // Error implements error.
 func (e *UnsentError) Error() string { return "not sent: " + e.Cause.Error() }
 
-// Unwrap returns the cause of e.
+// Unwrap returns the cause.
 func (e *UnsentError) Unwrap() error { return e.Cause }
 
-// Config is what an [Upstream] is made of.
+// A Config configures an [Upstream].
 type Config struct {
 	Name         string
 	Server       Server
-	Room         Room          // for answers that are read as a whole
-	ListTimeout  time.Duration // until a page of a list was answered; 30 s if zero
-	ToolsTimeout time.Duration // until all tools were listed; 30 s if zero
-	ToolsPages   int           // how many pages of their list are read; 100 if zero
-	MaxTaskTTL   time.Duration // how long its tasks are asked to live at most; 0 means as long as the gate's own
+	Sessions     *Sessions     // may be nil
+	AnswerLimit  AnswerLimit   // for answers that are read into memory
+	ListTimeout  time.Duration // for one page of a list; 30 s if zero
+	ToolsTimeout time.Duration // for the whole tool list; 30 s if zero
+	ToolsPages   int           // maximum pages of the tool list; 100 if zero
+	MaxTaskTTL   time.Duration // maximum TTL to ask for upstream tasks; 0 means that of the held task
 	Log          *slog.Logger
-	Metrics      *metrics.Metrics // nil counts nothing
-	Tracing      *tracing.Tracing // nil traces nothing
+	Metrics      *metrics.Metrics // may be nil
+	Tracing      *tracing.Tracing // may be nil
 }
 
-// An Upstream is the MCP server behind the gate.
+// An Upstream makes the gate's requests to one MCP server.
 type Upstream struct{ cfg Config }
 
 // New returns the upstream that cfg describes.
@@ -96,23 +117,22 @@ func New(cfg Config) *Upstream {
 // Name returns the name of the upstream.
 func (u *Upstream) Name() string { return u.cfg.Name }
 
-// Caller returns what makes requests in the name of a client, with the given
-// headers.
-func (u *Upstream) Caller(g *gate.Gate, from gate.Client, header http.Header) *Caller {
-	return &Caller{upstream: u, gate: g, from: from, as: Credentials{Header: header, Principal: gate.PrincipalIn(from.Key), Definition: func(name string) []byte {
+// Caller returns a caller that makes requests for a client with the given headers.
+func (u *Upstream) Caller(g *catalog.Catalog, from catalog.Client, header http.Header) *Caller {
+	return &Caller{upstream: u, catalog: g, client: from, credentials: Credentials{Header: header, Principal: catalog.PrincipalIn(from.Key), Owner: catalog.OwnerIn(from.Key), Definition: func(name string) []byte {
 		tool, _ := g.Tool(from, name)
 		return tool.Mirrored
 	}}}
 }
 
-// Sender returns what makes the call of t with the gate's own credentials, in
-// the name of no client. Of t's owner only the session is kept.
-func (u *Upstream) Sender(t task.Task, g *gate.Gate) approval.Sender {
-	from := gate.Client{Upstream: u.cfg.Name, Key: cmp.Or(approval.PeerOf(t), strings.TrimPrefix(t.Owner, u.cfg.Name+" "))}
+// Sender returns a sender that runs the call of t with the credentials from configuration and not
+// those of a client. It keeps only the session of t's owner.
+func (u *Upstream) Sender(t task.Task, g *catalog.Catalog) approval.Sender {
+	from := catalog.Client{Upstream: u.cfg.Name, Key: cmp.Or(approval.PeerOf(t), strings.TrimPrefix(t.Owner, u.cfg.Name+" "))}
 	header := make(http.Header)
-	if session, ok := gate.SessionIn(from.Key); ok {
+	if session, ok := catalog.SessionIn(from.Key); ok {
 		header.Set("Mcp-Session-Id", session)
-		header.Set("Mcp-Protocol-Version", wire.Version20251125) // the only one that has both sessions and tasks
+		header.Set("Mcp-Protocol-Version", mcp.Version20251125) // the only version that has both sessions and tasks
 	}
 	return u.Caller(g, from, header)
 }

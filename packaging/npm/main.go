@@ -156,7 +156,7 @@ func (m maker) platform(ctx context.Context, p platform) error {
 		if err := os.Mkdir(filepath.Join(dir, "bin"), 0o750); err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(dir, "bin", p.program()), program, 0o755) //nolint:gosec // everybody may run it
+		return os.WriteFile(filepath.Join(dir, "bin", p.program()), program, 0o755) // everybody may run it
 	})
 }
 
@@ -184,7 +184,7 @@ func (m maker) pack(ctx context.Context, about manifest, fill func(dir string) e
 	if err := os.MkdirAll(out, 0o750); err != nil {
 		return err
 	}
-	npm := exec.CommandContext(ctx, "npm", "pack", "--silent", "--pack-destination", out) //nolint:gosec // a directory that the caller names
+	npm := exec.CommandContext(ctx, "npm", "pack", "--silent", "--pack-destination", out)
 	npm.Dir = dir
 	if said, err := npm.CombinedOutput(); err != nil {
 		return fmt.Errorf("npm pack %s: %w\n%s", about.Name, err, said)

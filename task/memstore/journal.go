@@ -5,16 +5,17 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 )
 
-// A journal holds the latest entries.
+// A journal has the latest entries.
 type journal struct {
-	ends    task.Ends
-	entries []*task.Entry // without gaps, from the anchor to the head
+	ends    auditlog.Ends
+	entries []*auditlog.Entry // without gaps, from the anchor to the head
 }
 
-// add chains notes to the end, and drops the oldest entries if there are more
-// than most.
+// add chains notes to the end, and drops the oldest entries beyond most.
 func (j *journal) add(notes []task.Note, most int) {
 	for _, n := range notes {
 		e := j.ends.Head.Next(n)
@@ -34,17 +35,17 @@ func (j *journal) drop() {
 }
 
 // after returns the entries with a number larger than seq.
-func (j *journal) after(seq int64) []*task.Entry {
+func (j *journal) after(seq int64) []*auditlog.Entry {
 	skip := min(max(0, seq-j.ends.Anchor.Seq), int64(len(j.entries)))
 	return j.entries[skip:]
 }
 
-// Append implements [task.Journal].
+// Append implements [auditlog.Journal].
 func (s *Store) Append(ctx context.Context, notes ...task.Note) error {
-	if err := s.usable(ctx, task.ActionAppend); err != nil {
+	if err := s.check(ctx, action.Append); err != nil {
 		return err
 	}
-	notes, err := task.PrepareNotes(notes, task.ActionAppend)
+	notes, err := auditlog.Prepare(notes, action.Append)
 	if err != nil {
 		return err
 	}
@@ -54,14 +55,14 @@ func (s *Store) Append(ctx context.Context, notes ...task.Note) error {
 	return nil
 }
 
-// Entries implements [task.Journal].
-func (s *Store) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
-	if err := s.usable(ctx, task.ActionRead); err != nil {
+// Entries implements [auditlog.Journal].
+func (s *Store) Entries(ctx context.Context, q auditlog.Query) ([]auditlog.Entry, error) {
+	if err := s.check(ctx, action.Read); err != nil {
 		return nil, err
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	var found []task.Entry
+	var found []auditlog.Entry
 	for _, e := range s.journal.after(q.After) {
 		if len(found) == q.PageSize() {
 			break
@@ -73,19 +74,19 @@ func (s *Store) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry,
 	return found, nil
 }
 
-// Ends implements [task.Journal].
-func (s *Store) Ends(ctx context.Context) (task.Ends, error) {
-	if err := s.usable(ctx, task.ActionRead); err != nil {
-		return task.Ends{}, err
+// Ends implements [auditlog.Journal].
+func (s *Store) Ends(ctx context.Context) (auditlog.Ends, error) {
+	if err := s.check(ctx, action.Read); err != nil {
+		return auditlog.Ends{}, err
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.journal.ends, nil
 }
 
-// Trim implements [task.Journal].
+// Trim implements [auditlog.Journal].
 func (s *Store) Trim(ctx context.Context, before time.Time, limit int) (int, error) {
-	if err := s.usable(ctx, task.ActionTrim); err != nil {
+	if err := s.check(ctx, action.Trim); err != nil {
 		return 0, err
 	}
 	s.mu.Lock()

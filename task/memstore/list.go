@@ -9,25 +9,23 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// An entry holds one task, and what it is sorted by.
+// An entry has one task and its sort keys.
 type entry struct {
-	task    *task.Task // never changed, only replaced
+	task    *task.Task // immutable, only replaced
 	created int64      // in microseconds, like due
 	due     int64
 	chunks  map[int][]byte
 }
 
-// set puts t into e. The lists that are sorted by what this changes must not
-// contain e.
+// set puts t into e. Lists that are sorted by a changed key must not contain e.
 func (e *entry) set(t *task.Task) {
 	e.task, e.created, e.due = t, t.CreatedAt.UnixMicro(), t.Due().UnixMicro()
 }
 
-// An order says how entries are sorted.
+// An order compares entries.
 type order func(a, b *entry) int
 
-// byAge is the reverse of how tasks are listed, because new ones are added at
-// the end.
+// byAge sorts the oldest first, the reverse of List, so that new tasks are added at the end.
 func byAge(a, b *entry) int {
 	if c := cmp.Compare(a.created, b.created); c != 0 {
 		return c
@@ -45,7 +43,7 @@ func byDue(a, b *entry) int {
 // A list is a sorted slice of entries.
 type list []*entry
 
-// find returns where e is in l, or where it would be.
+// find returns the index of e in l, or the index at which e would be inserted.
 func (l list) find(e *entry, by order) int {
 	if n := len(l); n > 0 && by(l[n-1], e) < 0 {
 		return n
@@ -56,8 +54,8 @@ func (l list) find(e *entry, by order) int {
 
 func (l *list) add(e *entry, by order) { *l = slices.Insert(*l, l.find(e, by), e) }
 
-// remove takes e from l. It moves the shorter side: mostly the oldest entries
-// are removed.
+// remove removes e from l. It moves the shorter part, because most removed entries are the
+// oldest.
 func (l *list) remove(e *entry, by order) {
 	all := *l
 	switch i := all.find(e, by); {
@@ -72,15 +70,15 @@ func (l *list) remove(e *entry, by order) {
 	}
 }
 
-// A group holds the pending tasks, or those that have ended, so that a search
-// for some is not slowed down by the others.
-type group struct {
+// An index has either the pending or the ended tasks, so that a search for one kind does not
+// scan the other.
+type index struct {
 	byAge list
 	byDue list
 	calls map[uint64]*list // by owner and digest, each by age
 }
 
-func (g *group) add(e *entry, call uint64) {
+func (g *index) add(e *entry, call uint64) {
 	g.byAge.add(e, byAge)
 	g.byDue.add(e, byDue)
 	if g.calls[call] == nil {
@@ -89,7 +87,7 @@ func (g *group) add(e *entry, call uint64) {
 	g.calls[call].add(e, byAge)
 }
 
-func (g *group) remove(e *entry, call uint64) {
+func (g *index) remove(e *entry, call uint64) {
 	g.byAge.remove(e, byAge)
 	g.byDue.remove(e, byDue)
 	same := g.calls[call]
@@ -99,7 +97,7 @@ func (g *group) remove(e *entry, call uint64) {
 }
 
 // dueBefore returns the first entries of g that are due before the given time.
-func (g *group) dueBefore(at time.Time, limit int) list {
+func (g *index) dueBefore(at time.Time, limit int) list {
 	n := 0
 	for n < min(limit, len(g.byDue)) && g.byDue[n].due < at.UnixMicro() {
 		n++
@@ -107,15 +105,15 @@ func (g *group) dueBefore(at time.Time, limit int) list {
 	return g.byDue[:n]
 }
 
-// alike returns the entries of g with the given key of a call.
-func (g *group) alike(call uint64) list {
+// sameCall returns the entries of g with the given key of a call.
+func (g *index) sameCall(call uint64) list {
 	if same := g.calls[call]; same != nil {
 		return *same
 	}
 	return nil
 }
 
-// callKey tells the calls of owners apart, nearly always.
+// callKey returns a hash that nearly always differs for different calls or owners.
 func (s *Store) callKey(owner string, d task.Digest) uint64 {
 	return maphash.Comparable(s.seed, struct {
 		owner  string
@@ -123,16 +121,17 @@ func (s *Store) callKey(owner string, d task.Digest) uint64 {
 	}{owner, d})
 }
 
-// An owner holds the tasks of one owner.
+// An owner has the tasks of one owner.
 type owner struct {
 	tasks   list // by age
-	pending int  // how many of them are
+	pending int  // the number of pending ones
+	bytes   int64
 }
 
 // A page collects the tasks of one page, the newest first.
 type page struct {
 	query task.Query
-	after *entry // where the page before ended, or nil
+	after *entry // the last entry of the previous page, or nil
 	limit int
 	found []*task.Task
 }
@@ -144,7 +143,7 @@ func (p *page) collect(l list) {
 		end = l.find(p.after, byAge)
 	}
 	for n := 0; end > 0 && n < p.limit; end-- {
-		if t := l[end-1].task; p.query.Matches(t) && (!p.query.Owing || t.Owes()) {
+		if t := l[end-1].task; p.query.Matches(t) && (!p.query.OwesCancellation || t.OwesCancellation()) {
 			p.found = append(p.found, t)
 			n++
 		}

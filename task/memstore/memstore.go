@@ -1,9 +1,8 @@
-// Package memstore keeps tasks in memory: for tests, and for gates whose tasks
-// need not outlive the process.
+// Package memstore keeps tasks in memory: for tests, and for gates whose tasks may end with the
+// process.
 //
-// Everything is behind one lock, in maps and sorted slices. A task is an
-// immutable value: readers take a pointer to it under the lock, and copy it
-// afterwards.
+// One lock guards maps and sorted slices. A task is an immutable value: readers take a pointer
+// to it under the lock, and copy it after that.
 package memstore
 
 import (
@@ -15,38 +14,45 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// Options bound what a store may take. A zero field means its default.
-type Options struct {
-	MaxTasks int   // tasks, terminal ones included; 200,000
-	MaxBytes int64 // bytes of all calls and of the answers to them, blobs included; 256 MiB
+// DefaultMaxBytes is the default of [Options.MaxBytes].
+const DefaultMaxBytes = 256 << 20
 
-	// MaxEntries is how many entries of the journal are kept; 20,000. Older
-	// ones are trimmed: a journal that outlives its use needs another store.
+// Options limit the size of a store. A zero field means its default.
+type Options struct {
+	MaxTasks int   // tasks, including terminal ones; 200,000
+	MaxBytes int64 // bytes of all calls and their answers, including blobs; 256 MiB
+
+	// MaxEntries is the number of journal entries to keep; 20,000. Older entries are trimmed.
+	// Use another store for a permanent journal.
 	MaxEntries int
 }
 
-// A Store is a [task.GateStore] in memory.
+// A Store is a [gatestore.Store] in memory.
 type Store struct {
-	options Options
-	seed    maphash.Seed
-	hub     task.Hub
-	closed  atomic.Bool
+	options  Options
+	seed     maphash.Seed
+	notifier storekit.Notifier
+	closed   atomic.Bool
 
-	mu      sync.RWMutex // guards everything below
+	mu      sync.RWMutex // guards all fields below
 	bytes   int64        // of calls, answers and records
 	tasks   map[task.ID]*entry
 	owners  map[string]*owner
-	pending group
-	ended   group
-	rooms   map[string]int // how many pending tasks each room has
-	inRooms int            // how many pending tasks have a room
+	pending index
+	ended   index
+	groups  map[string]int // the number of pending tasks of each group
+	grouped int            // the number of pending tasks with a group
 	journal journal
-	records map[string]task.Record
+	records map[string]gatestore.Record
 }
 
-var _ task.GateStore = (*Store)(nil)
+var _ gatestore.Store = (*Store)(nil)
 
 // New returns an empty store.
 func New(o Options) *Store {
@@ -54,47 +60,47 @@ func New(o Options) *Store {
 		o.MaxTasks = 200_000
 	}
 	if o.MaxBytes == 0 {
-		o.MaxBytes = 256 << 20
+		o.MaxBytes = DefaultMaxBytes
 	}
 	if o.MaxEntries == 0 {
 		o.MaxEntries = 20_000
 	}
 	return &Store{
 		options: o, seed: maphash.MakeSeed(),
-		tasks: map[task.ID]*entry{}, owners: map[string]*owner{}, rooms: map[string]int{},
-		pending: group{calls: map[uint64]*list{}}, ended: group{calls: map[uint64]*list{}},
-		records: map[string]task.Record{},
+		tasks: map[task.ID]*entry{}, owners: map[string]*owner{}, groups: map[string]int{},
+		pending: index{calls: map[uint64]*list{}}, ended: index{calls: map[uint64]*list{}},
+		records: map[string]gatestore.Record{},
 	}
 }
 
-// Close implements [task.GateStore].
+// Close implements [gatestore.Store].
 func (s *Store) Close() error {
 	s.closed.Store(true)
-	s.hub.Close()
+	s.notifier.Close()
 	return nil
 }
 
 // Watch implements [task.Watcher].
 func (s *Store) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
-	return s.hub.Watch(ctx, ref)
+	return s.notifier.Watch(ctx, ref)
 }
 
-func (s *Store) usable(ctx context.Context, a task.Action) error {
+func (s *Store) check(ctx context.Context, a action.Name) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if s.closed.Load() {
-		return &task.Error{Kind: task.KindClosed, Action: a}
+		return &task.Error{Kind: task.ErrClosed, Action: a}
 	}
 	return nil
 }
 
 // Create implements [task.Store].
 func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
-	if err := s.usable(ctx, task.ActionCreate); err != nil {
+	if err := s.check(ctx, action.Create); err != nil {
 		return err
 	}
-	notes, err := task.PrepareNotes(notes, task.ActionCreate)
+	notes, err := auditlog.Prepare(notes, action.Create)
 	if err != nil {
 		return err
 	}
@@ -103,7 +109,7 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, not
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.tasks[t.ID] != nil {
-		return &task.Error{Kind: task.KindExists, ID: t.ID, Action: task.ActionCreate}
+		return &task.Error{Kind: task.ErrExists, ID: t.ID, Action: action.Create}
 	}
 	if err := limits.Check(t, s.load(&t)); err != nil {
 		return err
@@ -114,33 +120,33 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, not
 		full = exceeded(int64(n), int64(s.options.MaxTasks))
 	}
 	if full != nil {
-		full.ID, full.Action, full.RetryAfter = t.ID, task.ActionCreate, limits.RetryAfter
+		full.ID, full.Action, full.RetryAfter = t.ID, action.Create, limits.RetryAfter
 		return full
 	}
 	s.add(&t)
 	s.journal.add(notes, s.options.MaxEntries)
-	s.hub.Notify(t.ID, t.Owner)
+	s.notifier.Notify(t.ID, t.Owner)
 	return nil
 }
 
-// load returns what is pending, as far as it matters to t.
+// load returns the counts that the limits for t need.
 func (s *Store) load(t *task.Task) task.Load {
 	load := task.Load{Total: len(s.pending.byAge)}
 	if o := s.owners[t.Owner]; o != nil {
-		load.Owner = o.pending
+		load.Owner, load.OwnerBytes = o.pending, o.bytes
 	}
-	if t.Room != "" {
-		load.Room, load.Rooms = s.rooms[t.Room], s.inRooms
+	if t.Group != "" {
+		load.Group, load.Grouped = s.groups[t.Group], s.grouped
 	}
-	for _, e := range s.pending.alike(s.callKey(t.Owner, t.Digest)) {
+	for _, e := range s.pending.sameCall(s.callKey(t.Owner, t.Digest)) {
 		if e.task.Owner == t.Owner && e.task.Digest == t.Digest {
-			load.Same = e.task.ID
+			load.Duplicate = e.task.ID
 		}
 	}
 	return load
 }
 
-// grow makes room for more bytes, or for fewer.
+// grow adds by to the number of bytes, unless that exceeds the limit.
 func (s *Store) grow(by int64) *task.Error {
 	if size := s.bytes + by; by > 0 && size > s.options.MaxBytes {
 		return exceeded(size, s.options.MaxBytes)
@@ -150,20 +156,16 @@ func (s *Store) grow(by int64) *task.Error {
 }
 
 func exceeded(size, limit int64) *task.Error {
-	return &task.Error{Kind: task.KindCapacityExceeded, Limit: limit, Size: size}
+	return &task.Error{Kind: task.ErrCapacityExceeded, StoreFull: true, Limit: limit, Size: size}
 }
 
-// weight returns how many bytes of t are of a size that others choose. The
-// arguments are a part of the message.
+// weight returns the bytes of t without its blob, whose chunks are counted when they are
+// written.
 func weight(t *task.Task) int64 {
-	size := len(t.Call.Message) + len(t.Call.Also) + len(t.Verdict.Facts)
-	for name, value := range t.Variables {
-		size += len(name) + len(value)
+	if t.Result == nil || t.Result.Chunks == 0 {
+		return t.Weight()
 	}
-	if t.Result != nil {
-		size += len(t.Result.Inline)
-	}
-	return int64(size)
+	return t.Weight() - t.Result.Size
 }
 
 func (s *Store) add(t *task.Task) {
@@ -176,40 +178,41 @@ func (s *Store) add(t *task.Task) {
 		s.owners[t.Owner] = o
 	}
 	o.tasks.add(e, byAge)
-	s.group(t).add(e, s.callKey(t.Owner, t.Digest))
+	o.bytes += t.Weight()
+	s.indexFor(t).add(e, s.callKey(t.Owner, t.Digest))
 	s.count(t, 1)
 }
 
-// group returns the group that t belongs to.
-func (s *Store) group(t *task.Task) *group {
+// indexFor returns the index that has t.
+func (s *Store) indexFor(t *task.Task) *index {
 	if t.State.Terminal() {
 		return &s.ended
 	}
 	return &s.pending
 }
 
-// count changes how many tasks of t's owner and room are pending, if t is.
+// count adds to the numbers of pending tasks of t's owner and group, if t is pending.
 func (s *Store) count(t *task.Task, by int) {
 	if t.State.Terminal() {
 		return
 	}
 	s.owners[t.Owner].pending += by
-	if t.Room == "" {
+	if t.Group == "" {
 		return
 	}
-	s.inRooms += by
-	if s.rooms[t.Room] += by; s.rooms[t.Room] == 0 {
-		delete(s.rooms, t.Room)
+	s.grouped += by
+	if s.groups[t.Group] += by; s.groups[t.Group] == 0 {
+		delete(s.groups, t.Group)
 	}
 }
 
 // Get implements [task.Store].
 func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
-	if err := s.usable(ctx, task.ActionGet); err != nil {
+	if err := s.check(ctx, action.Get); err != nil {
 		return task.Task{}, err
 	}
 	s.mu.RLock()
-	e, err := s.find(ref, task.ActionGet)
+	e, err := s.find(ref, action.Get)
 	if err != nil {
 		s.mu.RUnlock()
 		return task.Task{}, err
@@ -220,7 +223,7 @@ func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 }
 
 // find returns the entry of the task that ref names.
-func (s *Store) find(ref task.Ref, a task.Action) (*entry, error) {
+func (s *Store) find(ref task.Ref, a action.Name) (*entry, error) {
 	e := s.tasks[ref.ID]
 	if e == nil {
 		return nil, ref.NotFound(a)
@@ -230,10 +233,10 @@ func (s *Store) find(ref task.Ref, a task.Action) (*entry, error) {
 
 // Swap implements [task.Store].
 func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
-	if err := s.usable(ctx, task.ActionSwap); err != nil {
+	if err := s.check(ctx, action.Swap); err != nil {
 		return err
 	}
-	notes, err := task.PrepareNotes(notes, task.ActionSwap)
+	notes, err := auditlog.Prepare(notes, action.Swap)
 	if err != nil {
 		return err
 	}
@@ -241,26 +244,28 @@ func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, err := s.find(task.AnyOwner().Ref(t.ID), task.ActionSwap)
+	e, err := s.find(task.AnyOwner().Ref(t.ID), action.Swap)
 	if err != nil {
 		return err
 	}
 	old := e.task
-	if old.Version != t.Version-1 { // another change came first
+	//mutate:false TestStore a swap ignores the version
+	if old.Version != t.Version-1 { // a concurrent change came first
 		return &task.Error{
-			Kind: task.KindConcurrentModification, ID: t.ID, State: old.State, Actual: old.State, Action: task.ActionSwap,
+			Kind: task.ErrConcurrentModification, ID: t.ID, State: old.State, Actual: old.State, Action: action.Swap,
 		}
 	}
 	s.journal.add(notes, s.options.MaxEntries)
 	s.replace(e, &t)
-	s.bytes += weight(&t) - weight(old) // even if it is too much: a call that has run must get its answer
-	s.hub.Notify(t.ID, t.Owner)
+	s.owners[t.Owner].bytes += t.Weight() - old.Weight()
+	s.bytes += weight(&t) - weight(old) // may exceed the limit: the answer of a call that has run must be stored
+	s.notifier.Notify(t.ID, t.Owner)
 	return nil
 }
 
-// replace puts t into e. Most changes move a task in one list, if any.
+// replace puts t into e. Most changes move a task in at most one list.
 func (s *Store) replace(e *entry, t *task.Task) {
-	from, to := s.group(e.task), s.group(t)
+	from, to := s.indexFor(e.task), s.indexFor(t)
 	switch {
 	case from != to:
 		key := s.callKey(t.Owner, t.Digest)
@@ -280,7 +285,7 @@ func (s *Store) replace(e *entry, t *task.Task) {
 
 // List implements [task.Store].
 func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
-	if err := s.usable(ctx, task.ActionList); err != nil {
+	if err := s.check(ctx, action.List); err != nil {
 		return task.Page{}, err
 	}
 	after, err := q.Position()
@@ -315,8 +320,8 @@ func (s *Store) search(p page) []*task.Task {
 	case limited && o == nil:
 	case limited && p.query.Digest != task.Digest{}:
 		key := s.callKey(name, p.query.Digest)
-		p.collect(s.pending.alike(key))
-		p.collect(s.ended.alike(key))
+		p.collect(s.pending.sameCall(key))
+		p.collect(s.ended.sameCall(key))
 	case limited:
 		p.collect(o.tasks)
 	default:
@@ -336,7 +341,7 @@ func position(t *task.Task) task.Position { return task.Position{CreatedAt: t.Cr
 
 // Overdue implements [task.Store].
 func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Task, error) {
-	if err := s.usable(ctx, task.ActionList); err != nil {
+	if err := s.check(ctx, action.List); err != nil {
 		return nil, err
 	}
 	s.mu.RLock()
@@ -351,24 +356,48 @@ func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Ta
 
 // Sweep implements [task.Store].
 func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, error) {
-	if err := s.usable(ctx, task.ActionSweep); err != nil {
+	if err := s.check(ctx, action.Sweep); err != nil {
 		return 0, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	swept := slices.Clone(s.ended.dueBefore(before, limit))
-	for _, e := range swept {
-		s.remove(e)
-		s.hub.Notify(e.task.ID, e.task.Owner)
-	}
-	return len(swept), nil
+	return s.removeAll(slices.Clone(s.ended.dueBefore(before, limit))), nil
 }
 
-// remove deletes a task that has ended.
+// Reclaim implements [gatestore.Reclaimer].
+func (s *Store) Reclaim(ctx context.Context, scope task.Scope, limit int) (int, error) {
+	if err := s.check(ctx, action.Sweep); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found list
+	for _, e := range s.ended.byDue {
+		if len(found) >= limit {
+			break
+		}
+		if scope.Admits(e.task.Owner) && e.task.Disposable() {
+			found = append(found, e)
+		}
+	}
+	return s.removeAll(found), nil
+}
+
+// removeAll deletes ended tasks, and returns their number.
+func (s *Store) removeAll(ended list) int {
+	for _, e := range ended {
+		s.remove(e)
+		s.notifier.Notify(e.task.ID, e.task.Owner)
+	}
+	return len(ended)
+}
+
+// remove deletes an ended task.
 func (s *Store) remove(e *entry) {
 	t := e.task
 	s.ended.remove(e, s.callKey(t.Owner, t.Digest))
 	o := s.owners[t.Owner]
+	o.bytes -= t.Weight()
 	if o.tasks.remove(e, byAge); len(o.tasks) == 0 {
 		delete(s.owners, t.Owner)
 	}
@@ -381,12 +410,12 @@ func (s *Store) remove(e *entry) {
 
 // WriteChunk implements [task.Blobs].
 func (s *Store) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte) error {
-	if err := s.usable(ctx, task.ActionWriteChunk); err != nil {
+	if err := s.check(ctx, action.WriteChunk); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, err := s.find(ref, task.ActionWriteChunk)
+	e, err := s.find(ref, action.WriteChunk)
 	if err != nil {
 		return err
 	}
@@ -394,7 +423,7 @@ func (s *Store) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte
 		return err
 	}
 	if full := s.grow(int64(len(data) - len(e.chunks[n]))); full != nil {
-		full.ID, full.Action = ref.ID, task.ActionWriteChunk
+		full.ID, full.Action = ref.ID, action.WriteChunk
 		return full
 	}
 	if e.chunks == nil {
@@ -406,12 +435,12 @@ func (s *Store) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte
 
 // ReadChunk implements [task.Blobs].
 func (s *Store) ReadChunk(ctx context.Context, ref task.Ref, n int) ([]byte, error) {
-	if err := s.usable(ctx, task.ActionReadChunk); err != nil {
+	if err := s.check(ctx, action.ReadChunk); err != nil {
 		return nil, err
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	e, err := s.find(ref, task.ActionReadChunk)
+	e, err := s.find(ref, action.ReadChunk)
 	if err != nil {
 		return nil, err
 	}

@@ -15,16 +15,19 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestStore covers STOR-01, and F-003, F-005, F-007 and F-009 of GOV-001 as far
-// as they concern a store.
+// TestStore covers STOR-01, and the requirements on stores of F-003, F-005, F-007 and F-009 of
+// GOV-001.
 func TestStore(t *testing.T) {
-	storetest.RunGate(t, func(t *testing.T) task.GateStore { return open(t, memstore.Options{}) })
+	storetest.RunGate(t, func(t *testing.T) gatestore.Store { return open(t, memstore.Options{}) })
 }
 
 func open(t testing.TB, o memstore.Options) *memstore.Store {
@@ -38,11 +41,11 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 const ttl = time.Hour
 
-// build makes a task that is created some microseconds after the epoch.
+// build returns a task that was created some microseconds after the epoch.
 func build(t interface{ Fatal(...any) }, id task.ID, owner string, after int) task.Task {
 	made, err := task.New(task.Draft{
 		ID: id, Owner: owner, Workflow: "ops", TTL: ttl, PollInterval: 2 * time.Second,
-		Verdict: task.Verdict{Reason: "rule 3", Snapshot: "s1"},
+		Verdict: gatetask.Verdict{Reason: "rule 3", Snapshot: "s1"},
 		Call: task.Call{
 			Upstream: "files", Method: "tools/call", Name: "delete_file", Arguments: `{"path":"/tmp/x"}`,
 			Message: `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_file","arguments":{"path":"/tmp/x"}}}`,
@@ -61,20 +64,20 @@ func mustBe(t *testing.T, err, target error) {
 	}
 }
 
-func TestMaxTasks(t *testing.T) {
+func TestTasksAreLimited(t *testing.T) {
 	s := open(t, memstore.Options{MaxTasks: 2})
 	for i, id := range []task.ID{"tg_1", "tg_2"} {
 		if err := s.Create(t.Context(), build(t, id, "ann", i), task.Limits{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cancel := task.Cancel{By: "ann"}
-	if _, err := task.Advance(t.Context(), s, task.AnyOwner().Ref("tg_1"), cancel, epoch); err != nil {
+	cancel := lifecycle.Cancel{By: "ann"}
+	if _, err := lifecycle.Advance(t.Context(), s, task.AnyOwner().Ref("tg_1"), cancel, epoch); err != nil {
 		t.Fatal(err)
 	}
 	more, limits := build(t, "tg_3", "ann", 3), task.Limits{PerOwner: 2, Total: 2}
 	mustBe(t, s.Create(t.Context(), more, limits), task.ErrCapacityExceeded)
-	mustBe(t, s.Create(t.Context(), more, limits), task.ErrCapacityExceeded) // and it is not counted as pending
+	mustBe(t, s.Create(t.Context(), more, limits), task.ErrCapacityExceeded) // and it does not count as pending
 	if n, err := s.Sweep(t.Context(), epoch.Add(2*ttl), 10); n != 1 || err != nil {
 		t.Fatalf("Sweep = %d, %v; want 1 task", n, err)
 	}
@@ -83,14 +86,16 @@ func TestMaxTasks(t *testing.T) {
 	}
 }
 
-func TestMaxBytes(t *testing.T) {
-	ended, err := build(t, "tg_1", "ann", 1).Apply(task.Cancel{By: "ann"}, epoch)
+func TestBytesAreLimited(t *testing.T) {
+	ended, err := lifecycle.Apply(build(t, "tg_1", "ann", 1), lifecycle.Submit{By: "gate", Deadline: epoch.Add(ttl)}, epoch)
+	if err == nil {
+		ended, err = lifecycle.Apply(ended, lifecycle.Reject{By: "bob"}, epoch)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	second := build(t, "tg_2", "ann", 2)
-	calls := len(ended.Call.Message) + len(second.Call.Message)
-	s := open(t, memstore.Options{MaxBytes: int64(calls) + 10})
+	s := open(t, memstore.Options{MaxBytes: ended.Weight() + second.Weight() + 10})
 	create := func(x task.Task) error { return s.Create(t.Context(), x, task.Limits{}) }
 	write := func(id task.ID, n int, data string) error {
 		return s.WriteChunk(t.Context(), task.AnyOwner().Ref(id), n, []byte(data))
@@ -99,7 +104,7 @@ func TestMaxBytes(t *testing.T) {
 	mustBe(t, create(second), nil)
 	mustBe(t, write("tg_1", 0, "12345678"), nil)
 	mustBe(t, write("tg_2", 0, "123"), task.ErrCapacityExceeded)
-	mustBe(t, write("tg_1", 0, "1234567"), nil) // one chunk in the place of another
+	mustBe(t, write("tg_1", 0, "1234567"), nil) // one chunk replaces another
 	mustBe(t, write("tg_2", 0, "123"), nil)
 	mustBe(t, write("tg_2", 1, "1"), task.ErrCapacityExceeded)
 	third := build(t, "tg_3", "ann", 3)
@@ -108,32 +113,32 @@ func TestMaxBytes(t *testing.T) {
 		t.Fatalf("Sweep = %d, %v; want 1 task", n, err)
 	}
 	mustBe(t, write("tg_2", 1, "1234567"), nil)
-	mustBe(t, create(third), nil) // as much as was swept
+	mustBe(t, create(third), nil) // as large as the swept one
 	mustBe(t, write("tg_2", 2, "1"), task.ErrCapacityExceeded)
 }
 
-// An answer that is kept in its task is never refused, but it counts.
-func TestMaxBytesOfAnswers(t *testing.T) {
+// An answer that is stored inline is never refused, but it counts towards the limit.
+func TestInlineAnswersAreNeverRefused(t *testing.T) {
 	x := build(t, "tg_1", "ann", 1)
-	s := open(t, memstore.Options{MaxBytes: int64(len(x.Call.Message)) + 10})
+	s := open(t, memstore.Options{MaxBytes: x.Weight() + 10})
 	mustBe(t, s.Create(t.Context(), x, task.Limits{}), nil)
 	ref := task.AnyOwner().Ref(x.ID)
 	mustBe(t, s.WriteChunk(t.Context(), ref, 0, []byte("12345")), nil)
 	answer := task.Result{Kind: task.ResultOK, Inline: []byte(`{"content":[]}`), Size: 14}
-	for _, e := range []task.Event{
-		task.Admit{By: "gate"}, task.Claim{By: "gate", LeaseUntil: epoch.Add(ttl)}, task.Complete{By: "gate", Result: answer},
+	for _, e := range []lifecycle.Event{
+		lifecycle.Admit{By: "gate"}, lifecycle.Claim{By: "gate", LeaseUntil: epoch.Add(ttl)}, lifecycle.Complete{By: "gate", Result: answer},
 	} {
-		if _, err := task.Advance(t.Context(), s, ref, e, epoch); err != nil {
+		if _, err := lifecycle.Advance(t.Context(), s, ref, e, epoch); err != nil {
 			t.Fatal(err)
 		}
 	}
 	mustBe(t, s.WriteChunk(t.Context(), ref, 1, []byte("1")), task.ErrCapacityExceeded)
-	mustBe(t, s.WriteChunk(t.Context(), ref, 0, []byte("1")), nil) // less is always possible
+	mustBe(t, s.WriteChunk(t.Context(), ref, 0, []byte("1")), nil) // a smaller chunk is always accepted
 }
 
-// TestTenThousandCreations makes ten thousand creations by many owners compete
-// for room for a thousand tasks.
-func TestTenThousandCreations(t *testing.T) {
+// TestLimitHoldsForConcurrentCreations lets ten thousand creations by many owners compete for a limit of a
+// thousand tasks.
+func TestLimitHoldsForConcurrentCreations(t *testing.T) {
 	const creations, owners, workers = 10_000, 150, 32
 	limits := task.Limits{PerOwner: 10, Total: 1000}
 	s := open(t, memstore.Options{})
@@ -171,14 +176,14 @@ func TestTenThousandCreations(t *testing.T) {
 	}
 }
 
-// TestSweepAndCreate deletes tasks while others with their IDs are created,
-// and checks that no new one is lost.
-func TestSweepAndCreate(t *testing.T) {
+// TestSweepKeepsNewTasks deletes tasks while others with the same IDs are created, and checks that
+// no new task is lost.
+func TestSweepKeepsNewTasks(t *testing.T) {
 	const tasks = 200
 	for range 20 {
 		s := open(t, memstore.Options{})
 		for i := range tasks {
-			ended, err := build(t, task.ID(fmt.Sprint("tg_", i)), "ann", i).Apply(task.Cancel{By: "ann"}, epoch)
+			ended, err := lifecycle.Apply(build(t, task.ID(fmt.Sprint("tg_", i)), "ann", i), lifecycle.Cancel{By: "ann"}, epoch)
 			if err == nil {
 				err = s.Create(t.Context(), ended, task.Limits{})
 			}
@@ -212,7 +217,7 @@ func TestSweepAndCreate(t *testing.T) {
 	}
 }
 
-// TestSweepFreesMemory checks that owners who were there once leave nothing.
+// TestSweepFreesMemory checks that owners without tasks use no memory.
 func TestSweepFreesMemory(t *testing.T) {
 	const owners = 20_000
 	s := open(t, memstore.Options{})
@@ -220,7 +225,7 @@ func TestSweepFreesMemory(t *testing.T) {
 	for round := range 3 {
 		for i := range owners {
 			owner := fmt.Sprint("owner", round, "-", i)
-			ended, err := build(t, task.NewID(epoch), owner, i).Apply(task.Cancel{By: owner}, epoch)
+			ended, err := lifecycle.Apply(build(t, task.NewID(epoch), owner, i), lifecycle.Cancel{By: owner}, epoch)
 			if err == nil {
 				err = s.Create(t.Context(), ended, task.Limits{})
 			}
@@ -232,16 +237,16 @@ func TestSweepFreesMemory(t *testing.T) {
 			t.Fatalf("Sweep = %d, %v; want %d tasks", n, err, owners)
 		}
 	}
-	// A map keeps its buckets: what stays must not be what three rounds leave.
+	// Maps keep their buckets, so the limit allows for them, but not for three rounds of tasks.
 	if left := (heap() - before) / owners; left > 150 {
-		t.Errorf("%d bytes per task are left", left)
+		t.Errorf("%d bytes per task remain", left)
 	}
 	runtime.KeepAlive(s)
 }
 
-// TestModel compares the store with a plain slice under random use, so that
-// every way of filling, splitting and emptying its lists is taken.
-func TestModel(t *testing.T) {
+// TestStoreMatchesModel compares the store with a plain slice under random use, to cover every way of
+// filling, splitting and emptying its lists.
+func TestStoreMatchesModel(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		s := memstore.New(memstore.Options{})
 		defer s.Close()
@@ -268,7 +273,7 @@ type model struct {
 	made  int
 }
 
-// create adds tasks at scattered times, many of them the same.
+// create adds tasks at scattered times, many of them equal.
 func (m *model) create(count, spread int) {
 	for range count {
 		m.made++
@@ -280,13 +285,13 @@ func (m *model) create(count, spread int) {
 	}
 }
 
-// end cancels every so many tasks.
+// end cancels every pending task whose index is a multiple of every.
 func (m *model) end(every int) {
 	for i, x := range m.tasks {
 		if i%every != 0 || x.State.Terminal() {
 			continue
 		}
-		after, err := task.Advance(m.t.Context(), m.store, task.AnyOwner().Ref(x.ID), task.Cancel{By: "x"}, epoch)
+		after, err := lifecycle.Advance(m.t.Context(), m.store, task.AnyOwner().Ref(x.ID), lifecycle.Cancel{By: "x"}, epoch)
 		if err != nil {
 			m.t.Fatal(err)
 		}
@@ -294,7 +299,7 @@ func (m *model) end(every int) {
 	}
 }
 
-// sweep deletes the oldest of those that ended.
+// sweep deletes the oldest ended tasks.
 func (m *model) sweep(limit int) {
 	n, err := m.store.Sweep(m.t.Context(), epoch.Add(2*ttl), limit)
 	ended := 0
@@ -363,8 +368,8 @@ func (m *model) check() {
 	}
 }
 
-// TestMemoryPerTask keeps the promise of less than 1 KiB for each pending
-// task, its request aside, whether all belong to one owner or each to another.
+// TestMemoryPerTask checks that each pending task uses less than 1 KiB without its request,
+// whether all tasks belong to one owner or each to another.
 func TestMemoryPerTask(t *testing.T) {
 	const tasks, budget = 10_000, 1024
 	for name, owner := range map[string]func(int) string{
@@ -384,7 +389,7 @@ func memoryPerTask(t testing.TB, tasks int, owner func(int) string) int {
 	before := heap()
 	s := open(t, memstore.Options{MaxTasks: tasks})
 	for i := range tasks {
-		made, err := build(t, task.NewID(epoch), owner(i), i).Apply(task.Submit{By: "gate", Deadline: epoch.Add(ttl)}, epoch)
+		made, err := lifecycle.Apply(build(t, task.NewID(epoch), owner(i), i), lifecycle.Submit{By: "gate", Deadline: epoch.Add(ttl)}, epoch)
 		if err == nil {
 			err = s.Create(t.Context(), made, task.Limits{})
 		}
@@ -397,7 +402,7 @@ func memoryPerTask(t testing.TB, tasks int, owner func(int) string) int {
 	return (after - before) / tasks
 }
 
-// heap returns the bytes that are in use after all garbage is gone.
+// heap returns the bytes in use after a garbage collection.
 func heap() int {
 	var m runtime.MemStats
 	for range 2 {

@@ -5,12 +5,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// PutRecord implements [task.Records].
-func (s *Store) PutRecord(ctx context.Context, r task.Record) error {
-	if err := s.usable(ctx, task.ActionPutRecord); err != nil {
+// PutRecord implements [gatestore.Records].
+func (s *Store) PutRecord(ctx context.Context, r gatestore.Record) error {
+	if err := s.check(ctx, action.PutRecord); err != nil {
 		return err
 	}
 	if err := r.Check(); err != nil {
@@ -20,10 +21,10 @@ func (s *Store) PutRecord(ctx context.Context, r task.Record) error {
 	defer s.mu.Unlock()
 	old := s.records[r.Name] // version 0 if there is none
 	if old.Version != r.Version-1 {
-		return r.Overtaken()
+		return r.VersionConflict()
 	}
 	if full := s.grow(int64(len(r.Value) - len(old.Value))); full != nil {
-		full.Action = task.ActionPutRecord
+		full.Action = action.PutRecord
 		return full
 	}
 	s.records[r.Name] = copied(r)
@@ -31,7 +32,7 @@ func (s *Store) PutRecord(ctx context.Context, r task.Record) error {
 }
 
 // copied returns a record that shares no memory with r.
-func copied(r task.Record) task.Record {
+func copied(r gatestore.Record) gatestore.Record {
 	r.Value = slices.Clone(r.Value)
 	if !r.Expires.IsZero() {
 		r.Expires = r.Expires.UTC().Truncate(time.Microsecond)
@@ -39,23 +40,23 @@ func copied(r task.Record) task.Record {
 	return r
 }
 
-// GetRecord implements [task.Records].
-func (s *Store) GetRecord(ctx context.Context, name string) (task.Record, error) {
-	if err := s.usable(ctx, task.ActionGetRecord); err != nil {
-		return task.Record{}, err
+// GetRecord implements [gatestore.Records].
+func (s *Store) GetRecord(ctx context.Context, name string) (gatestore.Record, error) {
+	if err := s.check(ctx, action.GetRecord); err != nil {
+		return gatestore.Record{}, err
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	r, ok := s.records[name]
 	if !ok {
-		return task.Record{}, task.NoRecord(name)
+		return gatestore.Record{}, gatestore.NoRecord(name)
 	}
 	return copied(r), nil
 }
 
-// DeleteRecord implements [task.Records].
+// DeleteRecord implements [gatestore.Records].
 func (s *Store) DeleteRecord(ctx context.Context, name string) error {
-	if err := s.usable(ctx, task.ActionDeleteRecord); err != nil {
+	if err := s.check(ctx, action.DeleteRecord); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -69,9 +70,9 @@ func (s *Store) deleteRecord(name string) {
 	delete(s.records, name)
 }
 
-// ListRecords implements [task.Records].
-func (s *Store) ListRecords(ctx context.Context, q task.RecordQuery) ([]task.Record, error) {
-	if err := s.usable(ctx, task.ActionListRecords); err != nil {
+// ListRecords implements [gatestore.Records].
+func (s *Store) ListRecords(ctx context.Context, q gatestore.RecordQuery) ([]gatestore.Record, error) {
+	if err := s.check(ctx, action.ListRecords); err != nil {
 		return nil, err
 	}
 	s.mu.RLock()
@@ -84,16 +85,16 @@ func (s *Store) ListRecords(ctx context.Context, q task.RecordQuery) ([]task.Rec
 	}
 	slices.Sort(names)
 	names = names[:min(max(0, q.Limit), len(names))]
-	found := make([]task.Record, len(names))
+	found := make([]gatestore.Record, len(names))
 	for i, name := range names {
 		found[i] = copied(s.records[name])
 	}
 	return found, nil
 }
 
-// SweepRecords implements [task.Records].
+// SweepRecords implements [gatestore.Records].
 func (s *Store) SweepRecords(ctx context.Context, before time.Time, limit int) (int, error) {
-	if err := s.usable(ctx, task.ActionSweepRecords); err != nil {
+	if err := s.check(ctx, action.SweepRecords); err != nil {
 		return 0, err
 	}
 	s.mu.Lock()

@@ -4,169 +4,181 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqlcore"
 )
 
-// An admission is a way to count what is pending while others do so too.
-type admission struct {
-	room      string // locks the room of the task, if rooms are counted
-	roommates int    // how many other tasks of the room may be created at the same time
-	slots     string // locks slots, one of which is the task's
-	others    int    // how many other tasks may be created at the same time
+// putChunk is a statement in the dialect of PostgreSQL.
+var putChunk = sqlcore.Dialect{}.PutChunk()
+
+// A lockPlan is a set of locks for a creation, with the number of creations that may run
+// concurrently.
+type lockPlan struct {
+	groupLock     string // the function that locks the group of the task, if groups are counted
+	othersInGroup int    // other tasks of the group that may be created at the same time
+	slots         string // the condition that selects the slots to lock, including that of the task
+	others        int    // other tasks that may be created at the same time
 }
 
-// slots is how many rows the pending tasks are counted in.
+// slots is the number of rows that count pending tasks.
 const slots = 16
 
-// admissions returns the ways to try, in turn. With one slot locked, no more
-// than one task can be on its way in each of the others: if there is room for
-// those too, nobody need wait. Otherwise those of the same room wait for each
-// other, and at last all slots are locked. The lock of the room always comes
-// before those of slots, so that nobody waits in a circle.
-func admissions(t task.Task, l task.Limits) []admission {
+// lockPlans returns the plans to try, in this order. With one slot locked, at most one other
+// task can be in creation in each of the other slots. If the limits also allow these, no
+// further lock is needed. The second plan locks the group, and the last one all slots. All
+// plans lock the group before slots, so that there is no deadlock.
+func lockPlans(t task.Task, l task.Limits) []lockPlan {
 	const (
-		share = "SELECT pg_advisory_xact_lock_shared(hashtextextended($1, 1))"
-		alone = "SELECT pg_advisory_xact_lock(hashtextextended($1, 1))"
-		one   = "SELECT pending FROM slots WHERE slot = $1 FOR UPDATE"
-		all   = "SELECT pending FROM slots WHERE slot >= 0 OR slot = $1 ORDER BY slot FOR UPDATE"
+		share = "pg_advisory_xact_lock_shared"
+		alone = "pg_advisory_xact_lock"
+		one   = "slot = $1"
+		all   = "(slot >= 0 OR slot = $1)"
 	)
-	ways := []admission{{room: share, roommates: slots - 1, slots: one, others: slots - 1}}
-	if l.CountsRooms(t) {
-		ways = append(ways, admission{room: alone, slots: one, others: slots - 1})
+	ways := []lockPlan{{groupLock: share, othersInGroup: slots - 1, slots: one, others: slots - 1}}
+	if l.CountsGroups(t) {
+		ways = append(ways, lockPlan{groupLock: alone, slots: one, others: slots - 1})
 	}
-	return append(ways, admission{room: alone, slots: all})
+	return append(ways, lockPlan{groupLock: alone, slots: all})
 }
 
-// slot returns where a task is counted.
+// lock returns the statement that takes the locks of a plan: of the owner, if there are limits
+// for owners, of the group, if groups are counted, and then of slots.
+func (a lockPlan) lock(t task.Task, l task.Limits) string {
+	locks := "SELECT $2::text, $3::text"
+	if l.PerOwner > 0 || l.OwnerBytes > 0 || l.Unique {
+		locks += ", pg_advisory_xact_lock(hashtextextended($2, 0))"
+	}
+	if l.CountsGroups(t) {
+		locks += ", " + a.groupLock + "(hashtextextended($3, 1))"
+	}
+	return "WITH first AS MATERIALIZED (" + locks + ") SELECT pending FROM slots, first WHERE " + a.slots + " ORDER BY slot FOR UPDATE OF slots"
+}
+
+// slot returns the slot that counts a task.
 func slot(id task.ID) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(id))
 	return int(h.Sum32() % slots)
 }
 
-// errCrowded says that there may or may not be room for one more task.
-var errCrowded = errors.New("too many at the same time")
+// errMaybeFull means that concurrent creations may use up a limit.
+var errMaybeFull = errors.New("too many at the same time")
 
 // Create implements [task.Store].
 func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
-	if err := s.db.Usable(ctx, task.ActionCreate); err != nil {
-		return err
-	}
-	r, err := sqlcore.NewRow(t, notes, task.ActionCreate)
+	r, err := sqlcore.NewRow(t, notes, action.Create)
 	if err != nil {
 		return err
 	}
-	for _, a := range admissions(t, limits) {
-		err = s.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-			return creation{row: &r, limits: limits, conn: conn.Conn()}.attempt(ctx, a)
+	for _, a := range lockPlans(t, limits) {
+		err = s.change(ctx, action.Create, func(ctx context.Context, conn *pgxpool.Conn) error {
+			return creation{row: &r, limits: limits, plan: a}.attempt(ctx, conn)
 		})
-		if !errors.Is(err, errCrowded) {
+		if !errors.Is(err, errMaybeFull) {
 			break
 		}
 	}
 	if err == nil {
-		s.chaining.wake(len(notes))
-		s.relay.notify(sqlcore.Touched{ID: t.ID, Owner: t.Owner})
-		return nil
-	}
-	if _, refused := errors.AsType[*task.Error](err); refused {
-		return err
-	}
-	return s.db.Fault(ctx, task.ActionCreate, err)
-}
-
-// A creation adds a task, in two round trips.
-type creation struct {
-	row    *sqlcore.Row
-	limits task.Limits
-	conn   *pgx.Conn
-}
-
-func (c creation) attempt(ctx context.Context, a admission) error {
-	exists := &task.Error{Kind: task.KindExists, ID: c.row.ID, Action: task.ActionCreate}
-	load, there, err := c.load(ctx, a)
-	if err == nil && there {
-		err = exists
-	}
-	if err == nil {
-		err = c.admit(a, load)
-	}
-	if err == nil {
-		err = c.insert(ctx)
-	}
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == uniqueViolation {
-		err = exists
-	}
-	if err != nil && !c.conn.IsClosed() {
-		bounded, cancel := finishing(ctx)
-		defer cancel()
-		_, _ = c.conn.Exec(bounded, "ROLLBACK") // if it fails the pool gives up the connection
+		if len(notes) > 0 {
+			s.chaining.Schedule()
+		}
+		s.relay.notify(sqlcore.ChangedTask{ID: t.ID, Owner: t.Owner})
 	}
 	return err
 }
 
-// load begins a transaction, takes the locks and returns what is pending then,
-// as far as limits need to know, and whether there is a task with the ID.
-func (c creation) load(ctx context.Context, a admission) (load task.Load, there bool, err error) {
-	same := 0
-	if c.limits.Unique {
-		same = 1
-	}
-	var b pgx.Batch
-	b.Queue("BEGIN")
-	if c.limits.PerOwner > 0 || c.limits.Unique {
-		b.Queue(lockOwner, c.row.Owner)
-	}
-	rooms := c.limits.CountsRooms(c.row.Task)
-	if rooms {
-		b.Queue(a.room, c.row.Room)
-	}
-	b.Queue(a.slots, slot(c.row.ID))
-	if rooms { // with the slot locked, or more tasks could be on their way than the admission says
-		b.Queue(sqlcore.CountRooms, c.row.Room).QueryRow(func(row pgx.Row) error { return row.Scan(&load.Room, &load.Rooms) })
-	}
-	b.Queue(loadTasks, c.row.Owner, c.limits.PerOwner, c.row.Digest[:], same, string(c.row.ID)).QueryRow(
-		func(row pgx.Row) error { return row.Scan(&load.Total, &load.Owner, &load.Same, &there) })
-	err = c.conn.SendBatch(ctx, &b).Close()
-	return load, there, err
+// createTask adds a task, its outline and its notes, and counts it in its slot, unless a
+// task with its ID exists or a limit is reached. It returns the load, whether the ID
+// existed, and whether the task was added.
+const createTask = `WITH load AS MATERIALIZED (SELECT
+		(SELECT sum(pending) FROM slots)::bigint AS total,
+		(SELECT count(*) FROM (SELECT FROM tasks WHERE owner = $2 AND pending = TRUE LIMIT $17) AS mine) AS mine,
+		coalesce((SELECT id FROM tasks WHERE digest = $5 AND owner = $2 AND pending = TRUE LIMIT $18), '') AS same,
+		EXISTS (SELECT FROM tasks WHERE id = $1) AS there,
+		CASE WHEN $19 THEN (SELECT count(*) FROM tasks WHERE pending = TRUE AND room > '' AND room = $10) ELSE 0 END AS room,
+		CASE WHEN $19 THEN (SELECT count(*) FROM tasks WHERE pending = TRUE AND room > '') ELSE 0 END AS rooms,
+		CASE WHEN $20 THEN (SELECT coalesce(sum(size), 0)::bigint FROM tasks WHERE owner = $2) ELSE 0 END AS bytes),
+	added AS (INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document, room, owing, size, disposable)
+		SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13 FROM load
+		WHERE NOT there AND same = '' AND mine < $21 AND room < $22 AND rooms < $23 AND total < $24 AND bytes <= $25 RETURNING id),
+	outlined AS (INSERT INTO outlines (task, version, document) SELECT id, $8, $14 FROM added
+		ON CONFLICT (task) DO UPDATE SET version = excluded.version, document = excluded.document),
+	counted AS (UPDATE slots SET pending = pending + 1 WHERE slot = $15 AND $4 AND EXISTS (SELECT FROM added)),
+	noted AS (INSERT INTO journal_inbox (note)
+		SELECT note FROM unnest($16::text[]) WITH ORDINALITY AS n (note, i) WHERE EXISTS (SELECT FROM added) ORDER BY i)
+	SELECT total, mine, same, there, room, rooms, bytes, EXISTS (SELECT FROM added) FROM load`
+
+// A creation adds a task in one round trip and one transaction. The first statement takes
+// the locks. The second adds the task; it sees all changes that were committed before it
+// got the locks.
+type creation struct {
+	row    *sqlcore.Row
+	limits task.Limits
+	plan   lockPlan
 }
 
-// admit returns nil if the task may be added, whatever else is on its way. It
-// returns errCrowded if that is not known.
-func (c creation) admit(a admission, load task.Load) error {
-	if err := c.limits.Check(c.row.Task, load); err != nil {
+func (c creation) attempt(ctx context.Context, conn *pgxpool.Conn) error {
+	found, err := c.run(ctx, conn)
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == uniqueViolation {
+		found.exists, err = true, nil
+	}
+	switch {
+	case err != nil || found.added:
+		return err
+	case found.exists:
+		return &task.Error{Kind: task.ErrExists, ID: c.row.ID, Action: action.Create}
+	}
+	if err := c.limits.Check(c.row.Task, found.load); err != nil {
 		return err
 	}
-	load.Total += a.others
-	load.Rooms += a.others
-	load.Room += a.roommates
-	if c.limits.Check(c.row.Task, load) != nil {
-		return errCrowded
-	}
-	return nil
+	return errMaybeFull // the limits allow this task, but not all concurrent ones
 }
 
-// insert adds the task and ends the transaction.
-func (c creation) insert(ctx context.Context) error {
-	r := c.row
+// created is the result of a creation.
+type created struct {
+	load   task.Load
+	exists bool // a task with the ID existed
+	added  bool
+}
+
+// run runs the statements.
+func (c creation) run(ctx context.Context, conn *pgxpool.Conn) (found created, err error) {
+	r, l, a := c.row, c.limits, c.plan
+	grouped, same := l.CountsGroups(r.Task), 0
+	if l.Unique {
+		same = 1
+	}
+	below := func(limit, others int) int64 { // the count must be less than this
+		if limit <= 0 {
+			return math.MaxInt64
+		}
+		return int64(limit - others)
+	}
+	perGroup, inGroups, bytes := below(l.PerGroup, a.othersInGroup), below(l.Grouped, a.others), int64(math.MaxInt64)
+	if !grouped {
+		perGroup, inGroups = math.MaxInt64, math.MaxInt64
+	}
+	if l.OwnerBytes > 0 {
+		bytes = l.OwnerBytes - r.Weight()
+	}
 	var b pgx.Batch
-	b.Queue(addTask, string(r.ID), r.Owner, string(r.State), r.Pending(), r.Digest[:],
-		r.CreatedAt.UnixMicro(), r.DueMicros, r.Version, r.Document, r.Room, r.Owes())
-	b.Queue(sqlcore.PutOutline, string(r.ID), r.Version, r.OutlineText)
-	if r.Pending() {
-		b.Queue(countTask, slot(r.ID))
-	}
-	if len(r.Remarks) > 0 {
-		b.Queue(addNotes, documents(r.Remarks))
-	}
-	b.Queue("COMMIT")
-	bounded, cancel := finishing(ctx)
-	defer cancel()
-	return c.conn.SendBatch(bounded, &b).Close()
+	b.Queue(a.lock(r.Task, l), slot(r.ID), r.Owner, r.Group)
+	b.Queue(createTask, string(r.ID), r.Owner, string(r.State), r.Pending(), r.Digest[:],
+		r.CreatedAt.UnixMicro(), r.DueMicros, r.Version, r.Document, r.Group, r.OwesCancellation(), r.Weight(), r.Disposable(),
+		r.OutlineText, slot(r.ID), documents(r.Notes),
+		l.PerOwner, same, grouped, l.OwnerBytes > 0,
+		below(l.PerOwner, 0), perGroup, inGroups, below(l.Total, a.others), bytes,
+	).QueryRow(func(row pgx.Row) error {
+		load := &found.load
+		return row.Scan(&load.Total, &load.Owner, &load.Duplicate, &found.exists, &load.Group, &load.Grouped, &load.OwnerBytes, &found.added)
+	})
+	err = conn.SendBatch(ctx, &b).Close()
+	return found, err
 }

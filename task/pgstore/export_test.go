@@ -2,26 +2,32 @@ package pgstore
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"path"
 	"strings"
 
+	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqlcore"
 )
 
-// Statements returns every statement on tasks that is always the same, by
-// what it is for.
+// Statements returns the constant statements on tasks, by their purpose.
 func Statements() map[string]string {
-	return map[string]string{
+	all := map[string]string{
 		"get": sqlcore.GetTask, "visit": sqlcore.NextDocuments, "get chunk": sqlcore.GetChunk, "overdue": sqlcore.OverdueTasks,
-		"count rooms": sqlcore.CountRooms,
-		"find":        sqlcore.FindTask, "find state": findState, "load": loadTasks, "replace": replaceTask, "delete": deleteTasks, "delete chunks": deleteChunks,
-		"journal": sqlcore.JournalPage, "story": sqlcore.JournalStory, "chain": takeNotes, "trim": trimJournal,
+		"find": sqlcore.FindTask, "find state": findState, "create": createTask, "replace": replaceTask,
+		"journal": sqlcore.JournalPage, "story": sqlcore.JournalOfTask, "inbox": readInbox, "chain": moveNotes, "trim": trimJournal,
 	}
+	mine, _ := sqlcore.Reclaim(task.OwnedBy("ann"))
+	anyone, _ := sqlcore.Reclaim(task.AnyOwner())
+	for _, where := range []string{sqlcore.Swept, mine, anyone} {
+		all["delete where "+where] = fmt.Sprintf(deleteTasks, where, 100)
+		all["delete chunks where "+where] = fmt.Sprintf(deleteChunks, where, 100, chunksAtOnce)
+	}
+	return all
 }
 
-// Migrations returns the names of the files that make the schema, in the order in
-// which they are run.
+// Migrations returns the names of the migrations, in their order.
 func Migrations() []string {
 	files, err := fs.Glob(embedded, "migrations/*.sql")
 	if err != nil {

@@ -21,7 +21,7 @@ type shared struct {
 
 var postgres shared
 
-// start returns the server, or nil if there is none and the test should end.
+// start returns the server, or nil if no server is available and the test should end.
 func (s *shared) start(t testing.TB) *testenv.Postgres {
 	t.Helper()
 	s.once.Do(func() { s.server, s.err = testenv.StartPostgres(context.WithoutCancel(t.Context())) })

@@ -9,18 +9,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/netfault"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/pgstore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// overNetwork opens two stores in one schema, the first of them over a network
-// that can break.
-func overNetwork(t *testing.T, server *testenv.Postgres, url string) (far, near *pgstore.Store, link *netfault.Proxy) {
+// overNetwork opens two stores in one schema. The first one uses a network that can break.
+func overNetwork(t *testing.T, server *testenv.Postgres, url string) (far, near *pgstore.Store, link *testenv.Proxy) {
 	t.Helper()
-	link, err := netfault.Start(t.Context(), server.Addr())
+	link, err := testenv.StartProxy(t.Context(), server.Addr())
 	sqltest.Must(t, err)
 	t.Cleanup(func() { sqltest.Must(t, link.Close()) })
 	near = openPostgres(t, url)
@@ -28,15 +29,15 @@ func overNetwork(t *testing.T, server *testenv.Postgres, url string) (far, near 
 	return far, near, link
 }
 
-// TestPostgresMissed changes tasks while the one who waits cannot be told.
-func TestPostgresMissed(t *testing.T) {
+// TestMissedChangeWakesWatcher changes tasks while a watcher's replica cannot receive notifications.
+func TestMissedChangeWakesWatcher(t *testing.T) {
 	server := postgres.start(t)
 	if server == nil {
 		return
 	}
 	isOver := func(of task.Task) bool { return of.State.Terminal() }
-	cancelled := func(t *testing.T, s task.GateStore, id task.ID) {
-		_, err := task.Advance(t.Context(), s, task.AnyOwner().Ref(id), task.Cancel{By: "ann"}, sqltest.Epoch)
+	cancelled := func(t *testing.T, s gatestore.Store, id task.ID) {
+		_, err := lifecycle.Advance(t.Context(), s, task.AnyOwner().Ref(id), lifecycle.Cancel{By: "ann"}, sqltest.Epoch)
 		sqltest.Must(t, err)
 	}
 	t.Run("by the new connection", func(t *testing.T) {
@@ -44,93 +45,91 @@ func TestPostgresMissed(t *testing.T) {
 		made := sqltest.Add(t, near, 1)
 		changed, err := far.Watch(t.Context(), task.AnyOwner().Ref(made.ID))
 		sqltest.Must(t, err)
-		link.Set(netfault.Fault{Down: netfault.Way{Drop: true}})
+		link.Set(testenv.Fault{Down: testenv.Way{Drop: true}})
 		cancelled(t, near, made.ID)
 		eventually(t, func() error {
 			if link.Lost() == 0 {
-				return errors.New("nothing was lost")
+				return errors.New("no message was lost")
 			}
 			return nil
 		})
 		link.Heal()
 		sqltest.MustWake(t, changed)
 	})
-	// The connection that listens is gone and does not come back, while the
-	// others are as good as ever.
+	// The listening connection is dead and never recovers, while the other connections work.
 	t.Run("by the slow poll", func(t *testing.T) {
 		url := server.Schema(t)
 		far, near, link := overNetwork(t, server, url)
 		made := sqltest.Add(t, near, 1)
 		sqltest.Must(t, func() error { _, err := far.Get(t.Context(), task.AnyOwner().Ref(made.ID)); return err }())
-		link.Set(netfault.Fault{Refuse: true})
+		link.Set(testenv.Fault{Refuse: true})
 		const deafen = `SELECT count(pg_terminate_backend(pid))::int FROM pg_stat_activity
 			WHERE query LIKE 'LISTEN%' AND pid <> pg_backend_pid()`
 		if query(t, url, deafen) == 0 {
-			t.Fatal("nobody listens")
+			t.Fatal("no connection listens")
 		}
 		waited := make(chan error, 1)
 		began := time.Now()
 		go func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			_, err := task.Wait(ctx, far, task.AnyOwner().Ref(made.ID), isOver)
+			_, err := storekit.Wait(ctx, far, task.AnyOwner().Ref(made.ID), isOver)
 			waited <- err
 		}()
 		cancelled(t, near, made.ID)
 		sqltest.Must(t, <-waited)
-		t.Logf("noticed after %v", time.Since(began))
+		t.Logf("detected after %v", time.Since(began))
 	})
 }
 
-// TestPostgresLate lets a change arrive long after it was made, when others
-// have given up the one who made it: it must not happen any more.
-func TestPostgresLate(t *testing.T) {
+// TestLateChangeIsRefused delivers a change long after it was sent, when its lease has ended. The
+// change must be refused.
+func TestLateChangeIsRefused(t *testing.T) {
 	server := postgres.start(t)
 	if server == nil {
 		return
 	}
 	far, near, link := overNetwork(t, server, server.Schema(t))
 	running := execute(t, near, sqltest.Add(t, near, 1).ID)
-	completed, err := running.Apply(task.Complete{By: "far", Result: task.Result{Kind: task.ResultOK, Inline: []byte(`{}`), Size: 2}}, sqltest.Epoch)
+	completed, err := lifecycle.Apply(running, lifecycle.Complete{By: "far", Result: task.Result{Kind: task.ResultOK, Inline: []byte(`{}`), Size: 2}}, sqltest.Epoch)
 	sqltest.Must(t, err)
 	sqltest.Must(t, func() error { _, err := far.Get(t.Context(), task.AnyOwner().Ref(running.ID)); return err }())
 
-	link.Set(netfault.Fault{Up: netfault.Way{Hold: true}})
+	link.Set(testenv.Fault{Up: testenv.Way{Hold: true}})
 	late := make(chan error, 1)
 	go func() { late <- far.Swap(t.Context(), completed) }()
 	eventually(t, func() error {
 		if link.Held() == 0 {
-			return errors.New("nothing is held back")
+			return errors.New("no message is held back")
 		}
 		return nil
 	})
-	lapsed, err := task.Advance(t.Context(), near, task.AnyOwner().Ref(running.ID), task.Lapse{By: "near"}, sqltest.Epoch.Add(time.Minute))
+	lapsed, err := lifecycle.Advance(t.Context(), near, task.AnyOwner().Ref(running.ID), lifecycle.Lapse{By: "near"}, sqltest.Epoch.Add(time.Minute))
 	sqltest.Must(t, err)
 	link.Heal()
-	if err := <-late; !errors.Is(err, context.DeadlineExceeded) { // the machine may be slow
+	if err := <-late; !errors.Is(err, context.DeadlineExceeded) { // with slow disks
 		sqltest.MustBe(t, err, task.ErrConcurrentModification)
 	}
 	sqltest.MustHave(t, near, lapsed)
 }
 
-// execute has a task approved and claimed by a replica called far.
-func execute(t *testing.T, s task.GateStore, id task.ID) (running task.Task) {
+// execute lets a replica called far claim an approved task.
+func execute(t *testing.T, s gatestore.Store, id task.ID) (running task.Task) {
 	t.Helper()
-	for _, e := range []task.Event{
-		task.Admit{By: "gate", Reason: "none needed"},
-		task.Claim{By: "far", LeaseUntil: sqltest.Epoch.Add(time.Second)},
+	for _, e := range []lifecycle.Event{
+		lifecycle.Admit{By: "gate", Reason: "none needed"},
+		lifecycle.Claim{By: "far", LeaseUntil: sqltest.Epoch.Add(time.Second)},
 	} {
 		var err error
-		running, err = task.Advance(t.Context(), s, task.AnyOwner().Ref(id), e, sqltest.Epoch)
+		running, err = lifecycle.Advance(t.Context(), s, task.AnyOwner().Ref(id), e, sqltest.Epoch)
 		sqltest.Must(t, err)
 	}
 	return running
 }
 
-// TestPostgresHalfDone cuts a replica off in the middle of a transaction. What
-// it has locked must not keep others waiting for as long as the server takes to
-// find out that nobody is there any more.
-func TestPostgresHalfDone(t *testing.T) {
+// TestInterruptedTransactionReleasesLocks interrupts the network of a replica in the middle of a transaction.
+// Other replicas must not wait for its locks until the server detects the dead connection.
+func TestInterruptedTransactionReleasesLocks(t *testing.T) {
 	server := postgres.start(t)
 	if server == nil {
 		return
@@ -141,7 +140,7 @@ func TestPostgresHalfDone(t *testing.T) {
 	lock, err := pgx.Connect(t.Context(), url)
 	sqltest.Must(t, err)
 	defer lock.Close(t.Context())
-	first, second := sqltest.Build(t, 1), sqltest.Build(t, 101) // of the same owner
+	first, second := sqltest.Build(t, 1), sqltest.Build(t, 101) // both of the same owner
 	_, err = lock.Exec(t.Context(), "SELECT pg_advisory_lock(hashtextextended($1, 0))", first.Owner)
 	sqltest.Must(t, err)
 
@@ -149,11 +148,11 @@ func TestPostgresHalfDone(t *testing.T) {
 	go func() { cut <- far.Create(t.Context(), first, limits) }()
 	eventually(t, func() error {
 		if query(t, url, "SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == 0 {
-			return errors.New("nobody waits for the lock")
+			return errors.New("no transaction waits for the lock")
 		}
 		return nil
 	})
-	link.Set(netfault.Partition())
+	link.Set(testenv.Partition())
 	_, err = lock.Exec(t.Context(), "SELECT pg_advisory_unlock_all()")
 	sqltest.Must(t, err)
 

@@ -13,11 +13,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/pgstore"
 )
 
-// A newer program updates the tables while a gate of this version runs. From
-// then on nothing that this gate writes is taken, so that no call is held or run
-// without what the newer version keeps of it. Even a gate that only keeps house
-// notices. What is there can be read.
-func TestPostgresOutdated(t *testing.T) {
+// A newer program migrates the tables while a gate of this version runs. After that the gate's
+// writes are refused, because it would lose the new fields. Even a gate that only does
+// housekeeping detects it. Reads still work.
+func TestOutdatedGateOnlyReads(t *testing.T) {
 	server := postgres.start(t)
 	if server == nil {
 		return
@@ -31,7 +30,7 @@ func TestPostgresOutdated(t *testing.T) {
 		}
 	}
 	second := sqltest.Add(t, s, 2)
-	query(t, url, "INSERT INTO schema_version (version) VALUES (99) RETURNING 1") // as the newer program does
+	query(t, url, "INSERT INTO schema_version (version) VALUES (99) RETURNING 1") // like the newer program
 	for what, err := range sqltest.Writes(t.Context(), t, s, second) {
 		if !errors.Is(err, task.ErrOutdated) || !errors.Is(err, pgstore.ErrSchema) {
 			t.Errorf("%s = %v; want %v", what, err, task.ErrOutdated)
@@ -43,8 +42,7 @@ func TestPostgresOutdated(t *testing.T) {
 	}
 }
 
-// Statements of the program of version 3, which knows nothing of this version
-// and says nothing of itself.
+// Statements of a program of table version 3, which does not announce its version.
 var version3 = map[string]string{
 	"create": `INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document)
 		VALUES ('tg_x', 'ann', 'working', TRUE, '', 1, 2, 1, '{}')`,
@@ -62,10 +60,9 @@ var version3 = map[string]string{
 	"record": "INSERT INTO records (name, version, value) VALUES ('x', 1, '')",
 }
 
-// A gate of the version before goes on running while this one updates the
-// tables. That one cannot be changed any more: the tables themselves refuse it,
-// with words that tell its operator what to do.
-func TestPostgresRefusesVersionBefore(t *testing.T) {
+// A gate of the previous version still runs while this one migrates the tables. The tables
+// refuse its writes, with an error that tells its operator to update it.
+func TestPreviousVersionIsRefused(t *testing.T) {
 	old := onServer(t)
 	if old == nil {
 		return
@@ -84,12 +81,12 @@ func TestPostgresRefusesVersionBefore(t *testing.T) {
 		err := tried(t, conn, statement)
 		refused, ok := errors.AsType[*pgconn.PgError](err)
 		if !ok || refused.Code != "TG001" || !strings.Contains(refused.Message, "update it") {
-			t.Errorf("%s = %v; want it refused", what, err)
+			t.Errorf("%s = %v; want an error", what, err)
 		}
 	}
 }
 
-// tried returns the error of a statement whose effect is undone.
+// tried returns the error of a statement and rolls it back.
 func tried(t *testing.T, conn *sql.Conn, statement string) error {
 	t.Helper()
 	tx, err := conn.BeginTx(t.Context(), nil)
@@ -99,8 +96,8 @@ func tried(t *testing.T, conn *sql.Conn, statement string) error {
 	return err
 }
 
-// Every table that holds something refuses older programs; a new one must too.
-func TestPostgresTablesRefuse(t *testing.T) {
+// Every table with data refuses older programs. This also applies to new tables.
+func TestEveryTableRefusesOlderPrograms(t *testing.T) {
 	p := onServer(t)
 	if p == nil {
 		return

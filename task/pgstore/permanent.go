@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Permanent reports whether an error of [Open] stays until somebody changes the
-// settings, the database or the rights to it. Other errors may pass: a server that
-// is starting, a disk that is full.
+// Permanent reports whether an error of [Open] stays until the settings, the database or its
+// permissions are changed. Other errors may be temporary, for example when a server is starting
+// or a disk is full.
 func Permanent(err error) bool {
 	if errors.Is(err, ErrSchema) {
 		return true
@@ -20,9 +20,9 @@ func Permanent(err error) bool {
 	}
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && slices.ContainsFunc([]string{
-		"28",    // no such user, or a wrong password
-		"3D000", // no such database
-		"3F000", // no such schema
-		"42501", // no right to make tables
+		"28",    // unknown user, or wrong password
+		"3D000", // unknown database
+		"3F000", // unknown schema
+		"42501", // no permission to create tables
 	}, func(code string) bool { return strings.HasPrefix(refused.Code, code) })
 }

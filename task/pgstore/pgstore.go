@@ -1,28 +1,27 @@
 // Package pgstore keeps tasks in a PostgreSQL database, for any number of replicas.
 //
-// An acknowledged change is as durable as the server's commits are. The server must
-// run with fsync on, which is the default, and with
-// synchronous replication if a standby is to take over without a loss. The
-// replica that opens the database first makes the tables, or brings them up to date.
+// An acknowledged change is as durable as the server's commits. The server must run with fsync
+// on, which is the default. If a standby must take over without losses, it also needs
+// synchronous replication. The first replica that opens the database creates the tables or
+// migrates them.
 //
 // # How changes are made
 //
-// PostgreSQL has many writers. Those of one owner wait for each other, since
-// the owner's limit must be exact. How many tasks there are of all owners is
-// counted in sixteen rows, so that others do not, unless the limit is near.
+// PostgreSQL has many concurrent writers. Creations for one owner wait for each other,
+// because the owner's limit must be exact. The tasks of all owners are counted in sixteen
+// rows, so that creations for different owners rarely wait for each other.
 //
-// Notes for the journal are written in the transaction of the change that they
-// tell of. If they got their place in the journal there and then, all writers would
-// wait for each other: notes are put into an inbox, and chained in groups, a moment
-// later or when somebody reads.
+// Notes for the journal are written to an inbox in the transaction of their change.
+// Chaining them there would make all writers wait for each other, so they are chained in
+// groups, a moment later or when the journal is read.
 //
-// A context that ends while a change is being written does not undo it: the
-// caller is told what became of it, if that is known within five seconds.
+// A change that is being written is not undone when its context ends. The caller gets the
+// outcome, if it is known within five seconds.
 //
-// # How changes are told
+// # How watchers are notified
 //
-// Replicas tell each other with NOTIFY, after the fact. A replica
-// that has lost its connection wakes everybody who watches once it is back.
+// Replicas notify each other with NOTIFY after a change. A replica that has lost its connection
+// notifies all its watchers when it has connected again.
 package pgstore
 
 import (
@@ -41,30 +40,30 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqlcore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// ErrSchema is the error of tables that were made by a newer program or by a
-// different one.
+// ErrSchema is the error of tables that a newer or a different program created.
 var ErrSchema = sqlcore.ErrSchema
 
 //go:embed migrations
 var embedded embed.FS
 
-// Options say where tasks are kept. Zero fields but URL mean their
-// default.
+// Options configure a store. URL is required. Other zero fields mean their default.
 type Options struct {
-	// URL names the server, the database and the user, as libpq has it. The
-	// tables are made in the first schema of the search path, which must not
-	// have other tables: postgres://gate@db/prod?search_path=thoughtgate.
+	// URL is the address of the database, with its user, in the form of libpq. The tables are
+	// in the first schema of the search path, which must not contain other tables:
+	// postgres://gate@db/prod?search_path=thoughtgate.
 	URL string
 
-	MaxConns int           // connections, but for the one that listens; 16
-	Timeout  time.Duration // how long a connection may take to be made, unless the URL says so; 5 s
+	MaxConns int           // connections besides the listening one; 16
+	Timeout  time.Duration // the time limit for connecting, unless the URL sets one; 5 s
 }
 
-// A Store is a [task.GateStore] in a PostgreSQL database, for any number of
-// replicas.
+// A Store is a [gatestore.Store] in a PostgreSQL database, for any number of replicas.
 type Store struct {
 	reader
 	recordWriter
@@ -72,20 +71,19 @@ type Store struct {
 	db       *sqlcore.Database
 	pool     *pgxpool.Pool
 	relay    *relay
-	chaining *chaining
+	chaining storekit.Worker
 }
 
-// Parts of a store that its users do not see as fields.
+// Aliases, so that the embedded fields are unexported.
 type (
 	reader       = sqlcore.Reader
 	recordWriter = sqlcore.RecordWriter
 )
 
-var _ task.GateStore = (*Store)(nil)
+var _ gatestore.Store = (*Store)(nil)
 
-// Open connects to a database, and makes or updates its tables if need
-// be. It returns [ErrSchema] if they were made by a newer program or by a
-// different one.
+// Open connects to a database, and creates or migrates its tables if necessary. It returns
+// [ErrSchema] if a newer or a different program created them.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s, err := open(ctx, o)
 	if err != nil {
@@ -108,46 +106,49 @@ func open(ctx context.Context, o Options) (*Store, error) {
 	}
 	tables := sqlcore.Schema{
 		Files: files,
-		Lock:  "SELECT pg_advisory_xact_lock(4951032817645)", // any number that others are unlikely to use
+		Lock:  "SELECT pg_advisory_xact_lock(4951032817645)", // an arbitrary number
 		Names: tableNames,
 	}
 	newest, err := tables.Newest()
 	if err != nil {
 		return nil, err
 	}
-	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return introduce(ctx, conn, newest) }
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return configureConn(ctx, conn, newest) }
 	if config.ConnConfig.ConnectTimeout == 0 {
-		config.ConnConfig.ConnectTimeout = cmp.Or(o.Timeout, sqlcore.Patience)
+		config.ConnConfig.ConnectTimeout = cmp.Or(o.Timeout, sqlcore.OutcomeTimeout)
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{
-		db:   &sqlcore.Database{Name: "in PostgreSQL", DB: stdlib.OpenDBFromPool(pool), Explain: legible},
+		db:   &sqlcore.Database{Name: "in PostgreSQL", DB: stdlib.OpenDBFromPool(pool), Explain: explain},
 		pool: pool,
 	}
-	s.reader, s.recordWriter = sqlcore.NewReader(s.db), sqlcore.NewRecordWriter(s.changeRecords)
+	s.chaining.Before, s.chaining.Timeout, s.chaining.Work = chainDelay, sqlcore.OutcomeTimeout, s.chainNotes
+	s.reader, s.recordWriter = sqlcore.NewReader(s.db), sqlcore.NewRecordWriter(s.db.Dialect, func(ctx context.Context, a action.Name, c sqlcore.Statement) (int, error) {
+		return s.exec(ctx, a, c.Query, c.Args...)
+	})
 	if err := s.start(ctx, tables, config.ConnConfig); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// introduce sets up a connection. It tells which version of the tables this
-// program knows: once a newer program has changed them, the server refuses what
-// this one writes. And it has the server end a transaction that is left in the
-// middle: a replica that the network has cut off would keep others from what it
-// has locked until the server finds out that nobody is there, which takes hours.
+// configureConn sets up a connection. It sends the version of the tables that this program
+// knows: when a newer program has migrated them, the server refuses writes of this program.
+// It makes the server abort idle transactions: a replica that has lost its network would
+// otherwise hold its locks for hours.
 //
-// Two settings must not be those of the role or the database. At another isolation level
-// a transaction does not see what the one before it, for which it waited, has written. And
-// a commit that is not synchronous may be lost after it was acknowledged.
-func introduce(ctx context.Context, conn *pgx.Conn, version int) error {
+// Two settings override those of the role or the database. At another isolation level, a
+// transaction would not see the changes of the transaction for which it has waited. An
+// asynchronous commit could be lost after it was acknowledged.
+func configureConn(ctx context.Context, conn *pgx.Conn, version int) error {
 	_, err := conn.Exec(ctx, fmt.Sprintf("SET thoughtgate.schema = %d; SET idle_in_transaction_session_timeout = %d; "+
 		"SET default_transaction_isolation = 'read committed'; "+
 		"SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
-		version, sqlcore.Patience.Milliseconds()))
+		//mutate:swap "version" "version+1000" TestOutdatedGateOnlyReads an older program writes to newer tables
+		version, sqlcore.OutcomeTimeout.Milliseconds()))
 	return err
 }
 
@@ -165,13 +166,13 @@ func (s *Store) start(ctx context.Context, tables sqlcore.Schema, config *pgx.Co
 	if s.relay, err = newRelay(ctx, s.pool, config); err != nil {
 		return err
 	}
-	s.chaining = newChaining(ctx, s.pool)
+	s.chaining.Start(ctx)
 	return nil
 }
 
 const tableNames = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
 
-// Close implements [task.GateStore]. It waits for what is under way.
+// Close implements [gatestore.Store]. It waits for running changes.
 func (s *Store) Close() error {
 	if s.db.MarkClosed() {
 		return nil
@@ -179,16 +180,14 @@ func (s *Store) Close() error {
 	if s.relay != nil {
 		s.relay.close()
 	}
-	if s.chaining != nil {
-		s.chaining.close()
-	}
+	s.chaining.Close()
 	err := s.db.DB.Close()
 	s.pool.Close()
 	return err
 }
 
-// Vacuum has the server clean up after what was deleted, and look at how much
-// there is. The server does so by itself now and then.
+// Vacuum makes the server free deleted rows and update its statistics. The server also does
+// this automatically.
 func (s *Store) Vacuum(ctx context.Context) error {
 	if err := s.db.Usable(ctx, sqlcore.ActionVacuum); err != nil {
 		return err
@@ -206,39 +205,24 @@ func (s *Store) Vacuum(ctx context.Context) error {
 	return s.db.Fault(ctx, sqlcore.ActionVacuum, err)
 }
 
-// Probe returns nil if the store can be written to and read. What it writes is
-// what is there.
+// Probe returns nil if the store can be written to and read. It writes an unchanged value.
 func (s *Store) Probe(ctx context.Context) error {
-	if err := s.db.Usable(ctx, sqlcore.ActionProbe); err != nil {
-		return err
-	}
-	err := s.change(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		_, err := conn.Exec(ctx, "UPDATE slots SET pending = pending WHERE slot = 0")
-		return err
-	})
-	return s.db.Fault(ctx, sqlcore.ActionProbe, err)
+	_, err := s.exec(ctx, sqlcore.ActionProbe, "UPDATE slots SET pending = pending WHERE slot = 0")
+	return err
 }
 
 // Watch implements [task.Watcher].
 func (s *Store) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
-	if err := s.db.Usable(ctx, task.ActionWatch); err != nil {
+	if err := s.db.Usable(ctx, action.Watch); err != nil {
 		return nil, err
 	}
-	return s.relay.hub.Watch(ctx, ref)
+	return s.relay.notifier.Watch(ctx, ref)
 }
 
 const (
-	lockOwner = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
-	loadTasks = `SELECT (SELECT sum(pending) FROM slots)::bigint,
-		(SELECT count(*) FROM (SELECT FROM tasks WHERE owner = $1 AND pending = TRUE LIMIT $2) AS mine),
-		coalesce((SELECT id FROM tasks WHERE digest = $3 AND owner = $1 AND pending = TRUE LIMIT $4), ''),
-		EXISTS (SELECT FROM tasks WHERE id = $5)`
-	addNotes = "INSERT INTO journal_inbox (note) SELECT note FROM unnest($1::text[]) WITH ORDINALITY AS n (note, i) ORDER BY i"
-	addTask  = `INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document, room, owing)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+	addNotes  = "INSERT INTO journal_inbox (note) SELECT note FROM unnest($1::text[]) WITH ORDINALITY AS n (note, i) ORDER BY i"
 	findState = "SELECT state FROM tasks WHERE id = $1"
-	countTask = "UPDATE slots SET pending = pending + 1 WHERE slot = $1"
-	// replaceTask also takes a task that ends from its slot, and adds notes.
+	// replaceTask also decrements the slot of a task that ends, and adds notes.
 	replaceTask = `WITH old AS (SELECT id, owner, pending FROM tasks WHERE id = $1 AND version = $2 FOR UPDATE),
 		freed AS (UPDATE slots SET pending = pending - 1
 			WHERE slot = $3 AND NOT $4::boolean AND EXISTS (SELECT FROM old WHERE old.pending)),
@@ -246,164 +230,177 @@ const (
 			SELECT note FROM unnest($9::text[]) WITH ORDINALITY AS n (note, i) WHERE EXISTS (SELECT FROM old) ORDER BY i),
 		outlined AS (INSERT INTO outlines (task, version, document) SELECT old.id, $7, $11 FROM old
 			ON CONFLICT (task) DO UPDATE SET version = excluded.version, document = excluded.document)
-		UPDATE tasks SET state = $5, pending = $4, due = $6, version = $7, document = $8, owing = $10
+		UPDATE tasks SET state = $5, pending = $4, due = $6, version = $7, document = $8, owing = $10, size = $12, disposable = $13
 		FROM old WHERE tasks.id = old.id RETURNING old.owner`
-	// deleteChunks and deleteTasks have arrays, because the server takes a list whose
-	// length it does not know for long enough to read the whole table.
+	// deleteChunks and deleteTasks use arrays: otherwise the planner assumes a long list
+	// and scans the table.
 	deleteChunks = `DELETE FROM chunks WHERE ctid = ANY (ARRAY (SELECT ctid FROM chunks WHERE task = ANY (ARRAY
-		(SELECT id FROM tasks WHERE pending = FALSE AND due < $1 ORDER BY due LIMIT $2)) LIMIT $3))`
+		(SELECT id FROM tasks WHERE %s ORDER BY due LIMIT %d)) LIMIT %d))`
 	deleteTasks = `DELETE FROM tasks WHERE id = ANY (ARRAY
-		(SELECT id FROM tasks WHERE pending = FALSE AND due < $1 ORDER BY due LIMIT $2 FOR UPDATE SKIP LOCKED))
+		(SELECT id FROM tasks WHERE %s ORDER BY due LIMIT %d FOR UPDATE SKIP LOCKED))
 		AND NOT EXISTS (SELECT FROM chunks WHERE task = id) RETURNING id, owner`
 )
 
-// chunksAtOnce is how many chunks one statement deletes. Those of one task alone can
-// be so many that to delete them takes longer than a statement may.
+// chunksAtOnce is the number of chunks that one statement deletes. Deleting all chunks of a
+// task may take longer than the server allows for a statement.
 const chunksAtOnce = 100
 
-// finishing returns a context for what must not be left in the middle: it goes
-// on for a while when ctx ends, so that its outcome is known.
+// finishing returns a context for an operation that should not be interrupted. When ctx ends,
+// it continues for a limited time, so that the outcome becomes known.
 func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), sqlcore.Patience)
+	return context.WithTimeout(context.WithoutCancel(ctx), sqlcore.OutcomeTimeout)
 }
 
 // Swap implements [task.Store].
 func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
-	if err := s.db.Usable(ctx, task.ActionSwap); err != nil {
-		return err
-	}
-	r, err := sqlcore.NewRow(t, notes, task.ActionSwap)
+	r, err := sqlcore.NewRow(t, notes, action.Swap)
 	if err != nil {
 		return err
 	}
 	var owner string
-	err = s.change(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = s.change(ctx, action.Swap, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, replaceTask, string(r.ID), r.Version-1, slot(r.ID), r.Pending(),
-			string(r.State), r.DueMicros, r.Version, r.Document, documents(r.Remarks), r.Owes(), r.OutlineText).Scan(&owner)
+			string(r.State), r.DueMicros, r.Version, r.Document, documents(r.Notes), r.OwesCancellation(), r.OutlineText,
+			r.Weight(), r.Disposable()).Scan(&owner)
 	})
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return s.overtaken(ctx, t.ID)
-	case err != nil:
-		return s.db.Fault(ctx, task.ActionSwap, err)
+	if errors.Is(err, sql.ErrNoRows) {
+		return s.versionConflict(ctx, t.ID)
 	}
-	s.chaining.wake(len(notes))
-	s.relay.notify(sqlcore.Touched{ID: t.ID, Owner: owner})
+	if err != nil {
+		return err
+	}
+	if len(notes) > 0 {
+		s.chaining.Schedule()
+	}
+	s.relay.notify(sqlcore.ChangedTask{ID: t.ID, Owner: owner})
 	return nil
 }
 
-// overtaken returns why a task could not be replaced.
-func (s *Store) overtaken(ctx context.Context, id task.ID) error {
+// versionConflict returns the error for a task that could not be replaced.
+func (s *Store) versionConflict(ctx context.Context, id task.ID) error {
 	var state task.State
 	err := s.db.Row(ctx, findState, string(id)).Scan(&state)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return task.AnyOwner().Ref(id).NotFound(task.ActionSwap)
+		return task.AnyOwner().Ref(id).NotFound(action.Swap)
 	case err != nil:
-		return s.db.Fault(ctx, task.ActionSwap, err)
+		return s.db.Fault(ctx, action.Swap, err)
 	}
-	return sqlcore.Overtaken(id, state)
+	return sqlcore.VersionConflict(id, state)
 }
 
-// change runs f on a connection. The context ends the wait for one, but not f.
-func (s *Store) change(ctx context.Context, f func(context.Context, *pgxpool.Conn) error) error {
-	return s.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+// change runs f on a connection. When ctx ends, the wait for a connection ends, but not f.
+func (s *Store) change(ctx context.Context, a action.Name, f func(context.Context, *pgxpool.Conn) error) error {
+	if err := s.db.Usable(ctx, a); err != nil {
+		return err
+	}
+	err := s.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		bounded, cancel := finishing(ctx)
 		defer cancel()
 		return f(bounded, conn)
 	})
+	return s.db.Fault(ctx, a, err)
 }
 
-// Sweep implements [task.Store]. If ctx ends while there are chunks left, the next
-// Sweep goes on with them.
+// exec is change for one statement. It returns the number of changed rows.
+func (s *Store) exec(ctx context.Context, a action.Name, statement string, args ...any) (changed int, err error) {
+	err = s.change(ctx, a, func(ctx context.Context, conn *pgxpool.Conn) error {
+		done, err := conn.Exec(ctx, statement, args...)
+		changed = int(done.RowsAffected())
+		return err
+	})
+	return changed, err
+}
+
+// Sweep implements [task.Store]. If ctx ends before all chunks are deleted, the next Sweep
+// continues.
 func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, error) {
-	if err := s.db.Usable(ctx, task.ActionSweep); err != nil {
-		return 0, err
+	return s.deleteTasks(ctx, limit, sqlcore.Swept, sqlcore.Micros(before))
+}
+
+// Reclaim implements [gatestore.Reclaimer].
+func (s *Store) Reclaim(ctx context.Context, scope task.Scope, limit int) (int, error) {
+	where, args := sqlcore.Reclaim(scope)
+	return s.deleteTasks(ctx, limit, where, args...)
+}
+
+// deleteTasks deletes the first tasks that the condition selects, and their chunks before
+// them. It returns the number of tasks.
+func (s *Store) deleteTasks(ctx context.Context, limit int, where string, args ...any) (int, error) {
+	for {
+		deleted, err := s.exec(ctx, action.Sweep, fmt.Sprintf(deleteChunks, where, max(0, limit), chunksAtOnce), args...)
+		if err != nil {
+			return 0, err
+		}
+		if deleted < chunksAtOnce {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return 0, nil // the next Sweep continues
+		default:
+		}
 	}
-	done, err := s.sweepChunks(ctx, before, limit)
-	if err != nil || !done {
-		return 0, s.db.Fault(ctx, task.ActionSweep, err)
-	}
-	var swept []sqlcore.Touched
-	err = s.change(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		rows, err := conn.Query(ctx, deleteTasks, sqlcore.Micros(before), max(0, limit))
+	var swept []sqlcore.ChangedTask
+	err := s.change(ctx, action.Sweep, func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, fmt.Sprintf(deleteTasks, where, max(0, limit)), args...)
 		if err != nil {
 			return err
 		}
-		swept, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t sqlcore.Touched, err error) {
+		swept, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t sqlcore.ChangedTask, err error) {
 			err = row.Scan(&t.ID, &t.Owner)
 			return t, err
 		})
 		return err
 	})
 	if err != nil {
-		return 0, s.db.Fault(ctx, task.ActionSweep, err)
+		return 0, err
 	}
 	s.relay.notify(swept...)
 	return len(swept), nil
 }
 
-// sweepChunks deletes the chunks of tasks that are about to be deleted, some at a
-// time. It reports whether it was done before ctx ended.
-func (s *Store) sweepChunks(ctx context.Context, before time.Time, limit int) (bool, error) {
-	for ctx.Err() == nil {
-		var deleted int64
-		err := s.change(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-			done, err := conn.Exec(ctx, deleteChunks, sqlcore.Micros(before), max(0, limit), chunksAtOnce)
-			deleted = done.RowsAffected()
-			return err
-		})
-		if err != nil || deleted < chunksAtOnce {
-			return true, err
-		}
-	}
-	return false, nil
-}
-
 // WriteChunk implements [task.Blobs].
 func (s *Store) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte) error {
-	if err := s.db.Usable(ctx, task.ActionWriteChunk); err != nil {
+	if err := s.db.Usable(ctx, action.WriteChunk); err != nil {
 		return err
 	}
-	var old sqlcore.Found
+	var old sqlcore.StoredTask
 	err := s.db.Row(ctx, sqlcore.FindTask, string(ref.ID)).Scan(old.Columns()...)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return s.db.Fault(ctx, task.ActionWriteChunk, err)
+		return s.db.Fault(ctx, action.WriteChunk, err)
 	}
 	c := sqlcore.Chunk{Ref: ref, N: n, Data: data}
 	if err := c.Refusal(old); err != nil {
 		return err
 	}
-	err = s.change(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		_, err := conn.Exec(ctx, sqlcore.PutChunk, string(ref.ID), n, data)
-		return err
-	})
+	_, err = s.exec(ctx, action.WriteChunk, putChunk, string(ref.ID), n, data)
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == foreignKeyViolation {
-		return ref.NotFound(task.ActionWriteChunk) // it was deleted in between
+		return ref.NotFound(action.WriteChunk) // the task was deleted concurrently
 	}
-	return s.db.Fault(ctx, task.ActionWriteChunk, err)
+	return err
 }
 
-// The codes of errors that mean something here.
+// Error codes of PostgreSQL.
 const (
 	uniqueViolation     = "23505"
 	foreignKeyViolation = "23503"
-	invalidText         = "22021" // such as a zero byte
-	tooLarge            = "54000" // such as a name that no index can hold
+	invalidText         = "22021" // for example a zero byte
+	tooLarge            = "54000" // for example a name that is too long for an index
 	diskFull            = "53100"
-	outdated            = "TG001" // of the migration 0003_writers
+	outdated            = "TG001" // raised by the migration 0003_writers
 )
 
-// legible adds what it means to some errors of the database.
-func legible(err error) error {
+// explain converts some errors of the database to errors of this package.
+func explain(err error) error {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case ok && e.Code == diskFull:
-		return &task.Error{Kind: task.KindCapacityExceeded, Err: err}
+		return &task.Error{Kind: task.ErrCapacityExceeded, StoreFull: true, Err: err}
 	case ok && e.Code == outdated:
-		return &task.Error{Kind: task.KindOutdated, Err: fmt.Errorf("%w: %w", ErrSchema, err)}
+		return &task.Error{Kind: task.ErrOutdated, Err: fmt.Errorf("%w: %w", ErrSchema, err)}
 	case ok && (e.Code == invalidText || e.Code == tooLarge):
-		return &task.Error{Kind: task.KindInvalid, Err: err}
+		return &task.Error{Kind: task.ErrInvalid, Err: err}
 	default:
 		return err
 	}

@@ -14,23 +14,25 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/pgstore"
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
-// TestPostgres covers STOR-01, and F-003, F-005, F-007 and F-009 of GOV-001 as
-// far as they concern a store.
+// TestPostgres covers STOR-01, and the requirements on stores of F-003, F-005, F-007 and F-009
+// of GOV-001.
 func TestPostgres(t *testing.T) {
 	server := postgres.start(t)
 	if server == nil {
 		return
 	}
-	storetest.RunGate(t, func(t *testing.T) task.GateStore { return openPostgres(t, server.Schema(t)) })
+	storetest.RunGate(t, func(t *testing.T) gatestore.Store { return openPostgres(t, server.Schema(t)) })
 }
 
-// A database to which a new process connects has all that was kept.
-func TestPostgresReopen(t *testing.T) {
+// A new process that connects to a database finds all stored data.
+func TestReopenedDatabaseHasAllData(t *testing.T) {
 	server := postgres.start(t)
 	if server == nil {
 		return
@@ -64,8 +66,8 @@ func query(t testing.TB, url, statement string) (n int) {
 	return n
 }
 
-// TestPostgresStartTogether starts five replicas on an empty database.
-func TestPostgresStartTogether(t *testing.T) {
+// TestReplicasStartTogether starts five replicas with an empty database.
+func TestReplicasStartTogether(t *testing.T) {
 	server := postgres.start(t)
 	if server == nil {
 		return
@@ -87,11 +89,11 @@ func TestPostgresStartTogether(t *testing.T) {
 		sqltest.Must(t, s.Close())
 	}
 	if n := query(t, url, "SELECT count(*) FROM schema_version"); n != len(pgstore.Migrations()) {
-		t.Errorf("%d migrations were run; there are %d", n, len(pgstore.Migrations()))
+		t.Errorf("%d migrations were run; want %d", n, len(pgstore.Migrations()))
 	}
 }
 
-func TestPostgresSchema(t *testing.T) {
+func TestUnknownSchemaIsRefused(t *testing.T) {
 	server := postgres.start(t)
 	if server == nil {
 		return
@@ -116,17 +118,17 @@ func TestPostgresSchema(t *testing.T) {
 	})
 }
 
-func TestPostgresUnreachable(t *testing.T) {
+func TestConnectErrorOmitsPassword(t *testing.T) {
 	for _, url := range []string{"postgres://gate:secret@127.0.0.1:1/none", "postgres://gate:secret@:x"} {
 		_, err := pgstore.Open(t.Context(), pgstore.Options{URL: url})
 		if err == nil || strings.Contains(err.Error(), "secret") {
-			t.Errorf("err = %v; want one without the password", err)
+			t.Errorf("err = %v; want an error without the password", err)
 		}
 	}
 }
 
-// TestPostgresReplicas has replicas share limits and tell each other.
-func TestPostgresReplicas(t *testing.T) {
+// TestReplicasShareLimitsAndJournal checks that replicas share limits and notify each other.
+func TestReplicasShareLimitsAndJournal(t *testing.T) {
 	server := postgres.start(t)
 	if server == nil {
 		return
@@ -145,7 +147,7 @@ func TestPostgresReplicas(t *testing.T) {
 		sqltest.Must(t, err)
 		sqltest.Must(t, replicas[0].Create(t.Context(), first, task.Limits{}))
 		sqltest.MustWake(t, changed)
-		_, err = task.Advance(t.Context(), replicas[1], task.AnyOwner().Ref(first.ID), task.Cancel{By: "ann"}, sqltest.Epoch)
+		_, err = lifecycle.Advance(t.Context(), replicas[1], task.AnyOwner().Ref(first.ID), lifecycle.Cancel{By: "ann"}, sqltest.Epoch)
 		sqltest.Must(t, err)
 		sqltest.MustWake(t, changed)
 		if n, err := replicas[0].Sweep(t.Context(), sqltest.Epoch.Add(2*sqltest.TTL), 10); n != 1 || err != nil {
@@ -154,8 +156,8 @@ func TestPostgresReplicas(t *testing.T) {
 		sqltest.MustWake(t, changed)
 	})
 
-	// Far from the limit no slot waits for another, near it all do: the limit
-	// is large enough for both.
+	// Far from the limit, creations in different slots do not wait for each other; near it they
+	// all do. The limit is large enough for both cases.
 	t.Run("limit", func(t *testing.T) {
 		const total, writers, each = 100, 24, 10
 		var created, refused atomic.Int64
@@ -180,14 +182,14 @@ func TestPostgresReplicas(t *testing.T) {
 			t.Errorf("%d created, %d refused; the limit is %d", created.Load(), refused.Load(), total)
 		}
 		if n := query(t, url, "SELECT sum(pending)::int FROM slots"); n != total {
-			t.Errorf("%d tasks are counted; there are %d", n, total)
+			t.Errorf("%d tasks are counted; want %d", n, total)
 		}
 	})
 }
 
-// TestPostgresRestarted kills the server under two replicas. Both go on when
-// it is back, and what was acknowledged is there.
-func TestPostgresRestarted(t *testing.T) {
+// TestReplicasContinueAfterServerCrash kills the server of two replicas. Both continue when it is back, with
+// all acknowledged changes.
+func TestReplicasContinueAfterServerCrash(t *testing.T) {
 	server := postgres.start(t)
 	if server == nil {
 		return
@@ -204,8 +206,8 @@ func TestPostgresRestarted(t *testing.T) {
 	}
 	sqltest.Must(t, server.Start(t.Context()))
 
-	sqltest.MustWake(t, changed) // b cannot know what it has missed
-	// Connections of before the crash are found out one by one.
+	sqltest.MustWake(t, changed) // b does not know the missed changes
+	// The store detects one by one that the old connections are dead.
 	eventually(t, func() error { return a.Create(t.Context(), second, task.Limits{}) })
 	sqltest.MustWake(t, changed)
 	for _, want := range []task.Task{first, second} {
@@ -232,8 +234,8 @@ func eventually(t *testing.T, f func() error) {
 	sqltest.Must(t, err)
 }
 
-// TestPostgresInvalid gives names that the database cannot take.
-func TestPostgresInvalid(t *testing.T) {
+// TestInvalidNamesAreRefused uses names that the database refuses.
+func TestInvalidNamesAreRefused(t *testing.T) {
 	server := postgres.start(t)
 	if server == nil {
 		return
@@ -258,7 +260,7 @@ func BenchmarkPostgres(b *testing.B) {
 	if server == nil {
 		return
 	}
-	sqltest.Measure(b, func(b *testing.B) task.GateStore { return openPostgres(b, server.Schema(b)) })
+	sqltest.Measure(b, func(b *testing.B) gatestore.Store { return openPostgres(b, server.Schema(b)) })
 	b.Run("wake", func(b *testing.B) {
 		url := server.Schema(b)
 		sqltest.BenchmarkWake(b, openPostgres(b, url), openPostgres(b, url))

@@ -12,14 +12,14 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/pgstore"
 )
 
-// crowdInbox is what nobody has put into the journal for a while.
+// crowdInbox fills the inbox with notes that were not chained.
 const crowdInbox = "INSERT INTO journal_inbox (note) SELECT '{}' FROM tasks; ANALYZE;"
 
 var wholeTable = regexp.MustCompile(`Seq Scan on (tasks|chunks|journal|journal_inbox)\b`)
 
-// TestPostgresPlans checks that every statement finds its rows by an index, in
-// tables that are large enough for the server to have a choice.
-func TestPostgresPlans(t *testing.T) {
+// TestStatementsUseIndexes checks that every statement finds its rows with an index, in tables that
+// are large enough for the server to have a choice.
+func TestStatementsUseIndexes(t *testing.T) {
 	server := postgres.start(t)
 	if server == nil {
 		return

@@ -11,9 +11,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// Whatever isolation level the role or the database prescribes, the same call of one
-// owner is pending once, and calls that are made together do not fail.
-func TestPostgresIsolation(t *testing.T) {
+// With each isolation level of the role or the database, the same call of one owner is pending
+// only once, and concurrent creations do not fail.
+func TestIsolationOfRoleIsOverridden(t *testing.T) {
 	server := postgres.start(t)
 	if server == nil {
 		return
@@ -39,8 +39,8 @@ func TestPostgresIsolation(t *testing.T) {
 	}
 }
 
-// createTogether has several writers create the same call of one owner, and returns what
-// they were told.
+// createTogether lets several writers create the same call of one owner, and returns their
+// errors.
 func createTogether(t *testing.T, stores []task.Store, owner string) []error {
 	t.Helper()
 	told := make([]error, 8)
@@ -62,8 +62,8 @@ func createTogether(t *testing.T, stores []task.Store, owner string) []error {
 	return told
 }
 
-// A role that does not wait for its commits is made to.
-func TestPostgresSynchronousCommit(t *testing.T) {
+// The store waits for commits even if the role's setting does not.
+func TestAsynchronousCommitIsOverridden(t *testing.T) {
 	server := postgres.start(t)
 	if server == nil {
 		return

@@ -8,11 +8,12 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/pgstore"
 )
 
-// slowServer stands for a server that takes too long to delete more than a hundred
-// chunks at once. Before it deletes any it waits for whoever has lock 42.
+// slowServer simulates a server that cannot delete more than a hundred chunks in one statement.
+// Before it deletes chunks, it waits for lock 42.
 const slowServer = `
 	CREATE FUNCTION wait_for_test() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN NULL; END $$;
@@ -21,8 +22,8 @@ const slowServer = `
 		BEGIN IF (SELECT count(*) FROM gone) > 100 THEN RAISE 'this takes too long'; END IF; RETURN NULL; END $$;
 	CREATE TRIGGER give_up AFTER DELETE ON chunks REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION give_up()`
 
-// slowSweep returns a store on such a server, and a connection to it. The store has
-// a task to be deleted with so many chunks.
+// slowSweep returns a store on such a server, and a connection to the server. The store has a
+// task to delete with the given number of chunks.
 func slowSweep(t *testing.T, chunks int) (*pgstore.Store, *sql.Conn) {
 	t.Helper()
 	server := postgres.start(t)
@@ -35,7 +36,7 @@ func slowSweep(t *testing.T, chunks int) (*pgstore.Store, *sql.Conn) {
 	for n := range chunks {
 		sqltest.Must(t, s.WriteChunk(t.Context(), ref, n, []byte("x")))
 	}
-	_, err := task.Advance(t.Context(), s, ref, task.Cancel{By: "ann"}, sqltest.Epoch)
+	_, err := lifecycle.Advance(t.Context(), s, ref, lifecycle.Cancel{By: "ann"}, sqltest.Epoch)
 	sqltest.Must(t, err)
 	db, err := sql.Open("pgx", url)
 	sqltest.Must(t, err)
@@ -59,9 +60,9 @@ func count(t *testing.T, conn *sql.Conn, what string) (n int) {
 	return n
 }
 
-// TestPostgresSweepLarge deletes a task with more chunks than the server can delete
-// at once.
-func TestPostgresSweepLarge(t *testing.T) {
+// TestSweepDeletesManyChunks deletes a task with more chunks than the server can delete in one
+// statement.
+func TestSweepDeletesManyChunks(t *testing.T) {
 	s, conn := slowSweep(t, 250)
 	if s == nil {
 		return
@@ -70,13 +71,13 @@ func TestPostgresSweepLarge(t *testing.T) {
 		t.Errorf("Sweep = %d, %v; want 1 task", n, err)
 	}
 	if n := count(t, conn, "chunks"); n > 0 {
-		t.Errorf("%d chunks are left", n)
+		t.Errorf("%d chunks remain", n)
 	}
 }
 
-// TestPostgresSweepLate: if its time is over before all chunks are deleted, a sweep
-// has not failed. The next one goes on.
-func TestPostgresSweepLate(t *testing.T) {
+// A sweep that runs out of time before all chunks are deleted does not fail. The next one
+// continues.
+func TestInterruptedSweepContinues(t *testing.T) {
 	s, conn := slowSweep(t, 250)
 	if s == nil {
 		return
@@ -102,7 +103,7 @@ func TestPostgresSweepLate(t *testing.T) {
 	run(t, conn, "SELECT pg_advisory_unlock(42)")
 	sqltest.Must(t, <-swept)
 	if n := count(t, conn, "chunks"); n != 150 {
-		t.Errorf("%d chunks are left; want 150", n)
+		t.Errorf("%d chunks remain; want 150", n)
 	}
 	if n, err := s.Sweep(t.Context(), sqltest.Epoch.Add(2*sqltest.TTL), 100); n != 1 || err != nil {
 		t.Errorf("Sweep = %d, %v; want 1 task", n, err)

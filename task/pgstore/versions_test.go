@@ -13,11 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
 	"github.com/thoughtgate/thoughtgate-go/task/pgstore"
 )
 
-// onServer returns nil if there is no server.
+// onServer returns nil if no server is available.
 func onServer(t *testing.T) *sqltest.Place {
 	t.Helper()
 	server := postgres.start(t)
@@ -29,7 +30,7 @@ func onServer(t *testing.T) *sqltest.Place {
 	sqltest.Must(t, err)
 	t.Cleanup(func() { db.Close() })
 	return &sqltest.Place{
-		Versions: pgstore.Migrations(), DB: db, Open: func(t *testing.T) task.GateStore { return openPostgres(t, url) },
+		Versions: pgstore.Migrations(), DB: db, Open: func(t *testing.T) gatestore.Store { return openPostgres(t, url) },
 		Tables: "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace ORDER BY oid",
 		Shape: `SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default, collation_name, identity_generation)
 				FROM information_schema.columns WHERE table_schema = current_schema()
@@ -43,21 +44,22 @@ func onServer(t *testing.T) *sqltest.Place {
 
 func TestVersions(t *testing.T) { sqltest.RunVersions(t, onServer) }
 
-func TestDebtsOfOlderVersions(t *testing.T) { sqltest.RunDebtsOfOlderVersions(t, onServer) }
+func TestOwedCancellationsOfOlderVersions(t *testing.T) {
+	sqltest.RunOwedCancellationsOfOlderVersions(t, onServer)
+}
 
 func TestOutlinesWithoutDocuments(t *testing.T) { sqltest.RunOutlinesWithoutDocuments(t, onServer) }
 
 func TestOutlinesOfEarlierVersion(t *testing.T) { sqltest.RunOutlinesOfEarlierVersion(t, onServer) }
 
-// TestPostgresUpdateTogether starts five replicas on a database of the first
-// version.
-func TestPostgresUpdateTogether(t *testing.T) {
+// TestReplicasMigrateTogether starts five replicas with a database of the first version.
+func TestReplicasMigrateTogether(t *testing.T) {
 	old := onServer(t)
 	if old == nil {
 		return
 	}
 	old.Load(t, old.Versions[0])
-	var stores [5]task.GateStore
+	var stores [5]gatestore.Store
 	var starting sync.WaitGroup
 	for i := range stores {
 		starting.Go(func() { stores[i] = old.Open(t) })
@@ -66,7 +68,7 @@ func TestPostgresUpdateTogether(t *testing.T) {
 	var ran int
 	sqltest.Must(t, old.DB.QueryRow("SELECT count(*) FROM schema_version").Scan(&ran))
 	if ran != len(old.Versions) {
-		t.Errorf("%d versions are noted; there are %d", ran, len(old.Versions))
+		t.Errorf("%d versions are recorded; want %d", ran, len(old.Versions))
 	}
 	for _, s := range stores {
 		if got, err := s.Get(t.Context(), task.AnyOwner().Ref("tg_approved")); got.State != task.Approved || err != nil {
@@ -76,8 +78,8 @@ func TestPostgresUpdateTogether(t *testing.T) {
 	sqltest.GoOn(t, stores[4], old.Versions[0])
 }
 
-// TestMigrationNames keeps both kinds of database in step.
-func TestMigrationNames(t *testing.T) {
+// TestBothDatabasesHaveSameMigrations checks that both kinds of database have the same migrations.
+func TestBothDatabasesHaveSameMigrations(t *testing.T) {
 	names := pgstore.Migrations()
 	others, err := filepath.Glob("../sqlitestore/migrations/*.sql")
 	sqltest.Must(t, err)
@@ -93,6 +95,6 @@ func TestMigrationNames(t *testing.T) {
 		}
 	}
 	if !slices.IsSorted(names) {
-		t.Errorf("they are run as %v", names)
+		t.Errorf("their order is %v", names)
 	}
 }

@@ -9,17 +9,18 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 const (
-	many    = 100_000 // tasks that are there while something else is measured
+	many    = 100_000 // tasks that exist during other measurements
 	writers = 64
 )
 
-// BenchmarkRedis measures a server that flushes every write to disk, and one
-// that flushes once a second.
+// BenchmarkRedis measures a server that flushes every write to disk, and a server that flushes
+// once a second.
 func BenchmarkRedis(b *testing.B) {
 	for _, fsync := range []string{"always", "everysec"} {
 		b.Run(fsync, func(b *testing.B) {
@@ -45,7 +46,7 @@ func BenchmarkRedis(b *testing.B) {
 	}
 }
 
-// together has writers call f with 0 to n-1, each number once.
+// together lets concurrent writers call f with 0 to n-1, each number once.
 func together(b *testing.B, n int, f func(i int) error) {
 	b.Helper()
 	var next atomic.Int64
@@ -63,7 +64,7 @@ func together(b *testing.B, n int, f func(i int) error) {
 	done.Wait()
 }
 
-func fill(b *testing.B, s task.GateStore) []task.ID {
+func fill(b *testing.B, s gatestore.Store) []task.ID {
 	b.Helper()
 	ids := make([]task.ID, many)
 	together(b, many, func(i int) error {
@@ -74,21 +75,21 @@ func fill(b *testing.B, s task.GateStore) []task.ID {
 	return ids
 }
 
-// benchmarkCreate makes tasks from requests and stores them, within limits
-// that are always checked, with what is told of them.
-func benchmarkCreate(b *testing.B, s task.GateStore, notes int) {
+// benchmarkCreate builds tasks from requests and stores them with their notes. The limits are
+// always checked.
+func benchmarkCreate(b *testing.B, s gatestore.Store, notes int) {
 	limits := task.Limits{PerOwner: 10 * many, Total: 10 * many, Unique: true}
 	b.ReportAllocs()
 	b.ResetTimer()
 	together(b, b.N, func(i int) error {
 		made := build(b, i)
-		return s.Create(b.Context(), made, limits, told(made, notes)...)
+		return s.Create(b.Context(), made, limits, heldNotes(made, notes)...)
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "creates/s")
 }
 
-// told returns n notes, like those that a gate writes when it holds a call.
-func told(t task.Task, n int) []task.Note {
+// heldNotes returns n notes, like those that a gate writes when it holds a call.
+func heldNotes(t task.Task, n int) []task.Note {
 	notes := make([]task.Note, n)
 	for i := range notes {
 		notes[i] = task.Note{
@@ -101,8 +102,8 @@ func told(t task.Task, n int) []task.Note {
 	return notes
 }
 
-// benchmarkWake measures how long after a change by one replica a waiter on
-// another is woken.
+// benchmarkWake measures the time between a change by one replica and the notification of a
+// watcher on another.
 func benchmarkWake(b *testing.B, s, other *redisstore.Store) {
 	made := build(b, 0)
 	ctx, stop := context.WithCancel(b.Context())
@@ -110,7 +111,7 @@ func benchmarkWake(b *testing.B, s, other *redisstore.Store) {
 	changed, err := other.Watch(ctx, anyone(made.ID))
 	must(b, err)
 	must(b, s.Create(b.Context(), made, task.Limits{}))
-	<-changed // or each change would be taken for the next
+	<-changed // otherwise each change would be taken for the next
 	var total time.Duration
 	for b.Loop() {
 		made.Version++
@@ -122,7 +123,7 @@ func benchmarkWake(b *testing.B, s, other *redisstore.Store) {
 	b.ReportMetric(float64(total.Microseconds())/float64(b.N), "µs-after-swap")
 }
 
-func benchmarkGet(b *testing.B, s task.GateStore, ids []task.ID) {
+func benchmarkGet(b *testing.B, s gatestore.Store, ids []task.ID) {
 	b.ReportAllocs()
 	together(b, b.N, func(i int) error {
 		_, err := s.Get(b.Context(), anyone(ids[i*7919%many]))
@@ -131,7 +132,7 @@ func benchmarkGet(b *testing.B, s task.GateStore, ids []task.ID) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "gets/s")
 }
 
-func benchmarkSwap(b *testing.B, s task.GateStore, ids []task.ID) {
+func benchmarkSwap(b *testing.B, s gatestore.Store, ids []task.ID) {
 	var current [writers * 4]task.Task
 	var locks [writers * 4]sync.Mutex
 	for i := range current {
@@ -152,7 +153,7 @@ func benchmarkSwap(b *testing.B, s task.GateStore, ids []task.ID) {
 }
 
 // benchmarkList reads pages of 20 from the middle of many tasks.
-func benchmarkList(b *testing.B, s task.GateStore, ids []task.ID) {
+func benchmarkList(b *testing.B, s gatestore.Store, ids []task.ID) {
 	middle, err := s.Get(b.Context(), anyone(ids[many/2]))
 	must(b, err)
 	for name, q := range map[string]task.Query{

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -11,6 +10,8 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
 var (
@@ -34,94 +35,94 @@ var (
 	recordSource string
 )
 
-// The scripts say what their keys and arguments are.
-type scripts struct{ create, swap, remove, write, page, chain, trim, add, record *rueidis.Lua }
+// The comments of the scripts list their keys and arguments.
+var (
+	createScript = rueidis.NewLuaScript(withGuard(createSource))
+	swapScript   = rueidis.NewLuaScript(withGuard(swapSource))
+	deleteScript = rueidis.NewLuaScriptNoSha(withGuard(deleteSource)) // with the SHA, several calls at once would need all nodes of a cluster
+	writeScript  = rueidis.NewLuaScript(withGuard(writeSource))
+	pageScript   = rueidis.NewLuaScriptReadOnly(pageSource)
+	chainScript  = rueidis.NewLuaScript(withGuard(chainSource))
+	trimScript   = rueidis.NewLuaScript(withGuard(trimSource))
+	appendScript = rueidis.NewLuaScript(withGuard(appendSource))
+	recordScript = rueidis.NewLuaScript(withGuard(recordSource))
+)
 
-func loadScripts() scripts {
-	return scripts{
-		create: rueidis.NewLuaScript(guarded(createSource)),
-		swap:   rueidis.NewLuaScript(guarded(swapSource)),
-		remove: rueidis.NewLuaScriptNoSha(guarded(deleteSource)), // otherwise many at once want every node of a cluster to be up
-		write:  rueidis.NewLuaScript(guarded(writeSource)),
-		page:   rueidis.NewLuaScriptReadOnly(pageSource),
-		chain:  rueidis.NewLuaScript(guarded(chainSource)),
-		trim:   rueidis.NewLuaScript(guarded(trimSource)),
-		add:    rueidis.NewLuaScript(guarded(appendSource)),
-		record: rueidis.NewLuaScript(guarded(recordSource)),
-	}
-}
-
-// A record is a task as it is stored, and what is told of it.
+// A record is a task in its stored form, with its notes.
 type record struct {
-	card
+	listEntry
 	task.Task
 	document string
 	outline  string
 	notes    []string
 }
 
-func newRecord(t task.Task, notes []task.Note, a task.Action) (record, error) {
-	document, err := task.Encode(t)
+func newRecord(t task.Task, notes []task.Note, a action.Name) (record, error) {
+	document, err := storekit.Encode(t)
 	if err != nil {
-		return record{}, &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: a, Err: err}
+		return record{}, &task.Error{Kind: task.ErrInvalid, ID: t.ID, Action: a, Err: err}
 	}
-	outline, err := task.Encode(t.Outline())
+	outline, err := storekit.Encode(t.Outline())
 	if err != nil {
-		return record{}, &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: a, Err: err}
+		return record{}, &task.Error{Kind: task.ErrInvalid, ID: t.ID, Action: a, Err: err}
 	}
 	texts, err := encodeNotes(notes, a)
 	return record{
-		Task: t, card: cardOf(&t), document: rueidis.BinaryString(document), outline: rueidis.BinaryString(outline), notes: texts,
+		Task: t, listEntry: listEntryOf(&t), document: rueidis.BinaryString(document), outline: rueidis.BinaryString(outline), notes: texts,
 	}, err
 }
 
 func (r *record) due() string { return strconv.FormatInt(r.Due().UnixMicro(), 10) }
 
-// fields returns the notes, after their number, and what changes with every
+// fields returns the number of notes, the notes, and the fields that change with every
 // version.
 func (r *record) fields() []string {
 	notes := append([]string{strconv.Itoa(len(r.notes))}, r.notes...)
-	return append(notes, "state", string(r.State), "version", strconv.FormatInt(r.Version, 10), "document", r.document, "outline", r.outline)
+	return append(notes, "state", string(r.State), "version", strconv.FormatInt(r.Version, 10), "document", r.document, "outline", r.outline,
+		"size", r.size())
 }
+
+func (r *record) size() string { return strconv.FormatInt(r.Weight(), 10) }
 
 // Create implements [task.Store].
 func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
-	ctx, done, err := s.begin(ctx, task.ActionCreate)
+	r, err := newRecord(t, notes, action.Create)
 	if err != nil {
 		return err
 	}
-	defer done()
-	r, err := newRecord(t, notes, task.ActionCreate)
-	if err != nil {
-		return err
-	}
-	keys := append([]string{s.keys.task(t.ID), s.keys.changes()}, s.keys.places(r.card, t.State)...)
-	keys = append(keys, s.keys.due(pending), s.keys.call(pending, t.Digest, t.Owner), s.keys.inbox(), s.keys.room(t.Room), s.keys.rooms(), s.keys.owing())
+	keys := append([]string{s.keys.task(t.ID), s.keys.changes()}, s.keys.listsOf(r.listEntry, t.State)...)
+	keys = append(keys, s.keys.due(pending), s.keys.call(pending, t.Digest, t.Owner), s.keys.inbox(), s.keys.group(t.Group), s.keys.groups(), s.keys.owing(), s.keys.bytes(t.Owner))
+	keys = append(keys, s.keys.disposable(t.Owner)...)
 	for _, state := range task.Pending() {
 		keys = append(keys, s.keys.owned(state, t.Owner))
 	}
 	args := append([]string{
-		s.news.channel, note(t.ID, t.Owner), r.member, r.due(),
+		s.feed.channel, encodeChange(t.ID, t.Owner), r.member, r.due(),
 		strconv.Itoa(limits.PerOwner), strconv.Itoa(limits.Total), strconv.FormatBool(limits.Unique),
-		strconv.Itoa(limits.PerRoom), strconv.Itoa(limits.Rooms), strconv.FormatBool(t.Room != "" && !t.State.Terminal()), strconv.FormatBool(t.Owes()),
+		strconv.Itoa(limits.PerGroup), strconv.Itoa(limits.Grouped), strconv.FormatBool(t.Group != "" && !t.State.Terminal()), strconv.FormatBool(t.OwesCancellation()),
+		strconv.FormatInt(limits.OwnerBytes, 10), r.size(), strconv.FormatBool(t.Disposable()),
 	}, r.fields()...)
 	args = append(args, "owner", t.Owner, "digest", string(t.Digest[:]))
 
-	reply, err := s.scripts.create.Exec(ctx, s.client, s.keyed(keys), args).ToMessage()
-	if rueidis.IsRedisNil(err) {
-		s.wake(len(notes))
-		return nil
-	}
-	if err != nil {
-		return s.fault(ctx, task.ActionCreate, err)
-	}
-	return refusal(t, limits, reply)
+	return s.do(ctx, action.Create, func(ctx context.Context) error {
+		reply, err := createScript.Exec(ctx, s.client, s.withFormatKey(keys), args).ToMessage()
+		if rueidis.IsRedisNil(err) {
+			if len(notes) > 0 {
+				s.chaining.Schedule()
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return refusal(t, limits, reply)
+	})
 }
 
-// refusal returns why a task was not created.
+// refusal returns the error for a task that was not created.
 func refusal(t task.Task, limits task.Limits, reply rueidis.RedisMessage) error {
 	if reply.IsInt64() {
-		return &task.Error{Kind: task.KindExists, ID: t.ID, Action: task.ActionCreate}
+		return &task.Error{Kind: task.ErrExists, ID: t.ID, Action: action.Create}
 	}
 	load, err := loadOf(reply)
 	if err == nil {
@@ -138,63 +139,64 @@ func loadOf(reply rueidis.RedisMessage) (task.Load, error) {
 	if err != nil {
 		return task.Load{}, err
 	}
-	if len(parts) != 5 {
+	var n [5]int
+	if len(parts) != len(n)+1 {
 		return task.Load{}, fmt.Errorf("unexpected answer to a creation: %q", parts)
 	}
-	owner, ownerErr := strconv.Atoi(parts[0])
-	total, totalErr := strconv.Atoi(parts[1])
-	room, roomErr := strconv.Atoi(parts[3])
-	rooms, roomsErr := strconv.Atoi(parts[4])
-	return task.Load{Owner: owner, Total: total, Same: idOf(parts[2]), Room: room, Rooms: rooms},
-		errors.Join(ownerErr, totalErr, roomErr, roomsErr)
+	for i := range n {
+		if n[i], err = strconv.Atoi(parts[i]); err != nil {
+			return task.Load{}, err
+		}
+	}
+	return task.Load{Owner: n[0], Total: n[1], Group: n[2], Grouped: n[3], OwnerBytes: int64(n[4]), Duplicate: idOf(parts[5])}, nil
 }
 
 // Swap implements [task.Store].
 func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
-	ctx, done, err := s.begin(ctx, task.ActionSwap)
+	r, err := newRecord(t, notes, action.Swap)
 	if err != nil {
 		return err
 	}
-	defer done()
-	r, err := newRecord(t, notes, task.ActionSwap)
-	if err != nil {
-		return err
-	}
-	// A script must be told the lists that it may change. The task leaves those
-	// of its last state, if its state has changed at all.
+	// A script must be given the keys of all lists that it changes. The task leaves the
+	// lists of its previous state.
 	from := t.State
 	if n := len(t.Transitions); n > 0 {
 		from = t.Transitions[n-1].From
 	}
-	for {
-		verdict, state, err := s.swap(ctx, &r, from)
-		if err != nil {
-			return s.fault(ctx, task.ActionSwap, err)
-		}
-		switch verdict {
-		case "swapped":
-			s.wake(len(notes))
-			return nil
-		case "unexpected":
-			from = state
-		case "missing":
-			return task.AnyOwner().Ref(t.ID).NotFound(task.ActionSwap)
-		default:
-			return &task.Error{
-				Kind: task.KindConcurrentModification, ID: t.ID, State: state, Actual: state, Action: task.ActionSwap,
+	return s.do(ctx, action.Swap, func(ctx context.Context) error {
+		for {
+			verdict, state, err := s.swap(ctx, &r, from)
+			if err != nil {
+				return err
+			}
+			switch verdict {
+			case "swapped":
+				if len(notes) > 0 {
+					s.chaining.Schedule()
+				}
+				return nil
+			case "unexpected":
+				from = state
+			case "missing":
+				return task.AnyOwner().Ref(t.ID).NotFound(action.Swap)
+			default:
+				return &task.Error{
+					Kind: task.ErrConcurrentModification, ID: t.ID, State: state, Actual: state, Action: action.Swap,
+				}
 			}
 		}
-	}
+	})
 }
 
 func (s *Store) swap(ctx context.Context, r *record, from task.State) (verdict string, state task.State, err error) {
-	keys := append([]string{s.keys.task(r.ID), s.keys.changes()}, s.keys.places(r.card, r.State)...)
-	keys = append(append(keys, s.keys.places(r.card, from)...), s.keys.inbox(), s.keys.room(r.room), s.keys.rooms(), s.keys.owing())
+	keys := append([]string{s.keys.task(r.ID), s.keys.changes()}, s.keys.listsOf(r.listEntry, r.State)...)
+	keys = append(append(keys, s.keys.listsOf(r.listEntry, from)...), s.keys.inbox(), s.keys.group(r.group), s.keys.groups(), s.keys.owing(), s.keys.bytes(r.Owner))
+	keys = append(keys, s.keys.disposable(r.Owner)...)
 	args := append([]string{
-		s.news.channel, note(r.ID, r.Owner), r.member, r.due(), strconv.FormatInt(r.Version-1, 10), string(from),
-		strconv.FormatBool(r.State.Terminal()), strconv.FormatBool(r.Owes()),
+		s.feed.channel, encodeChange(r.ID, r.Owner), r.member, r.due(), strconv.FormatInt(r.Version-1, 10), string(from),
+		strconv.FormatBool(r.State.Terminal()), strconv.FormatBool(r.OwesCancellation()), r.size(), strconv.FormatBool(r.Disposable()),
 	}, r.fields()...)
-	reply, err := s.scripts.swap.Exec(ctx, s.client, s.keyed(keys), args).AsStrSlice()
+	reply, err := swapScript.Exec(ctx, s.client, s.withFormatKey(keys), args).AsStrSlice()
 	if err != nil {
 		return "", "", err
 	}
@@ -206,56 +208,73 @@ func (s *Store) swap(ctx context.Context, r *record, from task.State) (verdict s
 
 // Sweep implements [task.Store].
 func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, error) {
-	ctx, done, err := s.begin(ctx, task.ActionSweep)
+	return request(ctx, s, action.Sweep, func(ctx context.Context) (int, error) {
+		if err := s.checkCurrent(ctx); err != nil { // an idle store must detect it too
+			return 0, err
+		}
+		members, err := s.dueBefore(ctx, s.keys.due(ended), before, limit)
+		if err != nil {
+			return 0, err
+		}
+		return s.deleteMembers(ctx, members, micros(before))
+	})
+}
+
+// Reclaim implements [gatestore.Reclaimer].
+func (s *Store) Reclaim(ctx context.Context, scope task.Scope, limit int) (int, error) {
+	return request(ctx, s, action.Sweep, func(ctx context.Context) (int, error) {
+		owner, limited := scope.Owner()
+		from := s.keys.disposable(owner)[0]
+		if limited {
+			from = s.keys.disposable(owner)[1]
+		}
+		members, err := s.client.Do(ctx, s.client.B().Zrange().Key(from).Min("-inf").Max("+inf").Byscore().Limit(0, int64(max(0, limit))).Build().Pin()).AsStrSlice()
+		if err != nil {
+			return 0, err
+		}
+		return s.deleteMembers(ctx, members, "1e300") // regardless of their due time
+	})
+}
+
+// deleteMembers deletes the tasks of members that are due before a time in microseconds,
+// and returns their number.
+func (s *Store) deleteMembers(ctx context.Context, members []string, before string) (int, error) {
+	tasks, err := s.fields(ctx, s.keys.tasks(members), "version", "state", "owner", "digest")
 	if err != nil {
 		return 0, err
 	}
-	defer done()
-	var members []string
-	if err = s.current(ctx); err == nil { // a store in which nothing happens must notice it too
-		members, err = s.dueBefore(ctx, ended, before, limit)
-	}
-	if err != nil || len(members) == 0 {
-		return 0, s.fault(ctx, task.ActionSweep, err)
-	}
 	doomed := make([]found, len(members))
-	for i, reply := range s.client.DoMulti(ctx, s.each(members, "version", "state", "owner", "digest")...) {
-		fields, err := reply.AsStrSlice()
-		if err != nil {
-			return 0, s.fault(ctx, task.ActionSweep, err)
-		}
-		doomed[i] = found{card: card{member: members[i], owner: fields[2]}, version: fields[0], state: task.State(fields[1])}
+	for i, fields := range tasks {
+		doomed[i] = found{listEntry: listEntry{member: members[i], owner: fields[2]}, version: fields[0], state: task.State(fields[1])}
 		copy(doomed[i].digest[:], fields[3])
 		if doomed[i].version == "" {
-			doomed[i].state = task.Expired // somebody has deleted it, and it may have stayed in the list
+			doomed[i].state = task.Expired // deleted by hand; the member may still be in the list
 		}
 	}
-	swept, err := s.delete(ctx, doomed, before)
-	return swept, s.fault(ctx, task.ActionSweep, err)
+	return s.delete(ctx, doomed, before)
 }
 
-// A found is a task that was found in a list. Its version is empty if there is
-// no such task.
+// A found is a task that was found in a list. Its version is empty if the task does not exist.
 type found struct {
-	card
+	listEntry
 	version string
 	state   task.State
 }
 
-// delete deletes what is due before a time and has not changed since it was
-// found, and strikes what is gone from the list it was found in. It reports
-// how many tasks it deleted.
-func (s *Store) delete(ctx context.Context, doomed []found, before time.Time) (int, error) {
+// delete deletes tasks that are due before a time and unchanged since they were found, and
+// removes members of deleted tasks from the list. It returns the number of deleted tasks.
+func (s *Store) delete(ctx context.Context, doomed []found, before string) (int, error) {
 	calls := make([]rueidis.LuaExec, len(doomed))
 	for i, d := range doomed {
 		id := idOf(d.member)
-		places := s.keys.places(d.card, d.state)
-		calls[i].Keys = s.keyed(append([]string{s.keys.task(id), s.keys.changes(), s.keys.blob(id), s.keys.owing()}, places...))
-		calls[i].Args = []string{s.news.channel, note(id, d.owner), d.member, d.version, micros(before)}
+		places := s.keys.listsOf(d.listEntry, d.state)
+		keys := append([]string{s.keys.task(id), s.keys.changes(), s.keys.blob(id), s.keys.owing()}, places...)
+		calls[i].Keys = s.withFormatKey(append(append(keys, s.keys.disposable(d.owner)...), s.keys.bytes(d.owner)))
+		calls[i].Args = []string{s.feed.channel, encodeChange(id, d.owner), d.member, d.version, before}
 	}
 	deleted := 0
 	var failed error
-	for _, reply := range s.scripts.remove.ExecMulti(ctx, s.client, calls...) {
+	for _, reply := range deleteScript.ExecMulti(ctx, s.client, calls...) {
 		n, err := reply.AsInt64()
 		deleted += int(n)
 		if failed == nil {
@@ -267,23 +286,20 @@ func (s *Store) delete(ctx context.Context, doomed []found, before time.Time) (i
 
 // WriteChunk implements [task.Blobs].
 func (s *Store) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte) error {
-	ctx, done, err := s.begin(ctx, task.ActionWriteChunk)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := ref.CheckChunk(n, data); err != nil {
-		return err
-	}
-	admitted, limited := ref.Scope.Owner()
-	keys := []string{s.keys.task(ref.ID), s.keys.blob(ref.ID)}
-	args := []string{strconv.FormatBool(limited), admitted, strconv.Itoa(n), string(data)}
-	owner, err := s.scripts.write.Exec(ctx, s.client, s.keyed(keys), args).ToString()
-	switch {
-	case rueidis.IsRedisNil(err):
-		return ref.NotFound(task.ActionWriteChunk)
-	case err != nil:
-		return s.fault(ctx, task.ActionWriteChunk, err)
-	}
-	return ref.Check(owner, task.ActionWriteChunk)
+	return s.do(ctx, action.WriteChunk, func(ctx context.Context) error {
+		if err := ref.CheckChunk(n, data); err != nil {
+			return err
+		}
+		admitted, limited := ref.Scope.Owner()
+		keys := []string{s.keys.task(ref.ID), s.keys.blob(ref.ID)}
+		args := []string{strconv.FormatBool(limited), admitted, strconv.Itoa(n), string(data)}
+		owner, err := writeScript.Exec(ctx, s.client, s.withFormatKey(keys), args).ToString()
+		switch {
+		case rueidis.IsRedisNil(err):
+			return ref.NotFound(action.WriteChunk)
+		case err != nil:
+			return err
+		}
+		return ref.Check(owner, action.WriteChunk)
+	})
 }

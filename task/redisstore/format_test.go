@@ -11,14 +11,16 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
 )
 
-// writes makes every kind of change there is and returns the errors by what was
-// tried.
+// writes makes every kind of change and returns the errors by the names of the methods.
 func writes(ctx context.Context, t *testing.T, s *redisstore.Store, known task.Task) map[string]error {
 	t.Helper()
-	after, err := known.Apply(task.Cancel{By: "ann"}, epoch)
+	after, err := lifecycle.Apply(known, lifecycle.Cancel{By: "ann"}, epoch)
 	must(t, err)
 	note := task.Note{At: epoch, Step: "tried"}
 	errs := map[string]error{
@@ -28,15 +30,14 @@ func writes(ctx context.Context, t *testing.T, s *redisstore.Store, known task.T
 		"Append":     s.Append(ctx, note),
 		"Probe":      s.Probe(ctx),
 	}
-	errs["PutRecord"] = s.PutRecord(ctx, task.Record{Name: "x", Version: 1, Value: []byte("x")})
-	_, errs["Sweep"] = s.Sweep(ctx, epoch.Add(-ttl), 10) // though there is nothing to delete
+	errs["PutRecord"] = s.PutRecord(ctx, gatestore.Record{Name: "x", Version: 1, Value: []byte("x")})
+	_, errs["Sweep"] = s.Sweep(ctx, epoch.Add(-ttl), 10) // although there is no task to delete
 	return errs
 }
 
-// A newer program updates the keys while a gate of this version runs. From then
-// on nothing that this gate writes is taken, and it notices even if nothing
-// happens. What is there can be read.
-func TestOutdated(t *testing.T) {
+// A newer program migrates the keys while a gate of this version runs. After that the gate's
+// writes are refused, and even an idle gate detects it. Reads still work.
+func TestOutdatedGateOnlyReads(t *testing.T) {
 	server := own(t)
 	if server == nil {
 		return
@@ -48,7 +49,7 @@ func TestOutdated(t *testing.T) {
 		}
 	}
 	second := add(t, s, 2)
-	do(t, server, "SET", "{thoughtgate}:format", "99") // as the newer program does
+	do(t, server, "SET", "{thoughtgate}:format", "99") // like the newer program
 	for what, err := range writes(t.Context(), t, s, second) {
 		if !errors.Is(err, task.ErrOutdated) || !errors.Is(err, redisstore.ErrSchema) {
 			t.Errorf("%s = %v; want %v", what, err, task.ErrOutdated)
@@ -60,10 +61,9 @@ func TestOutdated(t *testing.T) {
 	}
 }
 
-// A gate of the version before goes on running while this one updates the keys.
-// That one cannot be changed any more: its own scripts fail, and change nothing.
-// Notes that it wrote to the journal before are kept.
-func TestRefusesFormatBefore(t *testing.T) {
+// A gate of the previous version still runs while this one migrates the keys. Its scripts then
+// fail without any change. Its earlier notes in the inbox are kept.
+func TestPreviousFormatIsRefused(t *testing.T) {
 	server := own(t)
 	if server == nil {
 		return
@@ -75,7 +75,7 @@ func TestRefusesFormatBefore(t *testing.T) {
 	run := func(words ...string) error {
 		return client.Do(t.Context(), client.B().Arbitrary(words...).Build()).Error()
 	}
-	note, err := task.EncodeNote(task.Note{At: epoch, Step: "told before"})
+	note, err := auditlog.Encode(task.Note{At: epoch, Step: "earlier note"})
 	must(t, err)
 	do(t, server, "SET", prefix+"format", "1")
 	must(t, run("RPUSH", prefix+"journal:inbox", string(note)))
@@ -92,16 +92,16 @@ func TestRefusesFormatBefore(t *testing.T) {
 	}
 
 	s := open(t, redisstore.Options{URL: server.URL()})
-	entries, err := s.Entries(t.Context(), task.JournalQuery{})
-	if must(t, err); len(entries) != 2 || entries[0].Step != "told before" {
-		t.Errorf("the journal is %+v; want both notes of the version before", entries)
+	entries, err := s.Entries(t.Context(), auditlog.Query{})
+	if must(t, err); len(entries) != 2 || entries[0].Step != "earlier note" {
+		t.Errorf("journal %+v; want both notes of the previous version", entries)
 	}
 	for what, words := range map[string][]string{"create": create, "swap": swap} {
 		if what == "create" {
 			words[3] = prefix + "task:tg_new"
 		}
 		if err := run(words...); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
-			t.Errorf("%s = %v; want it refused", what, err)
+			t.Errorf("%s = %v; want an error", what, err)
 		}
 	}
 	state, err := client.Do(t.Context(), client.B().Hget().Key(prefix+"task:tg_old").Field("state").Build()).ToString()
@@ -109,34 +109,34 @@ func TestRefusesFormatBefore(t *testing.T) {
 		t.Errorf("the old task is %s", state)
 	}
 	if got := do(t, server, "EXISTS", prefix+"task:tg_new"); !strings.Contains(got, "0") {
-		t.Errorf("the new task is there: %s", got)
+		t.Errorf("the refused task exists: %s", got)
 	}
 }
 
-// Keys of format 2 have no list of the tasks that owe their upstream something:
-// it is made of all that may, and what owes nothing is not read after that.
-func TestDebts(t *testing.T) {
+// Keys of format 2 have no list of the tasks that owe a cancellation. The migration lists all
+// tasks that may owe one, and reads after it remove the others.
+func TestMigrationFindsOwedCancellations(t *testing.T) {
 	server := own(t)
 	if server == nil {
 		return
 	}
 	const prefix, many = "{thoughtgate}:", 200
 	s := open(t, redisstore.Options{URL: server.URL()})
-	end := func(n int, events ...task.Event) task.ID {
+	end := func(n int, events ...lifecycle.Event) task.ID {
 		id := add(t, s, n).ID
 		for _, e := range events {
-			_, err := task.Advance(t.Context(), s, anyone(id), e, epoch)
+			_, err := lifecycle.Advance(t.Context(), s, anyone(id), e, epoch)
 			must(t, err)
 		}
 		return id
 	}
-	admit, claim := task.Admit{By: "gate"}, task.Claim{By: "gate 1", LeaseUntil: epoch.Add(ttl)}
-	owes := end(1, admit, claim, task.Cancel{By: "ann"})
+	admit, claim := lifecycle.Admit{By: "gate"}, lifecycle.Claim{By: "gate 1", LeaseUntil: epoch.Add(ttl)}
+	owes := end(1, admit, claim, lifecycle.Cancel{By: "ann"})
 	for i := range many {
-		end(i+2, task.Cancel{By: "ann"})
+		end(i+2, lifecycle.Cancel{By: "ann"})
 	}
 	owing := func(s *redisstore.Store) (found []task.ID) {
-		q := task.Query{Scope: task.AnyOwner(), Owing: true, Limit: 100}
+		q := task.Query{Scope: task.AnyOwner(), OwesCancellation: true, Limit: 100}
 		for {
 			page, err := s.List(t.Context(), q)
 			must(t, err)
@@ -157,16 +157,16 @@ func TestDebts(t *testing.T) {
 	defer client.Close()
 	stats, err := client.Do(t.Context(), client.B().Info().Section("commandstats").Build()).ToString()
 	if must(t, err); !strings.Contains(stats, "cmdstat_hmget:calls=1,") {
-		t.Errorf("to find one of %d tasks the store reads others: %s", many+1, stats)
+		t.Errorf("to find one of %d tasks, the store also reads others: %s", many+1, stats)
 	}
 
-	do(t, server, "DEL", prefix+"owing") // as format 2 has it
+	do(t, server, "DEL", prefix+"owing") // as in format 2
 	do(t, server, "SET", prefix+"format", "2")
 	if found := owing(open(t, redisstore.Options{URL: server.URL()})); !slices.Contains(found, owes) {
-		t.Errorf("a task of format 2 that owes is not among %d that are found", len(found))
+		t.Errorf("a task of format 2 that owes a cancellation is not among the %d found tasks", len(found))
 	}
-	if err := s.PutRecord(t.Context(), task.Record{Name: "x", Version: 1, Value: []byte("x")}); err != nil {
-		t.Errorf("the keys are not of this program's format: %v", err)
+	if err := s.PutRecord(t.Context(), gatestore.Record{Name: "x", Version: 1, Value: []byte("x")}); err != nil {
+		t.Errorf("the keys do not have this program's format: %v", err)
 	}
 }
 

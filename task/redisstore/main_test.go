@@ -29,8 +29,7 @@ var (
 	cluster = shared{start: testenv.StartRedisCluster}
 )
 
-// server returns the first server, or nil if there is none and the test should
-// end.
+// server returns the first server, or nil if no server is available and the test should end.
 func (s *shared) server(t testing.TB) *testenv.Redis {
 	t.Helper()
 	s.once.Do(func() { s.servers, s.err = s.start(context.WithoutCancel(t.Context())) })
@@ -50,8 +49,8 @@ func (s *shared) stop() error {
 	return errors.Join(errs...)
 }
 
-// own starts a server that a test may do anything to. It returns nil if there
-// is none and the test should end.
+// own starts a server for one test, which may change it in any way. It returns nil if no server
+// is available and the test should end.
 func own(t testing.TB, settings ...string) *testenv.Redis {
 	t.Helper()
 	server, err := testenv.StartRedis(t.Context(), settings...)

@@ -6,17 +6,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/netfault"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
 )
 
-// overNetwork opens two stores with the same keys, the first of them over a
-// network that can break.
-func overNetwork(t *testing.T, server *testenv.Redis, poll time.Duration) (far, near *redisstore.Store, link *netfault.Proxy) {
+// overNetwork opens two stores with the same keys. The first one uses a network that can break.
+func overNetwork(t *testing.T, server *testenv.Redis, poll time.Duration) (far, near *redisstore.Store, link *testenv.Proxy) {
 	t.Helper()
-	link, err := netfault.Start(t.Context(), server.Addr())
+	link, err := testenv.StartProxy(t.Context(), server.Addr())
 	must(t, err)
 	t.Cleanup(func() { must(t, link.Close()) })
 	o := inOwnKeys(server)
@@ -26,8 +26,8 @@ func overNetwork(t *testing.T, server *testenv.Redis, poll time.Duration) (far, 
 	return open(t, o), near, link
 }
 
-// TestMissedOverNetwork changes tasks while the one who waits cannot be told.
-func TestMissedOverNetwork(t *testing.T) {
+// TestMissedChangeWakesWatcherOverNetwork changes tasks while a watcher's replica cannot receive messages.
+func TestMissedChangeWakesWatcherOverNetwork(t *testing.T) {
 	server := own(t)
 	if server == nil {
 		return
@@ -36,83 +36,82 @@ func TestMissedOverNetwork(t *testing.T) {
 		far, near, link := overNetwork(t, server, never)
 		made := add(t, near, 1)
 		changed := watch(t, far, anyone(made.ID))
-		link.Set(netfault.Fault{Down: netfault.Way{Drop: true}})
+		link.Set(testenv.Fault{Down: testenv.Way{Drop: true}})
 		cancel(t, near, made.ID)
 		eventually(t, func() error {
 			if link.Lost() == 0 {
-				return errors.New("nothing was lost")
+				return errors.New("no message was lost")
 			}
 			return nil
 		})
 		link.Heal()
-		mustWake(t, changed, "what was lost")
+		mustWake(t, changed, "a change whose message was lost")
 	})
-	// The connection that listens is gone and does not come back, while the
-	// others are as good as ever.
+	// The listening connection is dead and never recovers, while the other connections work.
 	t.Run("by the slow poll", func(t *testing.T) {
 		far, near, link := overNetwork(t, server, 100*time.Millisecond)
 		made := add(t, near, 1)
-		for range 20 { // so that each connection is there
+		for range 20 { // so that all connections are open
 			_, err := far.Get(t.Context(), anyone(made.ID))
 			must(t, err)
 		}
-		link.Set(netfault.Fault{Refuse: true})
+		link.Set(testenv.Fault{Refuse: true})
 		do(t, server, "CLIENT", "KILL", "TYPE", "pubsub")
 		eventually(t, func() error {
 			if link.Connections() > 4 {
-				return errors.New("it still listens")
+				return errors.New("the subscription is still active")
 			}
 			return nil
 		})
 		changed := watch(t, far, anyone(made.ID))
-		// The kill has hit near's subscription too, which shares a connection
-		// with commands. A command that was on it may fail once.
+		// The kill also ends near's subscription, which shares a connection with commands. A
+		// command on it may fail once.
 		eventually(t, func() error { return cancelAgain(t, near, made.ID) })
-		mustWake(t, changed, "what nobody told")
+		mustWake(t, changed, "a change without a message")
 	})
 }
 
-// cancelAgain cancels a task that may have been cancelled before, by a command
-// whose answer was lost.
-func cancelAgain(t *testing.T, s task.GateStore, id task.ID) error {
+// cancelAgain cancels a task. An earlier command whose answer was lost may have cancelled it
+// already.
+func cancelAgain(t *testing.T, s gatestore.Store, id task.ID) error {
 	t.Helper()
-	_, err := task.Advance(t.Context(), s, anyone(id), task.Cancel{By: "ann"}, epoch)
+	_, err := lifecycle.Advance(t.Context(), s, anyone(id), lifecycle.Cancel{By: "ann"}, epoch)
 	if errors.Is(err, task.ErrAlreadyTerminal) {
 		return nil
 	}
 	return err
 }
 
-// TestLate lets a change arrive long after it was made, when others have given
-// up the one who made it: it must not happen any more.
-func TestLate(t *testing.T) {
+// TestLateChangeIsRefused delivers a change long after it was sent, when its lease has ended. The change must
+// be refused.
+func TestLateChangeIsRefused(t *testing.T) {
 	server := own(t)
 	if server == nil {
 		return
 	}
 	far, near, link := overNetwork(t, server, never)
 	running := add(t, near, 1)
-	for _, e := range []task.Event{
-		task.Admit{By: "gate", Reason: "none needed"},
-		task.Claim{By: "far", LeaseUntil: epoch.Add(time.Second)},
+	for _, e := range []lifecycle.Event{
+		lifecycle.Admit{By: "gate", Reason: "none needed"},
+		lifecycle.Claim{By: "far", LeaseUntil: epoch.Add(time.Second)},
 	} {
 		var err error
-		running, err = task.Advance(t.Context(), near, anyone(running.ID), e, epoch)
+		running, err = lifecycle.Advance(t.Context(), near, anyone(running.ID), e, epoch)
 		must(t, err)
 	}
-	completed, err := running.Apply(task.Complete{By: "far", Result: task.Result{Kind: task.ResultOK, Inline: []byte(`{}`), Size: 2}}, epoch)
+	completed, err := lifecycle.Apply(running, lifecycle.Complete{By: "far", Result: task.Result{Kind: task.ResultOK, Inline: []byte(`{}`), Size: 2}}, epoch)
 	must(t, err)
 
-	link.Set(netfault.Fault{Up: netfault.Way{Hold: true}})
+	link.Set(testenv.Fault{Up: testenv.Way{Hold: true}})
 	late := make(chan error, 1)
 	go func() { late <- far.Swap(t.Context(), completed) }()
 	eventually(t, func() error {
 		if link.Held() == 0 {
-			return errors.New("nothing is held back")
+			return errors.New("no message is held back")
 		}
 		return nil
 	})
-	lapsed, err := task.Advance(t.Context(), near, anyone(running.ID), task.Lapse{By: "near"}, epoch.Add(time.Minute))
+	lapsed, err := lifecycle.Advance(t.Context(), near, anyone(running.ID), lifecycle.Lapse{By: "near"}, epoch.Add(time.Minute))
 	must(t, err)
 	link.Heal()
 	mustBe(t, <-late, task.ErrConcurrentModification)

@@ -9,8 +9,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A list of outlines reads no documents but those of tasks that have no outline of
-// their version, because an earlier program wrote them.
+// A list of outlines only reads the documents of tasks whose outline is missing or has another
+// version, because an earlier program wrote them.
 func TestOutlinesWithoutDocuments(t *testing.T) {
 	server := own(t)
 	if server == nil {

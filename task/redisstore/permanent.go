@@ -8,8 +8,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Permanent reports whether an error of [Open] stays until somebody changes
-// the settings, the server's or those given here. Other errors may pass.
+// Permanent reports whether an error of [Open] stays until the settings of the server or of the
+// store are changed. Other errors may be temporary.
 func Permanent(err error) bool {
 	if errors.Is(err, ErrURL) || errors.Is(err, ErrSchema) || errors.Is(err, ErrEvicts) {
 		return true

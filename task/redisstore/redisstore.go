@@ -1,44 +1,38 @@
-// Package redisstore keeps tasks in Redis 7 or later, or in Valkey, for several
-// replicas.
+// Package redisstore keeps tasks in Redis 7 or later, or in Valkey, for several replicas.
 //
 // # Durability
 //
-// A change is as durable as the server makes it before it answers, and servers
-// are seldom set up for that. [Store.Check] tells what it can find out.
+// A change is as durable as the server makes it before it answers. Few servers are configured
+// for that. [Store.Check] reports the settings that it can read.
 //
-//   - appendonly yes and appendfsync always are needed: then what was
-//     acknowledged survives a crash of the server and of its machine. With
-//     everysec, the default, a crash may lose the last second or two: what was
-//     approved in it is asked for again, and a call that began in it may be
-//     found approved and be run a second time.
-//   - maxmemory-policy must be noeviction or one of volatile-*: no key here
-//     expires, and losing one is losing a task. [Open] refuses other policies.
-//   - Replicas of the server follow it with a delay. A failover to one, by
-//     Sentinel, by a cluster or by hand, may lose the last changes, with the
-//     same consequences; min-replicas-to-write makes it less likely. If that
-//     is not acceptable, use PostgreSQL.
+//   - appendonly yes and appendfsync always are needed: then acknowledged changes survive a
+//     crash of the server and of its machine. With everysec, the default, a crash may lose the
+//     last second or two: approvals of that time must be repeated, and a call that began then
+//     may run a second time.
+//   - maxmemory-policy must be noeviction or one of volatile-*: the keys of the store do not
+//     expire, and a lost key is a lost task. [Open] refuses other policies.
+//   - Replicas of the server follow it with a delay. A failover to one, by Sentinel, by a
+//     cluster or by hand, may lose the last changes, with the same consequences.
+//     min-replicas-to-write makes it less likely. If that is not acceptable, use PostgreSQL.
 //
 // # Layout
 //
-// A task is a hash with its document, as [task.Encode] makes it, and the few
-// fields that scripts compare. It is in four sorted sets: the tasks of its
-// state, those of its owner in that state, those of its owner with the same
-// call, and those pending or ended by when they are due. A blob is a hash with
-// its chunks. Every change is one script, so that a task and its places change
-// together, and limits are exact.
+// A task is a hash with its document from [storekit.Encode], and the few fields that scripts
+// compare. It is in four sorted sets: the tasks of its state, those of its owner in that state,
+// those of its owner with the same call, and the pending or ended tasks sorted by due time. A
+// blob is a hash with its chunks. Every change is one script, so that a task and its lists
+// change together, and limits are exact.
 //
-// The journal is a stream. The script that makes a change puts what is told of
-// it into a list, from which it is moved to the stream and chained a moment
-// later, or when somebody reads. The entries about one task are listed as well.
+// The journal is a stream. The script of a change adds its notes to a list. A replica chains
+// them and moves them to the stream, a moment later or when the journal is read. Each task has
+// a list of its entries.
 //
-// All keys begin with the same prefix in braces. In a cluster the whole store
-// is on the one node that has their slot: it fails over with that node, and is
-// not spread. Different prefixes are different stores.
+// All keys begin with the same prefix in braces. In a cluster, one node has the whole store,
+// which fails over with that node. Different prefixes are different stores.
 //
-// Changes are numbered, and published on one channel. A replica that missed one,
-// because the connection was down or for any other reason, finds a gap in the
-// numbers, and wakes all of its watchers. A script that was sent and not answered may have been
-// run: a change that returns an error may still have happened.
+// Changes are numbered, and published on one channel. A replica that has missed a message
+// finds a gap in the numbers, and notifies all its watchers. A script without an answer may
+// have run: a change that returns an error may still have happened.
 package redisstore
 
 import (
@@ -46,6 +40,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math/bits"
 	"net/url"
 	"strings"
 	"sync"
@@ -55,9 +50,12 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// The reasons for which a server should not be used until somebody sees to it.
+// Errors of a server that only a person can fix.
 var (
 	ErrURL        = errors.New("invalid URL")
 	ErrSchema     = errors.New("the keys have a format that this program does not know")
@@ -65,49 +63,46 @@ var (
 	ErrNotDurable = errors.New("the server may lose what it has acknowledged")
 )
 
-// Options say where tasks are kept. Zero fields but URL mean their default.
+// Options configure a store. URL is required. Other zero fields mean their default.
 type Options struct {
-	// URL is redis://user:password@host:port/database, or rediss:// for TLS.
-	// More nodes of a cluster are named by the parameter addr, once for each;
-	// the master set of a Sentinel, whose address this then is, by master_set.
+	// URL is redis://user:password@host:port/database, or rediss:// for TLS. The parameter addr
+	// names another node of a cluster; it may be repeated. With the parameter master_set, the
+	// address is that of a Sentinel, and the parameter names its master set.
 	URL    string
 	TLS    *tls.Config   // for rediss://; the system's authorities
 	Prefix string        // of all keys; "thoughtgate"
-	Poll   time.Duration // how often to look for changes that were not told of; 2 s
+	Poll   time.Duration // the interval at which to poll for missed changes; 2 s
 
-	// Timeout is how long to wait for a connection or an answer; 5 s.
+	// Timeout is the time limit for a connection or an answer; 5 s.
 	Timeout time.Duration
 
-	// Connections is how many connections to share among all callers, a power
-	// of two up to 256; 4.
+	// Connections is the number of connections that all callers share, a power of two up to
+	// 256; 4.
 	Connections int
 }
 
-// A Store is a [task.GateStore] in Redis.
+// A Store is a [gatestore.Store] in Redis.
 //
-// Every command that only reads is pinned. The client sends such a command again
-// when a connection is lost, and recycles it once that has succeeded, although the
-// writer of the lost connection may still be reading it.
+// All commands that only read are pinned. Otherwise the client repeats a command after a lost
+// connection and then recycles it, while the writer of the lost connection may still read it.
 type Store struct {
-	name    string // for messages
-	client  rueidis.Client
-	timeout time.Duration
-	keys    keyspace
-	scripts scripts
-	hub     task.Hub
-	news    news
-	noted   chan struct{} // holds a token when there may be notes to chain
-	closed  atomic.Bool
-	stop    context.CancelFunc
-	running sync.WaitGroup
+	name     string // for messages
+	client   rueidis.Client
+	timeout  time.Duration
+	keys     keyspace
+	notifier storekit.Notifier
+	feed     changeFeed
+	chaining storekit.Worker
+	closed   atomic.Bool
+	stop     context.CancelFunc
+	running  sync.WaitGroup
 }
 
-var _ task.GateStore = (*Store)(nil)
+var _ gatestore.Store = (*Store)(nil)
 
-// Open connects to a server and returns the store in it. It returns
-// [ErrSchema] if a newer program has written there, and [ErrEvicts] if the
-// server would drop tasks. Once it has succeeded, connections that are lost
-// are made again.
+// Open connects to a server and returns the store in it. It returns [ErrSchema] if a newer
+// program has written to the store, and [ErrEvicts] if the server may drop tasks. Connections
+// that are lost later are made again.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	settings, err := o.settings()
 	if err != nil {
@@ -120,7 +115,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// nameOf returns what to call the store in messages.
+// nameOf returns the name of the store in messages.
 func nameOf(settings rueidis.ClientOption) string { return strings.Join(settings.InitAddress, ",") }
 
 func open(ctx context.Context, o Options, settings rueidis.ClientOption) (*Store, error) {
@@ -139,15 +134,15 @@ func open(ctx context.Context, o Options, settings rueidis.ClientOption) (*Store
 		return nil, err
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Store{name: nameOf(settings), client: client, timeout: settings.ConnWriteTimeout, keys: keys, scripts: loadScripts(), stop: stop, noted: make(chan struct{}, 1)}
-	s.news.channel = keys.channel(settings.SelectDB)
+	s := &Store{name: nameOf(settings), client: client, timeout: settings.ConnWriteTimeout, keys: keys, stop: stop}
+	s.feed.channel = keys.channel(settings.SelectDB)
 	if err := s.start(ctx, running, o); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// start checks what it finds, and returns once changes are heard of.
+// start checks the server, and returns after the subscription to changes has begun.
 func (s *Store) start(ctx, running context.Context, o Options) error {
 	if err := s.checkFormat(ctx); err != nil {
 		return err
@@ -161,7 +156,8 @@ func (s *Store) start(ctx, running context.Context, o Options) error {
 	subscribed := make(chan error, 1)
 	s.running.Go(func() { s.listen(running, subscribed) })
 	s.running.Go(func() { s.poll(running, o.Poll) })
-	s.running.Go(func() { s.chainNotes(running) })
+	s.chaining.Before, s.chaining.Timeout, s.chaining.Work = chainDelay, s.timeout, s.chainNotes
+	s.chaining.Start(running)
 	select {
 	case err := <-subscribed:
 		return err
@@ -170,11 +166,11 @@ func (s *Store) start(ctx, running context.Context, o Options) error {
 	}
 }
 
-// settings returns what the client needs to know.
+// settings returns the options of the client.
 func (o Options) settings() (rueidis.ClientOption, error) {
 	c, err := rueidis.ParseURL(o.URL)
 	if wrong, ok := errors.AsType[*url.Error](err); ok {
-		err = wrong.Err // the URL may hold a password
+		err = wrong.Err // the URL may contain a password
 	}
 	if err != nil {
 		return c, err
@@ -189,7 +185,7 @@ func (o Options) settings() (rueidis.ClientOption, error) {
 			c.TLSConfig.ServerName = name
 		}
 	}
-	const buffer = 64 << 10 // enough for most answers, and eight times less than the default
+	const buffer = 64 << 10 // enough for most answers, and an eighth of the default
 	c.ReadBufferEachConn, c.WriteBufferEachConn = buffer, buffer
 	c.DisableCache = true
 	c.ClientName = "thoughtgate"
@@ -197,12 +193,15 @@ func (o Options) settings() (rueidis.ClientOption, error) {
 	c.ConnWriteTimeout = o.Timeout
 	c.RetryDelay = retryDelay
 	c.Sentinel.TopologyRefreshInterval = o.Timeout
-	c.PipelineMultiplex = exponent(o.Connections)
+	if o.Connections <= 0 {
+		o.Connections = 4
+	}
+	c.PipelineMultiplex = min(bits.Len(uint(o.Connections-1)), rueidis.MaxPipelineMultiplex)
 	return c, nil
 }
 
-// retryDelay has reads tried again when a connection breaks, but not for long:
-// who asks must hear of a server that is down.
+// retryDelay makes the client repeat reads after a lost connection, but only briefly:
+// callers must learn that a server is down.
 func retryDelay(attempts int, _ rueidis.Completed, _ error) time.Duration {
 	const most = 3
 	if attempts > most {
@@ -211,31 +210,20 @@ func retryDelay(attempts int, _ rueidis.Completed, _ error) time.Duration {
 	return time.Duration(attempts) * 20 * time.Millisecond
 }
 
-// exponent returns the power of two that is at least n, or that of the default
-// if there is no n.
-func exponent(n int) int {
-	if n <= 0 {
-		n = 4
-	}
-	e := 0
-	for e < rueidis.MaxPipelineMultiplex && 1<<e < n {
-		e++
-	}
-	return e
-}
-
-// Check returns [ErrEvicts] or [ErrNotDurable], or both, if the server says
-// that it may lose tasks. That it does not say so proves nothing: only its
-// operator knows about its disk and its replicas.
+// Check returns [ErrEvicts] or [ErrNotDurable], or both, if the settings of the server may lose
+// tasks. Nil is no guarantee, because Check cannot check the disk and the replicas.
 func (s *Store) Check(ctx context.Context) error {
-	ctx, done, err := s.begin(ctx, "check")
+	flush := "" // many servers allow this only to administrators
+	text, err := request(ctx, s, "check", func(ctx context.Context) (string, error) {
+		const name = "appendfsync"
+		settings, err := s.client.Do(ctx, s.client.B().ConfigGet().Parameter(name).Build().Pin()).AsStrMap()
+		if err == nil {
+			flush = settings[name]
+		}
+		return s.client.Do(ctx, s.client.B().Info().Section("memory", "persistence").Build().Pin()).ToString()
+	})
 	if err != nil {
 		return err
-	}
-	defer done()
-	text, err := s.client.Do(ctx, s.client.B().Info().Section("memory", "persistence").Build().Pin()).ToString()
-	if err != nil {
-		return s.fault(ctx, "check", err)
 	}
 	info := make(map[string]string)
 	for line := range strings.Lines(text) {
@@ -252,73 +240,68 @@ func (s *Store) Check(ctx context.Context) error {
 	if info["aof_last_write_status"] == "err" {
 		errs = append(errs, fmt.Errorf("%w: the last write to its append-only file failed", ErrNotDurable))
 	}
-	if flush := s.flushPolicy(ctx); flush != "" && flush != "always" {
+	if flush != "" && flush != "always" {
 		errs = append(errs, fmt.Errorf("%w: appendfsync is %s", ErrNotDurable, flush))
 	}
 	return errors.Join(errs...)
 }
 
-// Probe returns nil if the store can be written to and read. It writes a value that
-// is there already.
+// Probe returns nil if the store can be written to and read. It writes an
+// unchanged value.
 func (s *Store) Probe(ctx context.Context) error {
-	const action task.Action = "probe"
-	ctx, done, err := s.begin(ctx, action)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := s.current(ctx); err != nil {
-		return s.fault(ctx, action, err)
-	}
-	return s.fault(ctx, action, s.client.Do(ctx, s.client.B().Incrby().Key(s.keys.changes()).Increment(0).Build().Pin()).Error())
+	return s.do(ctx, "probe", func(ctx context.Context) error {
+		if err := s.checkCurrent(ctx); err != nil {
+			return err
+		}
+		return s.client.Do(ctx, s.client.B().Incrby().Key(s.keys.changes()).Increment(0).Build().Pin()).Error()
+	})
 }
 
-// flushPolicy returns when the server flushes its append-only file, or nothing
-// if it does not tell: many tell only an administrator.
-func (s *Store) flushPolicy(ctx context.Context) string {
-	const name = "appendfsync"
-	settings, err := s.client.Do(ctx, s.client.B().ConfigGet().Parameter(name).Build().Pin()).AsStrMap()
-	if err != nil {
-		return ""
-	}
-	return settings[name]
-}
-
-// Close implements [task.GateStore].
+// Close implements [gatestore.Store].
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
-	s.hub.Close()
+	s.notifier.Close()
 	s.stop()
 	s.running.Wait()
+	s.chaining.Close()
 	s.client.Close()
 	return nil
 }
 
-// begin begins what has to be finished in time. Left alone, the client takes
-// long to notice that a server does not answer.
-func (s *Store) begin(ctx context.Context, a task.Action) (context.Context, context.CancelFunc, error) {
+// request runs a request with the time limit. The client alone detects slowly that a server
+// does not answer.
+func request[T any](ctx context.Context, s *Store, a action.Name, run func(context.Context) (T, error)) (found T, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, nil, err
+		return found, err
 	}
 	if s.closed.Load() {
-		return nil, nil, &task.Error{Kind: task.KindClosed, Action: a}
+		return found, &task.Error{Kind: task.ErrClosed, Action: a}
 	}
 	ctx, done := context.WithTimeoutCause(ctx, s.timeout, errNoAnswer)
-	return ctx, done, nil
+	defer done()
+	found, err = run(ctx)
+	// Errors with an action come from the store, rather than from the server.
+	if refusal, ok := errors.AsType[*task.Error](err); err == nil || ok && refusal.Action != "" {
+		return found, err
+	}
+	return found, s.fault(ctx, a, err)
+}
+
+// do is request for requests that return only an error.
+func (s *Store) do(ctx context.Context, a action.Name, run func(context.Context) error) error {
+	_, err := request(ctx, s, a, func(ctx context.Context) (struct{}, error) { return struct{}{}, run(ctx) })
+	return err
 }
 
 var errNoAnswer = errors.New("no answer in time")
 
-// fault returns what to tell of an error of the server or the way to it. Its
-// context is one from begin.
-func (s *Store) fault(ctx context.Context, a task.Action, err error) error {
-	if err == nil {
-		return nil
-	}
+// fault converts an error of the server or the connection for the caller. Ctx is the context of
+// the request.
+func (s *Store) fault(ctx context.Context, a action.Name, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		<-ctx.Done() // the client can be a moment ahead of it
+		<-ctx.Done() // the client may return shortly before the deadline
 	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errNoAnswer):
@@ -327,18 +310,18 @@ func (s *Store) fault(ctx context.Context, a task.Action, err error) error {
 		return ctx.Err()
 	}
 	if s.closed.Load() {
-		return &task.Error{Kind: task.KindClosed, Action: a}
+		return &task.Error{Kind: task.ErrClosed, Action: a}
 	}
-	if known, ok := errors.AsType[*task.Error](err); ok && known.Kind == task.KindOutdated {
+	if known, ok := errors.AsType[*task.Error](err); ok && known.Kind == task.ErrOutdated {
 		known.Action, known.Detail = a, s.name
 		return known
 	}
 	reply, ok := rueidis.IsRedisErr(err)
 	switch {
 	case ok && strings.HasPrefix(reply.Error(), "OOM "):
-		return &task.Error{Kind: task.KindCapacityExceeded, Action: a, Detail: "no room in " + s.name, Err: err}
+		return &task.Error{Kind: task.ErrCapacityExceeded, StoreFull: true, Action: a, Detail: "no space left in " + s.name, Err: err}
 	case ok && strings.HasPrefix(reply.Error(), outdated):
-		return &task.Error{Kind: task.KindOutdated, Action: a, Detail: s.name, Err: fmt.Errorf("%w: %w", ErrSchema, err)}
+		return &task.Error{Kind: task.ErrOutdated, Action: a, Detail: s.name, Err: fmt.Errorf("%w: %w", ErrSchema, err)}
 	}
 	return fmt.Errorf("task store %s: %s: %w", s.name, a, err)
 }

@@ -12,22 +12,25 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
-// TestStore covers STOR-02, and F-003, F-005, F-007 and F-009 of GOV-001 as
-// far as they concern a store.
+// TestStore covers STOR-02, and the requirements on stores of F-003, F-005, F-007 and F-009 of
+// GOV-001.
 func TestStore(t *testing.T) {
 	server := alone.server(t)
 	if server == nil {
 		return
 	}
-	storetest.RunGate(t, func(t *testing.T) task.GateStore { return open(t, inOwnKeys(server)) })
+	storetest.RunGate(t, func(t *testing.T) gatestore.Store { return open(t, inOwnKeys(server)) })
 }
 
-// A server to which a new process connects has all that was kept.
-func TestReopen(t *testing.T) {
+// A new process that connects to a server finds all stored data.
+func TestReopenedStoreHasAllData(t *testing.T) {
 	server := alone.server(t)
 	if server == nil {
 		return
@@ -40,14 +43,14 @@ func TestReopen(t *testing.T) {
 	})
 }
 
-// TestCluster shows that every script keeps to the keys of one node, and that
-// changes are told of across nodes.
-func TestCluster(t *testing.T) {
+// TestStoreInCluster checks that every script only uses keys of one node, and that notifications reach
+// other nodes.
+func TestStoreInCluster(t *testing.T) {
 	server := cluster.server(t)
 	if server == nil {
 		return
 	}
-	storetest.RunGate(t, func(t *testing.T) task.GateStore { return open(t, inOwnKeys(server)) })
+	storetest.RunGate(t, func(t *testing.T) gatestore.Store { return open(t, inOwnKeys(server)) })
 }
 
 var prefixes atomic.Int64
@@ -73,7 +76,7 @@ const ttl = time.Hour
 func draft(i int) task.Draft {
 	return task.Draft{
 		ID: task.NewID(epoch), Owner: fmt.Sprint("owner", i%100), Workflow: "ops", TTL: ttl, PollInterval: time.Second,
-		Verdict: task.Verdict{Reason: "rule 3", Snapshot: "s1"},
+		Verdict: gatetask.Verdict{Reason: "rule 3", Snapshot: "s1"},
 		Call: task.Call{
 			Upstream: "files", Method: "tools/call", Name: "delete_file", Arguments: fmt.Sprintf(`{"path":"/tmp/%d"}`, i),
 			Message: fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_file","arguments":{"path":"/tmp/%d"}}}`, i),
@@ -88,16 +91,16 @@ func build(t testing.TB, i int) task.Task {
 	return made
 }
 
-func add(t testing.TB, s task.GateStore, i int) task.Task {
+func add(t testing.TB, s gatestore.Store, i int) task.Task {
 	t.Helper()
 	made := build(t, i)
 	must(t, s.Create(t.Context(), made, task.Limits{}))
 	return made
 }
 
-func cancel(t testing.TB, s task.GateStore, id task.ID) {
+func cancel(t testing.TB, s gatestore.Store, id task.ID) {
 	t.Helper()
-	_, err := task.Advance(t.Context(), s, anyone(id), task.Cancel{By: "ann"}, epoch)
+	_, err := lifecycle.Advance(t.Context(), s, anyone(id), lifecycle.Cancel{By: "ann"}, epoch)
 	must(t, err)
 }
 
@@ -117,7 +120,7 @@ func mustBe(t testing.TB, err, target error) {
 	}
 }
 
-// do has the server do a command that must succeed.
+// do runs a command on the server. The command must succeed.
 func do(t testing.TB, server *testenv.Redis, words ...string) string {
 	t.Helper()
 	answer, err := server.Do(t.Context(), words...)
@@ -125,8 +128,8 @@ func do(t testing.TB, server *testenv.Redis, words ...string) string {
 	return answer
 }
 
-// TestSweepLeavesNothing checks that a task that was deleted is in no list.
-func TestSweepLeavesNothing(t *testing.T) {
+// TestSweepRemovesAllKeys checks that a deleted task is in no list.
+func TestSweepRemovesAllKeys(t *testing.T) {
 	server := own(t)
 	if server == nil {
 		return
@@ -135,13 +138,13 @@ func TestSweepLeavesNothing(t *testing.T) {
 	before := do(t, server, "DBSIZE")
 	for i := range 10 {
 		made := add(t, s, i)
-		for _, e := range []task.Event{
-			task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)},
-			task.Approve{By: "bob"},
-			task.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)},
-			task.Complete{By: "gate", Result: task.Result{Kind: task.ResultOK}},
+		for _, e := range []lifecycle.Event{
+			lifecycle.Submit{By: "gate", Deadline: epoch.Add(time.Minute)},
+			lifecycle.Approve{By: "bob"},
+			lifecycle.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)},
+			lifecycle.Complete{By: "gate", Result: task.Result{Kind: task.ResultOK}},
 		}[:i%5] {
-			_, err := task.Advance(t.Context(), s, anyone(made.ID), e, epoch)
+			_, err := lifecycle.Advance(t.Context(), s, anyone(made.ID), e, epoch)
 			must(t, err)
 		}
 		must(t, s.WriteChunk(t.Context(), anyone(made.ID), 0, []byte("x")))
@@ -152,16 +155,16 @@ func TestSweepLeavesNothing(t *testing.T) {
 	if n, err := s.Sweep(t.Context(), epoch.Add(2*ttl), 100); n != 10 || err != nil {
 		t.Fatalf("Sweep = %d, %v; want 10", n, err)
 	}
-	// The number of the last change is there to stay.
+	// The number of the last change remains.
 	do(t, server, "DEL", "{test"+fmt.Sprint(prefixes.Load())+"}:changes")
 	if after := do(t, server, "DBSIZE"); after != before {
 		t.Errorf("%s keys before, %s after", before, after)
 	}
 }
 
-// TestSweepAndSwap changes tasks while they are swept, and checks that none is
-// deleted that has got more time.
-func TestSweepAndSwap(t *testing.T) {
+// TestSweepKeepsExtendedTasks changes tasks during a sweep, and checks that tasks with an extended TTL are
+// not deleted.
+func TestSweepKeepsExtendedTasks(t *testing.T) {
 	server := alone.server(t)
 	if server == nil {
 		return
@@ -173,7 +176,7 @@ func TestSweepAndSwap(t *testing.T) {
 	for range 5 {
 		changed := make([]task.Task, tasks)
 		for i := range changed {
-			ended, err := build(t, i).Apply(task.Cancel{By: "ann"}, epoch)
+			ended, err := lifecycle.Apply(build(t, i), lifecycle.Cancel{By: "ann"}, epoch)
 			must(t, err)
 			must(t, s.Create(t.Context(), ended, task.Limits{}))
 			changed[i] = ended
@@ -200,14 +203,14 @@ func TestSweepAndSwap(t *testing.T) {
 			must(t, err)
 		}
 		if swept != 0 {
-			t.Errorf("%d tasks were swept that are there, or the reverse", swept)
+			t.Errorf("%d tasks were both swept and kept, or neither", swept)
 		}
 	}
 }
 
-// TestLostTasks deletes the keys of tasks by hand. They must not stand in the
-// way of others, nor count for ever.
-func TestLostTasks(t *testing.T) {
+// TestLostTasksDoNotBlockOthers deletes the keys of tasks by hand. Other tasks must stay accessible, and the
+// lost tasks must stop counting towards limits.
+func TestLostTasksDoNotBlockOthers(t *testing.T) {
 	server := alone.server(t)
 	if server == nil {
 		return
@@ -249,13 +252,12 @@ func TestLostTasks(t *testing.T) {
 		swept += n
 	}
 	if swept != 1 {
-		t.Errorf("%d tasks swept; want the one that is there", swept)
+		t.Errorf("%d tasks swept; want the remaining one", swept)
 	}
 }
 
-// TestOpenRefuses checks that trouble is told of when the store is opened, and
-// passwords are not.
-func TestOpenRefuses(t *testing.T) {
+// TestOpenErrorOmitsPassword checks that Open reports problems without passwords.
+func TestOpenErrorOmitsPassword(t *testing.T) {
 	server := own(t)
 	if server == nil {
 		return
@@ -271,13 +273,13 @@ func TestOpenRefuses(t *testing.T) {
 		change func(o *redisstore.Options)
 		want   string
 	}{
-		"no URL":              {func(o *redisstore.Options) { o.URL = "" }, "scheme"},
-		"no URL at all":       {func(o *redisstore.Options) { o.URL = "redis://:secret@host:port" }, "port"},
-		"a wrong password":    {func(o *redisstore.Options) { o.URL = "redis://:topsecret@" + at }, "WRONGPASS"},
-		"no password":         {func(o *redisstore.Options) { o.URL = server.URL() }, "NOAUTH"},
-		"no such server":      {func(o *redisstore.Options) { o.URL = "redis://:secret@127.0.0.1:1" }, "127.0.0.1:1: connect"},
-		"a prefix in braces":  {func(o *redisstore.Options) { o.Prefix = "{x}" }, "braces"},
-		"no way to subscribe": {func(o *redisstore.Options) { o.URL = "redis://deaf:secret@" + at }, "NOPERM"},
+		"no URL":                     {func(o *redisstore.Options) { o.URL = "" }, "scheme"},
+		"an invalid URL":             {func(o *redisstore.Options) { o.URL = "redis://:secret@host:port" }, "port"},
+		"a wrong password":           {func(o *redisstore.Options) { o.URL = "redis://:topsecret@" + at }, "WRONGPASS"},
+		"no password":                {func(o *redisstore.Options) { o.URL = server.URL() }, "NOAUTH"},
+		"an unknown server":          {func(o *redisstore.Options) { o.URL = "redis://:secret@127.0.0.1:1" }, "127.0.0.1:1: connect"},
+		"a prefix in braces":         {func(o *redisstore.Options) { o.Prefix = "{x}" }, "braces"},
+		"no permission to subscribe": {func(o *redisstore.Options) { o.URL = "redis://deaf:secret@" + at }, "NOPERM"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := good
@@ -285,7 +287,7 @@ func TestOpenRefuses(t *testing.T) {
 			s, err := redisstore.Open(t.Context(), o)
 			if err == nil {
 				must(t, s.Close())
-				t.Fatal("opened")
+				t.Fatal("Open succeeded")
 			}
 			if !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("err = %v; want %q and no password", err, tt.want)
@@ -294,7 +296,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
+func TestCheckReportsUnsafeSettings(t *testing.T) {
 	server := own(t, "--appendonly", "no")
 	if server == nil {
 		return

@@ -9,15 +9,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/netfault"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 const patience = 2 * time.Minute
 
-// never is a poll that does not come while a test runs.
+// never is a poll interval that is longer than the test.
 const never = time.Hour
 
 // mustWake waits until something is received from changed.
@@ -28,10 +31,10 @@ func mustWake(t testing.TB, changed <-chan struct{}, what string) {
 	select {
 	case _, open := <-changed:
 		if !open {
-			t.Fatalf("a watch ended before it told of %s", what)
+			t.Fatalf("a watch ended before the notification of %s", what)
 		}
 	case <-ctx.Done():
-		t.Fatalf("not told of %s", what)
+		t.Fatalf("not notified of %s", what)
 	}
 }
 
@@ -53,16 +56,16 @@ func eventually(t testing.TB, f func() error) {
 	}
 }
 
-func watch(t testing.TB, s task.GateStore, ref task.Ref) <-chan struct{} {
+func watch(t testing.TB, s gatestore.Store, ref task.Ref) <-chan struct{} {
 	t.Helper()
 	changed, err := s.Watch(t.Context(), ref)
 	must(t, err)
 	return changed
 }
 
-// TestReplicas checks that a replica is told what another one does, and whose
-// task it was, whatever the names.
-func TestReplicas(t *testing.T) {
+// TestReplicasNotifyEachOther checks that a change by one replica notifies watchers of the right owner on
+// another, for unusual names too.
+func TestReplicasNotifyEachOther(t *testing.T) {
 	server := alone.server(t)
 	if server == nil {
 		return
@@ -86,14 +89,14 @@ func TestReplicas(t *testing.T) {
 		mustWake(t, mine, "a deletion")
 		select {
 		case <-others:
-			t.Errorf("told of somebody else's task %q", d.ID)
+			t.Errorf("notified of another owner's task %q", d.ID)
 		default:
 		}
 	}
 }
 
-// TestReplicasJournal has three replicas write one journal.
-func TestReplicasJournal(t *testing.T) {
+// TestReplicasWriteOneJournal lets three replicas write one journal.
+func TestReplicasWriteOneJournal(t *testing.T) {
 	server := alone.server(t)
 	if server == nil {
 		return
@@ -102,14 +105,14 @@ func TestReplicasJournal(t *testing.T) {
 	storetest.RunReplicas(t, open(t, o), open(t, o), open(t, o))
 }
 
-// TestMissedChange checks that everybody looks when a change was not told of.
-func TestMissedChange(t *testing.T) {
+// TestMissedChangeWakesWatchers checks that all watchers are notified after a message was lost.
+func TestMissedChangeWakesWatchers(t *testing.T) {
 	server := own(t)
 	if server == nil {
 		return
 	}
 	miss := func(t *testing.T, o redisstore.Options) { do(t, server, "INCR", "{"+o.Prefix+"}:changes") }
-	waiting := func(t *testing.T, o redisstore.Options) (task.GateStore, []<-chan struct{}) {
+	waiting := func(t *testing.T, o redisstore.Options) (gatestore.Store, []<-chan struct{}) {
 		s := open(t, o)
 		add(t, s, 0)
 		return s, []<-chan struct{}{
@@ -145,9 +148,8 @@ func TestMissedChange(t *testing.T) {
 	})
 }
 
-// TestServerKilled checks that a store goes on by itself when its server is
-// back.
-func TestServerKilled(t *testing.T) {
+// TestStoreContinuesAfterServerCrash checks that a store works again after its server is back.
+func TestStoreContinuesAfterServerCrash(t *testing.T) {
 	server := own(t)
 	if server == nil {
 		return
@@ -177,18 +179,18 @@ func TestServerKilled(t *testing.T) {
 		must(t, server.Start(t.Context()))
 		eventually(t, func() error { return a.Create(t.Context(), build(t, 2+i), task.Limits{}) })
 		mustWake(t, changed, "the reconnection")
-		// Connections of before the kill are found out one by one.
+		// The store detects one by one that the old connections are dead.
 		eventually(t, func() error {
-			_, err := task.Advance(t.Context(), a, anyone(want.ID), task.Contact{}, epoch)
+			_, err := lifecycle.Advance(t.Context(), a, anyone(want.ID), lifecycle.Contact{}, epoch)
 			return err
 		})
 		mustWake(t, changed, "a contact")
 	}
 }
 
-// TestAcknowledgedIsKept kills the server while tasks are created, and looks
-// for all that were acknowledged.
-func TestAcknowledgedIsKept(t *testing.T) {
+// TestServerCrashLosesNoAcknowledgedTask kills the server while tasks are created, and checks all acknowledged
+// tasks.
+func TestServerCrashLosesNoAcknowledgedTask(t *testing.T) {
 	server := own(t)
 	if server == nil {
 		return
@@ -227,13 +229,13 @@ func TestAcknowledgedIsKept(t *testing.T) {
 			eventually(t, func() error {
 				_, err := s.Get(t.Context(), anyone(id))
 				if errors.Is(err, task.ErrNotFound) {
-					t.Fatalf("task %s was acknowledged and is gone", id)
+					t.Fatalf("task %s was acknowledged and is lost", id)
 				}
 				return err
 			})
-			var story []task.Entry
+			var story []auditlog.Entry
 			eventually(t, func() (err error) {
-				story, err = s.Entries(t.Context(), task.JournalQuery{Task: id})
+				story, err = s.Entries(t.Context(), auditlog.Query{Task: id})
 				return err
 			})
 			if len(story) != 1 {
@@ -243,39 +245,38 @@ func TestAcknowledgedIsKept(t *testing.T) {
 	}
 }
 
-// TestUnresponsive checks that nobody waits for ever for a server that does
-// not answer.
-func TestUnresponsive(t *testing.T) {
+// TestUnresponsiveServerTimesOut checks that calls have a time limit when the server does not answer.
+func TestUnresponsiveServerTimesOut(t *testing.T) {
 	server := own(t)
 	if server == nil {
 		return
 	}
-	link, err := netfault.Start(t.Context(), server.Addr())
+	link, err := testenv.StartProxy(t.Context(), server.Addr())
 	must(t, err)
 	t.Cleanup(func() { must(t, link.Close()) })
 	o := inOwnKeys(server)
 	o.URL = strings.Replace(o.URL, server.Addr(), link.Addr(), 1)
-	o.Timeout = 10 * time.Second // enough for a server that does answer
+	o.Timeout = 10 * time.Second // enough for a server that answers
 	s := open(t, o)
 	made := add(t, s, 0)
-	link.Set(netfault.Fault{Up: netfault.Way{Hold: true}})
+	link.Set(testenv.Fault{Up: testenv.Way{Hold: true}})
 
 	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer stop()
 	_, err = s.Get(ctx, anyone(made.ID))
 	mustBe(t, err, context.DeadlineExceeded)
 
-	// The server never answers, so that only the timeout can end this.
+	// The server never answers, so only the timeout can end this call.
 	if err := s.Create(t.Context(), build(t, 1), task.Limits{}); err == nil || !strings.Contains(err.Error(), "no answer in time: 10s") {
-		t.Errorf("a creation that the server does not answer: %v", err)
+		t.Errorf("a creation without an answer: %v", err)
 	}
 	link.Heal()
 	eventually(t, func() error { _, err := s.Get(t.Context(), anyone(made.ID)); return err })
 }
 
-// TestFullMemory checks that a full server takes no new tasks, but lets those
-// that are there end and be deleted, and answers be replaced by shorter ones.
-func TestFullMemory(t *testing.T) {
+// TestFullServerLetsTasksEnd checks that a full server refuses new tasks. Existing tasks can
+// still end and be deleted, and shorter answers can replace longer ones.
+func TestFullServerLetsTasksEnd(t *testing.T) {
 	server := own(t)
 	if server == nil {
 		return
@@ -301,8 +302,8 @@ func TestFullMemory(t *testing.T) {
 	add(t, s, 1)
 }
 
-// TestReadOnly checks that a server that takes no writes says so.
-func TestReadOnly(t *testing.T) {
+// TestReadOnlyServerIsReported checks the error of a server that refuses writes.
+func TestReadOnlyServerIsReported(t *testing.T) {
 	server := own(t)
 	if server == nil {
 		return
@@ -319,8 +320,8 @@ func TestReadOnly(t *testing.T) {
 	add(t, s, 1)
 }
 
-// TestDamagedTask checks that a task that cannot be read hides no other.
-func TestDamagedTask(t *testing.T) {
+// TestDamagedTaskHidesNoOther checks that an unreadable task does not hide others.
+func TestDamagedTaskHidesNoOther(t *testing.T) {
 	server := own(t)
 	if server == nil {
 		return

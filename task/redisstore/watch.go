@@ -9,89 +9,87 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
 )
 
-// News is what is known of the changes by all replicas.
-type news struct {
+// A changeFeed keeps track of the numbers of the changes of all replicas.
+type changeFeed struct {
 	channel string
 
-	mu    sync.Mutex
-	heard int64 // the number of the last change that was told of
-	made  int64 // the number of the last change, at the last look
+	mu       sync.Mutex
+	received int64 // the number in the last message
+	polled   int64 // the number of the last change at the last poll
 }
 
-// note returns what to tell of a change. The script puts the number of the
-// change before it.
-func note(id task.ID, owner string) string {
+// encodeChange returns the message about a change, without its number. The script adds the
+// number at the front.
+func encodeChange(id task.ID, owner string) string {
 	return strconv.Itoa(len(id)) + " " + string(id) + owner
 }
 
-// parse takes a message apart.
-func parse(message string) (number int64, id task.ID, owner string) {
-	first, rest, _ := strings.Cut(message, " ")
-	length, names, _ := strings.Cut(rest, " ")
-	number, _ = strconv.ParseInt(first, 10, 64)
+// decodeChange returns the parts of a message about a change: the number, the length of the ID,
+// and the ID directly followed by the owner. The number is 0 if the message is invalid. No change
+// has that number, so receive then notifies all watchers.
+func decodeChange(message string) (number int64, id task.ID, owner string) {
+	count, rest, _ := strings.Cut(message, " ")
+	length, idAndOwner, _ := strings.Cut(rest, " ")
+	number, _ = strconv.ParseInt(count, 10, 64)
 	size, err := strconv.Atoi(length)
-	if err != nil || size < 0 || size > len(names) {
-		return 0, "", "" // which follows on no number: everybody looks
+	if err != nil || size < 0 || size > len(idAndOwner) {
+		return 0, "", ""
 	}
-	return number, task.ID(names[:size]), names[size:]
+	return number, task.ID(idAndOwner[:size]), idAndOwner[size:]
 }
 
 // Watch implements [task.Watcher].
 func (s *Store) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
-	return s.hub.Watch(ctx, ref)
+	return s.notifier.Watch(ctx, ref)
 }
 
-// retryPause is how long to wait before the next attempt to subscribe.
+// retryPause is the pause before the next attempt to subscribe.
 const retryPause = 200 * time.Millisecond
 
-// listen hears of changes until ctx ends. It tells once whether it could
+// listen receives changes until ctx ends. It sends the result of the first attempt to
 // subscribe.
 func (s *Store) listen(ctx context.Context, subscribed chan<- error) {
 	report := func(err error) {
 		select {
 		case subscribed <- err:
-		default: // it is known
+		default: // already reported
 		}
 	}
 	hooked := rueidis.WithOnSubscriptionHook(ctx, func(event rueidis.PubSubSubscription) {
 		if event.Kind == "subscribe" {
-			s.hub.NotifyAll()
+			s.notifier.NotifyAll()
 			report(nil)
 		}
 	})
-	pause := time.NewTimer(0)
-	defer pause.Stop()
 	for ctx.Err() == nil {
-		command := s.client.B().Subscribe().Channel(s.news.channel).Build().Pin()
-		report(s.client.Receive(hooked, command, func(m rueidis.PubSubMessage) { s.hear(m.Message) }))
-		pause.Reset(retryPause)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-		}
+		command := s.client.B().Subscribe().Channel(s.feed.channel).Build().Pin()
+		report(s.client.Receive(hooked, command, func(m rueidis.PubSubMessage) { s.receive(m.Message) }))
+		pause.For(ctx, retryPause)
 	}
 }
 
-// hear wakes whom a change concerns, and everybody if another was missed. The
-// own changes are heard of in the same way: one that was sent and not answered
-// may still happen.
-func (s *Store) hear(message string) {
-	number, id, owner := parse(message)
-	s.news.mu.Lock()
-	missed := number != s.news.heard+1
-	s.news.heard = number
-	s.news.mu.Unlock()
+// receive notifies the watchers of a changed task, or all watchers if a message was missed.
+// This replica's changes arrive in the same way, because a change without an answer may still
+// happen.
+func (s *Store) receive(message string) {
+	number, id, owner := decodeChange(message)
+	s.feed.mu.Lock()
+	missed := number != s.feed.received+1
+	s.feed.received = number
+	s.feed.mu.Unlock()
 	if missed {
-		s.hub.NotifyAll()
+		s.notifier.NotifyAll()
 	} else {
-		s.hub.Notify(id, owner)
+		s.notifier.Notify(id, owner)
 	}
 }
 
-// poll looks now and then, until ctx ends, for changes that were not told of.
+// poll checks for missed changes at an interval, until ctx ends.
 func (s *Store) poll(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -101,29 +99,22 @@ func (s *Store) poll(ctx context.Context, every time.Duration) {
 		case <-ctx.Done():
 			return
 		}
-		if made, err := s.lastChange(ctx); err == nil && s.news.late(made) {
-			s.hub.NotifyAll()
+		made, err := request(ctx, s, action.Watch, func(ctx context.Context) (int64, error) {
+			return s.client.Do(ctx, s.client.B().Get().Key(s.keys.changes()).Build().Pin()).AsInt64()
+		})
+		if err == nil && s.feed.missed(made) {
+			s.notifier.NotifyAll()
 		}
 	}
 }
 
-// lastChange returns the number of the last change that was made.
-func (s *Store) lastChange(ctx context.Context) (int64, error) {
-	ctx, done, err := s.begin(ctx, task.ActionWatch)
-	if err != nil {
-		return 0, err
-	}
-	defer done()
-	return s.client.Do(ctx, s.client.B().Get().Key(s.keys.changes()).Build().Pin()).AsInt64()
-}
-
-// late reports whether a change was not told of from one look to the next,
-// given the number of the last change that was made.
-func (n *news) late(made int64) bool {
+// missed reports whether the message of a change did not arrive between two polls. Made is the
+// number of the last change.
+func (n *changeFeed) missed(made int64) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	late := n.heard < n.made
-	n.heard = max(n.heard, n.made)
-	n.made = made
+	late := n.received < n.polled
+	n.received = max(n.received, n.polled)
+	n.polled = made
 	return late
 }

@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// Keys are what tasks are sealed with: the first seals, and all of them open.
-// The zero Keys seal nothing, and open nothing that is sealed.
+// Keys seal tasks with the first key, and open them with each key. The zero Keys do not seal,
+// and only open tasks that are not sealed.
 type Keys struct{ all []key }
 
-// A key has a name, which is stored with what it seals.
+// A key has a name, which is stored with each text that it has sealed.
 type key struct {
 	name   string
 	secret [secretSize]byte
@@ -26,13 +26,12 @@ const (
 	maxName    = 32
 )
 
-// ErrKey is the reason for which something sealed cannot be opened: its key is
-// not at hand, or it is not what that key has sealed.
+// ErrKey is the cause of the error for a sealed text whose key is missing, or which was sealed
+// with another key.
 var ErrKey = errors.New("cannot be decrypted")
 
-// ParseKeys reads keys as a list of NAME:BASE64, separated by commas, where
-// BASE64 stands for 32 random bytes. No text means no keys. Errors do not
-// quote any of it but names.
+// ParseKeys parses a list of NAME:BASE64, separated by commas. BASE64 encodes 32 random bytes.
+// An empty text means no keys. Errors only quote the names of keys.
 func ParseKeys(text string) (Keys, error) {
 	var keys Keys
 	if strings.TrimSpace(text) == "" {
@@ -44,7 +43,7 @@ func ParseKeys(text string) (Keys, error) {
 			return Keys{}, fmt.Errorf("key %d is not NAME:BASE64 with a name of at most %d letters, digits and .-_", i+1, maxName)
 		}
 		if _, twice := keys.find(name); twice {
-			return Keys{}, fmt.Errorf("there are two keys %s", name)
+			return Keys{}, fmt.Errorf("duplicate key name %s", name)
 		}
 		decoded, err := base64.StdEncoding.DecodeString(secret)
 		if err != nil || len(decoded) != secretSize {
@@ -63,7 +62,7 @@ func isName(name string) bool {
 // Empty reports whether there are no keys.
 func (k Keys) Empty() bool { return len(k.all) == 0 }
 
-// First returns the name of the key that seals, or nothing.
+// First returns the name of the key that seals, or an empty text.
 func (k Keys) First() string {
 	if k.Empty() {
 		return ""
@@ -80,7 +79,7 @@ func (k Keys) find(name string) (key, bool) {
 	return key{}, false
 }
 
-// needed returns the key of the given name, or says that it is needed.
+// needed returns the key of the given name, or an error that names it.
 func (k Keys) needed(name string) (key, error) {
 	known, ok := k.find(name)
 	switch {
@@ -93,9 +92,9 @@ func (k Keys) needed(name string) (key, error) {
 	}
 }
 
-// aead returns the cipher for one task or record, which what names. Each has a
-// key of its own: so few messages are sealed with it that random nonces cannot
-// collide, and nothing that belongs to one opens as another's.
+// aead returns the cipher for the task or record called what. Each has a derived key.
+// So few messages are sealed with each key that random nonces do not collide, and a text of one
+// task cannot be opened as a text of another.
 func (k key) aead(what string) (cipher.AEAD, error) {
 	derived, err := hkdf.Expand(sha256.New, k.secret[:], "thoughtgate sealed "+what, secretSize)
 	if err != nil {
@@ -106,4 +105,51 @@ func (k key) aead(what string) (cipher.AEAD, error) {
 		return nil, err
 	}
 	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// A binding is the position of a sealed text, without which it cannot be opened.
+type binding struct {
+	keyName string // names the derived key: the task or record
+	data    []byte // the additional data: the part and its version
+}
+
+// seal appends text, sealed with the first key, to prefix.
+func (k Keys) seal(prefix string, p binding, text []byte) ([]byte, error) {
+	aead, err := k.all[0].aead(p.keyName)
+	if err != nil {
+		return nil, err
+	}
+	return aead.Seal([]byte(prefix), nil, text, p.data), nil
+}
+
+// open returns the text that the key of the given name has sealed.
+func (k Keys) open(name string, p binding, sealed []byte) ([]byte, error) {
+	known, err := k.needed(name)
+	if err != nil {
+		return nil, err
+	}
+	aead, err := known.aead(p.keyName)
+	if err != nil {
+		return nil, err
+	}
+	text, err := aead.Open(nil, nil, sealed, p.data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: wrong key %s, or it was changed", ErrKey, name)
+	}
+	return text, nil
+}
+
+// prefix returns the prefix of texts that are sealed with the first key: the mark, the
+// name of the key, and the last byte of the mark.
+func (k Keys) prefix(mark string) string { return mark + k.First() + mark[len(mark)-1:] }
+
+// splitSealed returns the name of the key in a text that begins with mark, and the sealed
+// rest. Without the mark, the name is empty and the rest is the whole text.
+func splitSealed[T string | []byte](mark string, text T) (name string, sealed T) {
+	head, marked := strings.CutPrefix(string(text[:min(len(text), len(mark)+maxName+1)]), mark)
+	if !marked {
+		return "", text
+	}
+	name, _, _ = strings.Cut(head, mark[len(mark)-1:])
+	return name, text[min(len(text), len(mark)+len(name)+1):]
 }

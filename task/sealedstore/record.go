@@ -1,102 +1,80 @@
 package sealedstore
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// recordMark is what the value of a sealed record begins with.
+// recordMark is the prefix of the value of a sealed record.
 const recordMark = "\x00sealed-record1\x00"
 
-// ErrNotSealed is the reason for which a record is not read: there are keys, and
-// it is not sealed with any. Somebody without a key may have written it.
+// ErrNotSealed is the cause of the error for a task or record that is not sealed although there
+// are keys. A writer without a key may have inserted it.
 var ErrNotSealed = errors.New("is not encrypted, although there are keys")
 
-// KeyOfRecord returns the name of the key that r is sealed with, as it is
-// stored, or nothing if it is not sealed.
-func KeyOfRecord(r task.Record) string {
-	rest, sealed := bytes.CutPrefix(r.Value, []byte(recordMark))
-	if !sealed {
-		return ""
-	}
-	name, _, _ := bytes.Cut(rest, []byte(chunkEnd))
-	return string(name)
+// KeyOfRecord is [KeyOf] for a stored record.
+func KeyOfRecord(r gatestore.Record) string {
+	name, _ := splitSealed(recordMark, r.Value)
+	return name
 }
 
-// sealRecord returns r as it is stored.
-func (k Keys) sealRecord(r task.Record) (task.Record, error) {
-	if len(r.Value) > task.MaxRecordValue {
-		return r, &task.Error{Kind: task.KindInvalid, Action: task.ActionPutRecord, Limit: task.MaxRecordValue, Size: int64(len(r.Value))}
+// sealRecord returns r in its stored form.
+func (k Keys) sealRecord(r gatestore.Record) (gatestore.Record, error) {
+	if len(r.Value) > gatestore.MaxRecordValue {
+		return r, &task.Error{Kind: task.ErrInvalid, Action: action.PutRecord, Limit: gatestore.MaxRecordValue, Size: int64(len(r.Value))}
 	}
-	if k.Empty() || len(r.Value) == 0 { // without a value it is refused
+	if k.Empty() || len(r.Value) == 0 { // the inner store refuses an empty value
 		return r, nil
 	}
-	first := k.all[0]
-	aead, err := first.aead("record 1 " + r.Name)
-	if err != nil {
-		return r, err
-	}
-	r.Value = aead.Seal([]byte(recordMark+first.name+chunkEnd), nil, r.Value, recordContext(r)) //nolint:gosec // it makes a random nonce
-	return r, nil
+	sealed, err := k.seal(k.prefix(recordMark), recordBinding(r), r.Value)
+	r.Value = sealed
+	return r, err
 }
 
-// OpenRecord returns the record that r, as it is stored, stands for. If there
-// are keys it must be sealed: otherwise whoever can write to the database, and
-// has no key, could make a session or a key of the gate.
-func (k Keys) OpenRecord(r task.Record) (task.Record, error) {
+// OpenRecord opens r, a stored record. If there are keys, r must be sealed. Otherwise a person
+// who can write to the database, but has no key, could insert a session or a key of the gate.
+func (k Keys) OpenRecord(r gatestore.Record) (gatestore.Record, error) {
 	value, err := k.openRecord(r)
 	if err != nil {
-		return task.Record{}, &task.Error{Kind: task.KindUnreadable, Action: task.ActionGetRecord, Detail: "a record", Err: err}
+		return gatestore.Record{}, &task.Error{Kind: task.ErrUnreadable, Action: action.GetRecord, Detail: "record", Err: err}
 	}
 	r.Value = value
 	return r, nil
 }
 
-func (k Keys) openRecord(r task.Record) ([]byte, error) {
-	rest, sealed := bytes.CutPrefix(r.Value, []byte(recordMark))
+func (k Keys) openRecord(r gatestore.Record) ([]byte, error) {
+	name, sealed := splitSealed(recordMark, r.Value)
 	switch {
-	case !sealed && k.Empty():
+	case name != "":
+		return k.open(name, recordBinding(r), sealed)
+	case k.Empty():
 		return r.Value, nil
-	case !sealed:
+	default:
 		return nil, ErrNotSealed
 	}
-	name, text, _ := bytes.Cut(rest, []byte(chunkEnd))
-	known, err := k.needed(string(name))
-	if err != nil {
-		return nil, err
-	}
-	aead, err := known.aead("record 1 " + r.Name)
-	if err != nil {
-		return nil, err
-	}
-	value, err := aead.Open(nil, nil, text, recordContext(r))
-	if err != nil {
-		return nil, fmt.Errorf("%w: wrong key %s, or the record was changed", ErrKey, name)
-	}
-	return value, nil
 }
 
-// recordContext is what a sealed record belongs to: it opens nowhere else.
-func recordContext(r task.Record) []byte {
+// recordBinding returns the binding of a sealed record.
+func recordBinding(r gatestore.Record) binding {
 	b := appendText(nil, "record")
 	b = appendText(b, r.Name)
-	b = binary.BigEndian.AppendUint64(b, uint64(r.Version)) //nolint:gosec // only the bits matter
+	b = binary.BigEndian.AppendUint64(b, uint64(r.Version))
 	var expires int64
 	if !r.Expires.IsZero() {
 		expires = r.Expires.UnixMicro()
 	}
-	return binary.BigEndian.AppendUint64(b, uint64(expires))
+	return binding{keyName: "record 1 " + r.Name, data: binary.BigEndian.AppendUint64(b, uint64(expires))}
 }
 
-// PutRecord implements [task.Records].
-func (s *Store) PutRecord(ctx context.Context, r task.Record) error {
+// PutRecord implements [gatestore.Records].
+func (s *Store) PutRecord(ctx context.Context, r gatestore.Record) error {
 	sealed, err := s.keys.sealRecord(r)
 	if err != nil {
 		return err
@@ -104,23 +82,23 @@ func (s *Store) PutRecord(ctx context.Context, r task.Record) error {
 	return s.inner.PutRecord(ctx, sealed)
 }
 
-// GetRecord implements [task.Records].
-func (s *Store) GetRecord(ctx context.Context, name string) (task.Record, error) {
+// GetRecord implements [gatestore.Records].
+func (s *Store) GetRecord(ctx context.Context, name string) (gatestore.Record, error) {
 	r, err := s.inner.GetRecord(ctx, name)
 	if err != nil {
-		return task.Record{}, err
+		return gatestore.Record{}, err
 	}
 	return s.keys.OpenRecord(r)
 }
 
-// DeleteRecord implements [task.Records].
+// DeleteRecord implements [gatestore.Records].
 func (s *Store) DeleteRecord(ctx context.Context, name string) error {
 	return s.inner.DeleteRecord(ctx, name)
 }
 
-// ListRecords implements [task.Records]. Records that cannot be opened keep
+// ListRecords implements [gatestore.Records]. Records that cannot be opened keep
 // their name and version, and have no value.
-func (s *Store) ListRecords(ctx context.Context, q task.RecordQuery) ([]task.Record, error) {
+func (s *Store) ListRecords(ctx context.Context, q gatestore.RecordQuery) ([]gatestore.Record, error) {
 	found, err := s.inner.ListRecords(ctx, q)
 	for i, r := range found {
 		value, unreadable := s.keys.openRecord(r)
@@ -132,39 +110,30 @@ func (s *Store) ListRecords(ctx context.Context, q task.RecordQuery) ([]task.Rec
 	return found, err
 }
 
-// SweepRecords implements [task.Records].
+// SweepRecords implements [gatestore.Records].
 func (s *Store) SweepRecords(ctx context.Context, before time.Time, limit int) (int, error) {
 	return s.inner.SweepRecords(ctx, before, limit)
 }
 
-// ClaimRecords makes sure that all records can be opened, and seals those anew
-// that are sealed with another key than the first. If there are keys, a record
-// that is not sealed at all is deleted, since anybody may have written it: the
-// gate makes a new key, and operators log in again.
-func (s *Store) ClaimRecords(ctx context.Context) error {
-	q := task.RecordQuery{Limit: 100}
-	var unreadable []error // one for each reason, whatever the number of records
-	for {
-		page, err := s.inner.ListRecords(ctx, q)
-		if err != nil {
+// RekeyRecords opens all records, and reseals those that are not sealed with the first key. If
+// there are keys, it deletes unsealed records, because a writer without a key may have inserted
+// them. The gate then makes a new key, and operators log in again.
+func (s *Store) RekeyRecords(ctx context.Context) error {
+	var unreadable []error // each text once
+	for r, err := range gatestore.EachRecord(ctx, s.inner) {
+		if err == nil {
+			err = s.rekeyRecord(ctx, r)
+		}
+		if errors.Is(err, task.ErrUnreadable) {
+			unreadable = appendNew(unreadable, err)
+		} else if err != nil && !errors.Is(err, task.ErrConcurrentModification) {
 			return err
 		}
-		for _, r := range page {
-			q.After = r.Name
-			err := s.rekeyRecord(ctx, r)
-			if errors.Is(err, task.ErrUnreadable) {
-				unreadable = appendNew(unreadable, err)
-			} else if err != nil && !errors.Is(err, task.ErrConcurrentModification) {
-				return err
-			}
-		}
-		if len(page) < q.Limit {
-			return errors.Join(unreadable...)
-		}
 	}
+	return errors.Join(unreadable...)
 }
 
-// appendNew appends an error, unless there is one that says the same.
+// appendNew appends an error, unless all has one with the same text.
 func appendNew(all []error, err error) []error {
 	if slices.ContainsFunc(all, func(other error) bool { return other.Error() == err.Error() }) {
 		return all
@@ -172,7 +141,7 @@ func appendNew(all []error, err error) []error {
 	return append(all, err)
 }
 
-func (s *Store) rekeyRecord(ctx context.Context, stored task.Record) error {
+func (s *Store) rekeyRecord(ctx context.Context, stored gatestore.Record) error {
 	name := KeyOfRecord(stored)
 	if name == "" && !s.keys.Empty() {
 		return s.inner.DeleteRecord(ctx, stored.Name)

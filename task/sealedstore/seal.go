@@ -1,7 +1,6 @@
 package sealedstore
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -9,141 +8,122 @@ import (
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// Prefixes of sealed values. No plain request begins with the first prefix,
-// because requests are JSON; no plain answer begins with the second, because
-// JSON never contains that byte. The name of the key follows the prefix and ends
-// with the same byte.
+// The prefixes of sealed values. Requests never begin with the first prefix, because they are
+// JSON. Answers never begin with the second prefix, because JSON never contains that byte. The
+// prefix is followed by the name of the key and the same byte.
 const (
 	taskMark  = "sealed:1:"
-	taskEnd   = ":"
 	chunkMark = "\x00sealed1\x00"
-	chunkEnd  = "\x00"
 )
 
-// KeyOf returns the name of the key that t is sealed with, as it is stored, or
-// nothing if it is not sealed.
-func KeyOf(t task.Task) string { return keyIn(t.Call.Message) }
+// KeyOf returns the name of the key with which t, a stored task, is sealed. It is empty if
+// t is not sealed.
+func KeyOf(t task.Task) string {
+	name, _ := splitSealed(taskMark, t.Call.Message)
+	return name
+}
 
-// keyIn returns the name of the key that text is sealed with, or nothing.
-func keyIn(text string) string {
-	rest, sealed := strings.CutPrefix(text, taskMark)
-	if !sealed {
-		return ""
-	}
-	name, _, _ := strings.Cut(rest, taskEnd)
+// keyOfOutline is KeyOf for the outline of t.
+func keyOfOutline(t *task.Task) string {
+	name, _ := splitSealed(taskMark, t.Verdict.Facts)
 	return name
 }
 
 // KeyOfChunk is [KeyOf] for a chunk of a blob.
 func KeyOfChunk(data []byte) string {
-	rest, sealed := bytes.CutPrefix(data, []byte(chunkMark))
-	if !sealed {
-		return ""
-	}
-	name, _, _ := bytes.Cut(rest, []byte(chunkEnd))
-	return string(name)
+	name, _ := splitSealed(chunkMark, data)
+	return name
 }
 
-// Seal returns t as it is stored: what a database has to know of it, and all of
-// it sealed. Without keys that is t itself.
+// Seal returns t in its stored form: the visible fields, and the whole task as sealed text.
+// Without keys it returns t unchanged.
 func (k Keys) Seal(t task.Task) (task.Task, error) {
 	if k.Empty() {
 		return t, nil
 	}
-	first := k.all[0]
-	whole, err := task.Encode(t)
-	if err != nil {
+	stored := visiblePart(&t)
+	var err error
+	if stored.Call.Message, err = k.sealTask(t, taskBinding("task", &t)); err != nil {
 		return task.Task{}, err
 	}
-	aead, err := first.aead(taskKey(t.ID))
-	if err != nil {
-		return task.Task{}, err
-	}
-	part, err := task.Encode(t.Outline())
-	if err != nil {
-		return task.Task{}, err
-	}
-	seal := func(text, belongsTo []byte) string {
-		sealed := aead.Seal(nil, nil, text, belongsTo) //nolint:gosec // it makes a random nonce
-		return taskMark + first.name + taskEnd + base64.RawStdEncoding.EncodeToString(sealed)
-	}
-	stored := outline(&t)
-	stored.Call.Message = seal(whole, taskContext("task", &t))
-	stored.Verdict.Facts = seal(part, taskContext("outline", &t))
-	return stored, nil
+	stored.Verdict.Facts, err = k.sealTask(t.Outline(), taskBinding("outline", &t))
+	return stored, err
 }
 
-// openOutline returns the outline that is sealed in t, as it is stored, and
-// whether there is one.
-func (k Keys) openOutline(t *task.Task) (outline task.Task, sealed bool, err error) {
-	name := keyIn(t.Verdict.Facts)
-	if name == "" {
-		return task.Task{}, false, nil
-	}
-	outline, err = k.open(t, t.Verdict.Facts, taskContext("outline", t))
+// sealTask returns a task, or its outline, as sealed text.
+func (k Keys) sealTask(t task.Task, p binding) (string, error) {
+	text, err := storekit.Encode(t)
 	if err != nil {
-		err = &task.Error{Kind: task.KindUnreadable, ID: t.ID, State: t.State, Err: err}
+		return "", err
 	}
-	return outline, true, err
+	sealed, err := k.seal("", p, text)
+	return k.prefix(taskMark) + base64.RawStdEncoding.EncodeToString(sealed), err
 }
 
-// Open returns the task that t, as it is stored, stands for. One that is not
-// sealed stands for itself.
+// Open opens t, a stored task. If there are keys, t must be sealed: otherwise a person who
+// can write to the database, but has no key, could insert an approved task.
 func (k Keys) Open(t task.Task) (task.Task, error) {
+	//mutate:false TestKeyChangeTrustsOnlySealedTexts an unsealed task is read
+	if KeyOf(t) == "" && !k.Empty() {
+		return task.Task{}, &task.Error{Kind: task.ErrUnreadable, ID: t.ID, State: t.State, Err: ErrNotSealed}
+	}
+	return k.OpenAny(t)
+}
+
+// OpenAny is Open for callers that also accept tasks that are not sealed. It returns them
+// unchanged.
+func (k Keys) OpenAny(t task.Task) (task.Task, error) {
 	if KeyOf(t) == "" {
 		return t, nil
 	}
-	opened, err := k.open(&t, t.Call.Message, taskContext("task", &t))
+	return k.openTask(&t, t.Call.Message, taskBinding("task", &t))
+}
+
+// openTask opens text, the sealed form of t or of its outline.
+func (k Keys) openTask(t *task.Task, text string, p binding) (task.Task, error) {
+	opened, err := k.decodeTask(text, p)
+	if err == nil && (opened.State != t.State || opened.Digest != t.Digest || !opened.Due().Equal(t.Due())) {
+		err = errors.New("the sealed task differs from its visible fields")
+	}
 	if err != nil {
-		return task.Task{}, &task.Error{Kind: task.KindUnreadable, ID: t.ID, State: t.State, Err: err}
+		return task.Task{}, &task.Error{Kind: task.ErrUnreadable, ID: t.ID, State: t.State, Err: err}
 	}
 	return opened, nil
 }
 
-// open returns the task that is sealed in text, which belongs to t.
-func (k Keys) open(t *task.Task, text string, belongsTo []byte) (task.Task, error) {
-	name := keyIn(text)
-	known, err := k.needed(name)
-	if err != nil {
-		return task.Task{}, err
-	}
-	aead, err := known.aead(taskKey(t.ID))
-	if err != nil {
-		return task.Task{}, err
-	}
-	sealed, err := base64.RawStdEncoding.DecodeString(text[len(taskMark)+len(name)+len(taskEnd):])
+func (k Keys) decodeTask(text string, p binding) (task.Task, error) {
+	name, encoded := splitSealed(taskMark, text)
+	sealed, err := base64.RawStdEncoding.DecodeString(encoded)
 	if err != nil {
 		return task.Task{}, fmt.Errorf("%w: not base64", ErrKey)
 	}
-	whole, err := aead.Open(nil, nil, sealed, belongsTo)
+	whole, err := k.open(name, p, sealed)
 	if err != nil {
-		return task.Task{}, fmt.Errorf("%w: wrong key %s, or the task was changed", ErrKey, name)
+		return task.Task{}, err
 	}
-	opened, err := task.Decode(whole)
-	if err == nil && (opened.State != t.State || opened.Digest != t.Digest || !opened.Due().Equal(t.Due())) {
-		err = errors.New("what is sealed and what is beside it differ")
-	}
-	return opened, err
+	return storekit.Decode(whole)
 }
 
 // taskKey names the key of one task and of its blob.
 func taskKey(id task.ID) string { return "task 1 " + string(id) }
 
-// taskContext is what a sealed task, or its outline, belongs to: it opens nowhere
-// else.
-func taskContext(kind string, t *task.Task) []byte {
+// taskBinding returns the binding of a sealed task, or of its outline.
+func taskBinding(kind string, t *task.Task) binding {
 	b := appendText(nil, kind)
 	b = appendText(b, string(t.ID))
 	b = appendText(b, t.Owner)
-	return binary.BigEndian.AppendUint64(b, uint64(t.Version)) //nolint:gosec // only the bits matter
+	return binding{keyName: taskKey(t.ID), data: binary.BigEndian.AppendUint64(b, uint64(t.Version))}
 }
 
-func chunkContext(id task.ID, n int) []byte {
+func chunkBinding(id task.ID, n int) binding {
 	b := appendText(nil, "chunk")
 	b = appendText(b, string(id))
-	return binary.BigEndian.AppendUint64(b, uint64(n)) //nolint:gosec // only the bits matter
+	return binding{keyName: taskKey(id), data: binary.BigEndian.AppendUint64(b, uint64(n))}
 }
 
 func appendText(b []byte, text string) []byte {
@@ -151,76 +131,62 @@ func appendText(b []byte, text string) []byte {
 	return append(b, text...)
 }
 
-// SealChunk returns chunk n of a task's blob as it is stored.
+// SealChunk returns chunk n of a task's blob in its stored form.
 func (k Keys) SealChunk(id task.ID, n int, data []byte) ([]byte, error) {
 	if k.Empty() {
 		return data, nil
 	}
-	first := k.all[0]
-	aead, err := first.aead(taskKey(id))
-	if err != nil {
-		return nil, err
-	}
-	return aead.Seal([]byte(chunkMark+first.name+chunkEnd), nil, data, chunkContext(id, n)), nil //nolint:gosec // it makes a random nonce
+	return k.seal(k.prefix(chunkMark), chunkBinding(id, n), data)
 }
 
-// OpenChunk returns the chunk that data, as it is stored, stands for.
+// OpenChunk opens data, a stored chunk. If there are keys, it must be sealed.
 func (k Keys) OpenChunk(id task.ID, n int, data []byte) ([]byte, error) {
-	rest, sealed := bytes.CutPrefix(data, []byte(chunkMark))
-	if !sealed {
+	//mutate:false TestKeyChangeTrustsOnlySealedTexts an unsealed answer is read
+	if KeyOfChunk(data) == "" && !k.Empty() {
+		return nil, &task.Error{Kind: task.ErrUnreadable, ID: id, Action: action.ReadChunk, Err: ErrNotSealed}
+	}
+	return k.OpenAnyChunk(id, n, data)
+}
+
+// OpenAnyChunk is OpenChunk for callers that also accept chunks that are not sealed.
+func (k Keys) OpenAnyChunk(id task.ID, n int, data []byte) ([]byte, error) {
+	name, sealed := splitSealed(chunkMark, data)
+	if name == "" {
 		return data, nil
 	}
-	opened, err := k.openChunk(id, n, rest)
+	opened, err := k.open(name, chunkBinding(id, n), sealed)
 	if err != nil {
-		return nil, &task.Error{Kind: task.KindUnreadable, ID: id, Action: task.ActionReadChunk, Err: err}
+		return nil, &task.Error{Kind: task.ErrUnreadable, ID: id, Action: action.ReadChunk, Detail: fmt.Sprintf("chunk %d", n), Err: err}
 	}
 	return opened, nil
 }
 
-func (k Keys) openChunk(id task.ID, n int, rest []byte) ([]byte, error) {
-	name, sealed, _ := bytes.Cut(rest, []byte(chunkEnd))
-	known, err := k.needed(string(name))
-	if err != nil {
-		return nil, err
-	}
-	aead, err := known.aead(taskKey(id))
-	if err != nil {
-		return nil, err
-	}
-	data, err := aead.Open(nil, nil, sealed, chunkContext(id, n))
-	if err != nil {
-		return nil, fmt.Errorf("%w: wrong key %s, or chunk %d was changed", ErrKey, name, n)
-	}
-	return data, nil
-}
-
-// outline returns what databases and those who look after them have to know of
-// t: whose it is, how it stands, when it is due and whether its upstream is owed
-// something. Fields that are not named
-// here are not shown.
-func outline(t *task.Task) task.Task {
+// visiblePart returns the fields of t that are stored in the clear for databases and
+// operators: owner, state, times, and whether a cancellation is owed. Fields that are not
+// listed here stay hidden.
+func visiblePart(t *task.Task) task.Task {
 	o := task.Task{
 		ID: t.ID, Version: t.Version, State: t.State, Owner: t.Owner, Digest: t.Digest,
 		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, ExpiresAt: t.ExpiresAt,
 		PollInterval: t.PollInterval,
-		HeldCall:     task.HeldCall{Room: t.Room, Workflow: t.Workflow, ContactAt: t.ContactAt, DeliveredAt: t.DeliveredAt},
+		HeldCall:     gatetask.HeldCall{Group: t.Group, Workflow: t.Workflow, ContactAt: t.ContactAt, DeliveredAt: t.DeliveredAt},
 		Call:         task.Call{Upstream: t.Call.Upstream, Method: t.Call.Method},
 	}
-	if !strings.HasPrefix(t.Call.Method, "resources/") { // whose names are what is asked for
+	if !strings.HasPrefix(t.Call.Method, "resources/") { // their name is the requested URI
 		o.Call.Name = t.Call.Name
 	}
 	for _, step := range t.Transitions {
 		o.Transitions = append(o.Transitions, task.Transition{From: step.From, To: step.To, At: step.At, By: step.By})
 	}
 	if a := t.Approval; a != nil {
-		o.Approval = &task.Approval{Quorum: a.Quorum, SelfApproval: a.SelfApproval, Deadline: a.Deadline}
+		o.Approval = &gatetask.Approval{Quorum: a.Quorum, SelfApproval: a.SelfApproval, Deadline: a.Deadline}
 	}
-	if t.State == task.Executing { // when it is due depends on much that is nobody's business
+	if t.State == task.Executing { // Due depends on fields that stay hidden
 		o.ExpiresAt = t.Due()
 	}
-	if t.Owes() { // by which they are found
+	if t.OwesCancellation() { // for the query of owed cancellations
 		owed := t.Execution.Cancellation
-		o.Execution = &task.Execution{Cancellation: &task.Cancellation{Tries: owed.Tries, NextTry: owed.NextTry, Until: owed.Until}}
+		o.Execution = &task.Execution{Cancellation: &gatetask.Cancellation{Tries: owed.Tries, NextTry: owed.NextTry, Until: owed.Until}}
 	}
 	if f := t.Failure; f != nil {
 		o.Failure = &task.Failure{Stage: f.Stage, Ran: f.Ran, Retriable: f.Retriable}

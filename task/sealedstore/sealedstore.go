@@ -1,23 +1,22 @@
-// Package sealedstore keeps what tasks hold from those who get to see the
-// database, a disk or a backup: the request with its arguments, variables, what
-// people gave as reasons, and the answer.
+// Package sealedstore encrypts tasks before another store keeps them, so that a reader of the
+// database, a disk or a backup does not see requests, arguments, variables, reasons and
+// answers.
 //
-// A task is sealed as a whole, with AES-256-GCM, under a key that is derived
-// for it alone. Each sealed text is bound to its place: to the task, its
-// owner and version, and to its number for a chunk of a blob. Beside it stands
-// in the clear what a database has to know: ID, owner, state, times, the names
-// of upstream, method and tool, and the digest.
+// A task is sealed as a whole, with AES-256-GCM and a key that is derived for it. Each sealed
+// text is bound to its task, owner and version, and a chunk of a blob to its task and number.
+// It cannot be opened in another position. The fields that a database needs are stored in the
+// clear: ID, owner, state, times, the names of upstream, method and tool, and the digest.
 //
-// The digest is a plain hash of the call. That of a call is the same whatever
-// the key, so that identical calls are found while keys change and on every
-// replica, and so that an auditor can tell without a key what was approved.
-// A reader of the database can confirm a guess of all the arguments with it. Notes in the journal are not sealed either: they hold no arguments
-// and no answers, but who decided, and the reason that was given.
+// The digest is a plain hash of the call. It does not depend on the key. So every replica finds
+// identical calls, even while keys change, and an auditor without a key can verify which call
+// was approved. A reader of the database who guesses all the arguments can use it to confirm
+// the guess. Notes in the journal are not sealed either: they contain the names of approvers
+// and their reasons, but no arguments and answers.
 //
-// Keys have names, which are stored with what they seal. To change the key, put
-// a new one before the old one, and take that away when nothing needs it any
-// more; [Store.Rekey] sees to it at once. A task that is not sealed is read as it
-// is, and sealed with its next change. A record that is not sealed is not read.
+// Keys have names, which are stored with the sealed text. To change the key, put a new one
+// before the old one. Remove the old one when no stored text needs it; [Store.Rekey] reseals
+// all stored texts at once. If there are keys, unsealed tasks, answers and records are not
+// read. [Store.Rekey] seals the tasks and answers that were stored before there were keys.
 package sealedstore
 
 import (
@@ -26,42 +25,45 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// A Store is a [task.GateStore] that seals what it gives to another.
+// A Store is a [gatestore.Store] that seals the data for an inner store.
 type Store struct {
-	inner task.GateStore // not embedded: what it learns to keep must be sealed first
+	inner gatestore.Store // not embedded: new methods must seal their data
 	keys  Keys
 
-	// Unreadable is told of tasks that are left out of lists because they
-	// cannot be read or opened. It must not block, and may be nil.
+	// Unreadable is called with the error of tasks that lists omit because they cannot be read
+	// or opened. It must not block, and may be nil.
 	Unreadable func(err error)
 }
 
-var _ task.GateStore = (*Store)(nil)
+var _ gatestore.Store = (*Store)(nil)
 
-// New returns a store that keeps tasks sealed in inner, which is closed with
-// it. Without keys it seals nothing, and refuses what is sealed.
-func New(inner task.GateStore, keys Keys) *Store { return &Store{inner: inner, keys: keys} }
+// New returns a store that keeps sealed tasks in inner. Close also closes inner. Without keys
+// it does not seal, and does not read sealed tasks.
+func New(inner gatestore.Store, keys Keys) *Store { return &Store{inner: inner, keys: keys} }
 
-// Unwrap returns the store that keeps what is sealed.
-func (s *Store) Unwrap() task.GateStore { return s.inner }
+// Unwrap returns the inner store.
+func (s *Store) Unwrap() gatestore.Store { return s.inner }
 
 // Keys returns the keys of the store.
 func (s *Store) Keys() Keys { return s.keys }
 
-// verified is how many pending tasks are tried before a store is used.
-const verified = 1000
+// maxVerified is the number of pending tasks that Verify opens.
+const maxVerified = 1000
 
-// Verify returns [ErrKey] if the keys are not those of this store: if among the
-// last thousand pending tasks there are some that are sealed with a key which is
-// not at hand, or which opens none of them. A task that is damaged is for
-// whoever asks for it to find.
+// Verify returns [ErrKey] if the keys do not belong to this store: if a key is missing that
+// sealed one of the newest thousand pending tasks, or if a key opens none of its tasks. It
+// ignores damaged tasks.
 func (s *Store) Verify(ctx context.Context) error {
 	opened, failed := make(map[string]bool), make(map[string]error)
 	q := task.Query{Scope: task.AnyOwner(), States: task.Pending(), Limit: 100}
 	seen := 0
-	for t, err := range task.Each(ctx, s.inner, q) {
+	for t, err := range storekit.Each(ctx, s.inner, q) {
 		if errors.Is(err, task.ErrUnreadable) {
 			continue
 		}
@@ -73,7 +75,7 @@ func (s *Store) Verify(ctx context.Context) error {
 		} else {
 			opened[KeyOf(t)] = true
 		}
-		if seen++; seen == verified {
+		if seen++; seen == maxVerified {
 			break
 		}
 	}
@@ -85,17 +87,43 @@ func (s *Store) Verify(ctx context.Context) error {
 	return nil
 }
 
-func (s *Store) seal(t task.Task, a task.Action) (task.Task, error) {
+// maxCounted is the number of tasks that Unsealed checks, the newest first.
+const maxCounted = 10_000
+
+// Unsealed returns the number of the newest tasks that are not sealed although there are keys.
+func (s *Store) Unsealed(ctx context.Context) (int, error) {
+	if s.keys.Empty() {
+		return 0, nil
+	}
+	n, seen := 0, 0
+	for t, err := range storekit.Each(ctx, s.inner, task.Query{Scope: task.AnyOwner(), Limit: 100, Outlines: true}) {
+		if err != nil && !errors.Is(err, task.ErrUnreadable) {
+			return n, err
+		}
+		if err == nil && keyOfOutline(&t) == "" {
+			t, err = s.inner.Get(ctx, task.AnyOwner().Ref(t.ID)) // earlier versions did not seal outlines
+		}
+		if err == nil && KeyOf(t) == "" && keyOfOutline(&t) == "" {
+			n++
+		}
+		if seen++; seen == maxCounted {
+			break
+		}
+	}
+	return n, nil
+}
+
+func (s *Store) seal(t task.Task, a action.Name) (task.Task, error) {
 	sealed, err := s.keys.Seal(t)
 	if err != nil {
-		return task.Task{}, &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: a, Err: err}
+		return task.Task{}, &task.Error{Kind: task.ErrInvalid, ID: t.ID, Action: a, Err: err}
 	}
 	return sealed, nil
 }
 
 // Create implements [task.Store].
 func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
-	sealed, err := s.seal(t, task.ActionCreate)
+	sealed, err := s.seal(t, action.Create)
 	if err != nil {
 		return err
 	}
@@ -113,22 +141,22 @@ func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 
 // Swap implements [task.Store].
 func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
-	sealed, err := s.seal(t, task.ActionSwap)
+	sealed, err := s.seal(t, action.Swap)
 	if err != nil {
 		return err
 	}
 	return s.inner.Swap(ctx, sealed, notes...)
 }
 
-// List implements [task.Store]. Tasks that cannot be read or opened are left
-// out: one of them must not hide all others.
+// List implements [task.Store]. It omits tasks that cannot be read or opened: one of them
+// must not hide the others.
 func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
 	page, err := s.inner.List(ctx, q)
 	if err != nil && !errors.Is(err, task.ErrUnreadable) {
 		return task.Page{}, err
 	}
 	if q.Heads {
-		return page, nil // nothing of them is sealed
+		return page, nil // heads are not sealed
 	}
 	open := s.keys.Open
 	if q.Outlines {
@@ -136,26 +164,26 @@ func (s *Store) List(ctx context.Context, q task.Query) (task.Page, error) {
 	}
 	opened, unopened := openAll(page.Tasks, open)
 	page.Tasks = opened
-	s.leftOut(errors.Join(err, unopened))
+	s.reportUnreadable(errors.Join(err, unopened))
 	return page, nil
 }
 
-// outline returns the outline that t, as it is stored, stands for. Of a task that
-// an earlier version sealed it opens the whole.
+// outline opens the outline of t, a stored task. Earlier versions did not seal outlines;
+// then it opens the whole task.
 func (s *Store) outline(ctx context.Context, t task.Task) (task.Task, error) {
-	outline, sealed, err := s.keys.openOutline(&t)
-	if sealed || err != nil {
-		return outline, err
+	if keyOfOutline(&t) != "" {
+		return s.keys.openTask(&t, t.Verdict.Facts, taskBinding("outline", &t))
 	}
 	if t.Verdict.Facts != "" {
-		return t, nil // it was never sealed
+		//mutate:swap "s.keys.Open(t)" "t, nil" TestKeyChangeTrustsOnlySealedTexts an unsealed outline is shown
+		return s.keys.Open(t) // the whole task is not sealed
 	}
 	whole, err := s.Get(ctx, task.AnyOwner().Ref(t.ID))
 	return whole.Outline(), err
 }
 
-// openAll returns those tasks that can be opened, in the place of all, and why
-// the others cannot.
+// openAll returns the tasks that can be opened, in the memory of stored, and the errors of
+// the others.
 func openAll(stored []task.Task, open func(task.Task) (task.Task, error)) (opened []task.Task, unopened error) {
 	opened = stored[:0]
 	for _, t := range stored {
@@ -169,18 +197,17 @@ func openAll(stored []task.Task, open func(task.Task) (task.Task, error)) (opene
 	return opened, unopened
 }
 
-func (s *Store) leftOut(err error) {
+func (s *Store) reportUnreadable(err error) {
 	if err != nil && s.Unreadable != nil {
 		s.Unreadable(err)
 	}
 }
 
-// maxOverdue is how many overdue tasks are looked at in search of some that
-// can be opened.
+// maxOverdue is the number of overdue tasks that are read to find some that can be opened.
 const maxOverdue = 10_000
 
-// Overdue implements [task.Store]. Tasks that cannot be read or opened are left
-// out, and do not take the place of others.
+// Overdue implements [task.Store]. Tasks that cannot be read or opened are omitted, and do
+// not count against the limit.
 func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Task, error) {
 	limit = max(0, limit)
 	for ask := limit; ; ask *= 2 {
@@ -191,7 +218,7 @@ func (s *Store) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Ta
 		all := err == nil && len(stored) < ask
 		opened, unopened := openAll(stored, s.keys.Open)
 		if all || len(opened) >= limit || ask >= maxOverdue {
-			s.leftOut(errors.Join(err, unopened))
+			s.reportUnreadable(errors.Join(err, unopened))
 			return opened[:min(limit, len(opened))], nil
 		}
 	}
@@ -202,15 +229,20 @@ func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, er
 	return s.inner.Sweep(ctx, before, limit)
 }
 
+// Reclaim implements [gatestore.Reclaimer].
+func (s *Store) Reclaim(ctx context.Context, scope task.Scope, limit int) (int, error) {
+	return s.inner.Reclaim(ctx, scope, limit)
+}
+
 // WriteChunk implements [task.Blobs].
 func (s *Store) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte) error {
 	switch {
 	case len(data) > task.ChunkSize:
 		return &task.Error{
-			Kind: task.KindInvalid, ID: ref.ID, Action: task.ActionWriteChunk, Limit: task.ChunkSize, Size: int64(len(data)),
+			Kind: task.ErrInvalid, ID: ref.ID, Action: action.WriteChunk, Limit: task.ChunkSize, Size: int64(len(data)),
 		}
-	case n < 0 || len(data) == 0:
-		return s.inner.WriteChunk(ctx, ref, n, nil) // which says what is wrong
+	case n < 0 || n >= task.MaxChunks || len(data) == 0:
+		return s.inner.WriteChunk(ctx, ref, n, nil) // it returns the error
 	}
 	sealed, err := s.keys.SealChunk(ref.ID, n, data)
 	if err != nil {
@@ -233,36 +265,37 @@ func (s *Store) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error
 	return s.inner.Watch(ctx, ref)
 }
 
-// Append implements [task.Journal].
+// Append implements [auditlog.Journal].
 func (s *Store) Append(ctx context.Context, notes ...task.Note) error {
 	return s.inner.Append(ctx, notes...)
 }
 
-// Entries implements [task.Journal].
-func (s *Store) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+// Entries implements [auditlog.Journal].
+func (s *Store) Entries(ctx context.Context, q auditlog.Query) ([]auditlog.Entry, error) {
 	return s.inner.Entries(ctx, q)
 }
 
-// Ends implements [task.Journal].
-func (s *Store) Ends(ctx context.Context) (task.Ends, error) { return s.inner.Ends(ctx) }
+// Ends implements [auditlog.Journal].
+func (s *Store) Ends(ctx context.Context) (auditlog.Ends, error) { return s.inner.Ends(ctx) }
 
-// Trim implements [task.Journal].
+// Trim implements [auditlog.Journal].
 func (s *Store) Trim(ctx context.Context, before time.Time, limit int) (int, error) {
 	return s.inner.Trim(ctx, before, limit)
 }
 
-// Close implements [task.GateStore].
+// Close implements [gatestore.Store].
 func (s *Store) Close() error { return s.inner.Close() }
 
-// Rekey seals everything anew that is not sealed with the first key, whether
-// it was sealed before or not, and reports how many tasks that were.
-// Replicas that change a task meanwhile seal it themselves. A task that cannot be
-// opened stays as it is; the error names such tasks.
+// Rekey reseals all texts that are not sealed with the first key, and returns the number of
+// resealed tasks. If there is only one key, it also seals tasks that were never sealed: the
+// caller asserts that they are authentic. With several keys, an unsealed task may come from a
+// writer without a key, and stays unchanged. Replicas that change a task meanwhile seal it with
+// their first key. A task that cannot be opened stays unchanged, and the error names it.
 func (s *Store) Rekey(ctx context.Context) (int, error) {
 	if s.keys.Empty() {
-		return 0, errors.New("there is no key to encrypt with")
+		return 0, errors.New("no key to encrypt with")
 	}
-	unreadable := s.ClaimRecords(ctx)
+	unreadable := s.RekeyRecords(ctx)
 	if unreadable != nil && !errors.Is(unreadable, task.ErrUnreadable) {
 		return 0, unreadable
 	}
@@ -275,7 +308,7 @@ func (s *Store) rekeyTasks(ctx context.Context) (int, error) {
 	resealed := 0
 	var unreadable error
 	q := task.Query{Scope: task.AnyOwner(), Limit: 20}
-	for t, err := range task.Each(ctx, s.inner, q) {
+	for t, err := range storekit.Each(ctx, s.inner, q) {
 		done := false
 		if err == nil {
 			done, err = s.rekey(ctx, t)
@@ -292,16 +325,19 @@ func (s *Store) rekeyTasks(ctx context.Context) (int, error) {
 	return resealed, unreadable
 }
 
-// rekey seals one task anew, and its blob before it: if that is interrupted,
-// the task shows that it is not done. It reports whether there was anything to
-// do. The blob may need it though the task does not: every change seals the
-// task, and leaves the blob alone.
+// rekey reseals a task, after its blob: if rekey is interrupted, the key of the task shows that
+// it must be repeated. It reports whether it has resealed any text. The blob may need it
+// although the task does not, because a change of a task only seals the task.
 func (s *Store) rekey(ctx context.Context, stored task.Task) (bool, error) {
 	done, err := s.rekeyBlob(ctx, &stored)
 	if err != nil || KeyOf(stored) == s.keys.First() {
 		return done, err
 	}
-	t, err := s.keys.Open(stored)
+	open := s.keys.Open
+	if s.sealsUnsealed() {
+		open = s.keys.OpenAny
+	}
+	t, err := open(stored)
 	if err != nil {
 		return false, err
 	}
@@ -310,8 +346,12 @@ func (s *Store) rekey(ctx context.Context, stored task.Task) (bool, error) {
 	return err == nil, err
 }
 
-// rekeyBlob seals the chunks of a task anew that need it, and reports whether
-// any did.
+// sealsUnsealed reports whether Rekey seals tasks that were never sealed.
+//
+//mutate:swap "len(s.keys.all) == 1" "true" TestKeyChangeTrustsOnlySealedTexts a change of keys seals an unsealed task
+func (s *Store) sealsUnsealed() bool { return len(s.keys.all) == 1 }
+
+// rekeyBlob reseals the chunks of a task that need it, and reports whether there were any.
 func (s *Store) rekeyBlob(ctx context.Context, stored *task.Task) (done bool, err error) {
 	ref := task.AnyOwner().Ref(stored.ID)
 	for n := 0; stored.Result != nil && n < stored.Result.Chunks; n++ {
@@ -322,7 +362,11 @@ func (s *Store) rekeyBlob(ctx context.Context, stored *task.Task) (done bool, er
 		if err != nil {
 			return done, err
 		}
-		if data, err = s.keys.OpenChunk(stored.ID, n, data); err == nil {
+		open := s.keys.OpenChunk
+		if s.sealsUnsealed() {
+			open = s.keys.OpenAnyChunk
+		}
+		if data, err = open(stored.ID, n, data); err == nil {
 			err = s.WriteChunk(ctx, ref, n, data)
 		}
 		if err != nil {

@@ -16,16 +16,19 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// text returns the text of keys with the given names. The same name is always
-// the same key.
+// text returns the text of keys with the given names. The key depends only on the name.
 func text(names ...string) string {
 	var parts []string
 	for _, name := range names {
@@ -58,14 +61,14 @@ func mustBe(t *testing.T, err error, wants ...error) {
 	}
 }
 
-func inMemory(t *testing.T) task.GateStore {
+func inMemory(t *testing.T) gatestore.Store {
 	t.Helper()
 	s := memstore.New(memstore.Options{})
 	t.Cleanup(func() { must(t, s.Close()) })
 	return s
 }
 
-func inFile(t *testing.T) (s task.GateStore, file string) {
+func inFile(t *testing.T) (s gatestore.Store, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "gate.db")
 	s, err := sqlitestore.Open(t.Context(), sqlitestore.Options{File: file})
@@ -74,12 +77,12 @@ func inFile(t *testing.T) (s task.GateStore, file string) {
 	return s, file
 }
 
-// TestStore: whoever uses the store notices nothing, with keys or without.
+// TestStore checks that the store keeps the contract of stores, with keys and without.
 func TestStore(t *testing.T) {
-	for name, open := range map[string]func(t *testing.T) task.GateStore{
-		"memory":  func(t *testing.T) task.GateStore { return sealedstore.New(inMemory(t), keys(t, "b", "a")) },
-		"SQLite":  func(t *testing.T) task.GateStore { s, _ := inFile(t); return sealedstore.New(s, keys(t, "b", "a")) },
-		"no keys": func(t *testing.T) task.GateStore { return sealedstore.New(inMemory(t), keys(t)) },
+	for name, open := range map[string]func(t *testing.T) gatestore.Store{
+		"memory":  func(t *testing.T) gatestore.Store { return sealedstore.New(inMemory(t), keys(t, "b", "a")) },
+		"SQLite":  func(t *testing.T) gatestore.Store { s, _ := inFile(t); return sealedstore.New(s, keys(t, "b", "a")) },
+		"no keys": func(t *testing.T) gatestore.Store { return sealedstore.New(inMemory(t), keys(t)) },
 	} {
 		t.Run(name, func(t *testing.T) { storetest.RunGate(t, open) })
 	}
@@ -87,16 +90,16 @@ func TestStore(t *testing.T) {
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// secret is what must not be found anywhere.
+// secret is a text that must not appear in stored data.
 const secret = "Xylophone"
 
-// confession returns a task that has the secret wherever it can be.
-func confession(t *testing.T, id task.ID) task.Task {
+// taskWithSecret returns a task that has the secret in every possible field.
+func taskWithSecret(t *testing.T, id task.ID) task.Task {
 	t.Helper()
 	arguments := `{"password":"` + secret + `"}`
 	made, err := task.New(task.Draft{
 		ID: id, Owner: "ann", TTL: time.Hour, PollInterval: time.Second, Workflow: "ops",
-		Verdict: task.Verdict{Reason: secret, Facts: `{"x":"` + secret + `"}`},
+		Verdict: gatetask.Verdict{Reason: secret, Facts: `{"x":"` + secret + `"}`},
 		Call: task.Call{
 			Upstream: "u", Method: "resources/read", Name: "file:///" + secret, Arguments: arguments,
 			Message: `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"arguments":` + arguments + `}}`,
@@ -104,28 +107,28 @@ func confession(t *testing.T, id task.ID) task.Task {
 	}, epoch)
 	must(t, err)
 	answer := []byte(`{"text":"` + secret + `"}`)
-	for _, e := range []task.Event{
-		task.SetVariables{Side: task.ClientSide, Values: task.Variables{"client.reason": json.RawMessage(`"` + secret + `"`)}},
-		task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)},
-		task.Approve{By: "bob", Reason: secret},
-		task.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)},
-		task.Progress{By: "gate", UpstreamTask: secret, InputRequests: json.RawMessage(`{"q":"` + secret + `"}`)},
-		task.Fail{
-			By: "gate", Failure: task.Failure{Stage: task.StageUpstreamError, Reason: secret, Ran: task.RanYes},
+	for _, e := range []lifecycle.Event{
+		lifecycle.SetVariables{Side: task.ClientSide, Values: task.Variables{"client.reason": json.RawMessage(`"` + secret + `"`)}},
+		lifecycle.Submit{By: "gate", Deadline: epoch.Add(time.Minute)},
+		lifecycle.Approve{By: "bob", Reason: secret},
+		lifecycle.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)},
+		lifecycle.Progress{By: "gate", UpstreamTask: secret, InputRequests: json.RawMessage(`{"q":"` + secret + `"}`)},
+		lifecycle.Fail{
+			By: "gate", Failure: task.Failure{Stage: lifecycle.StageUpstreamError, Reason: secret, Ran: task.RanYes},
 			Result: &task.Result{Kind: task.ResultRPCError, Inline: answer, Size: int64(len(answer))},
 		},
 	} {
-		made, err = made.Apply(e, epoch.Add(time.Second))
+		made, err = lifecycle.Apply(made, e, epoch.Add(time.Second))
 		must(t, err)
 	}
 	return made
 }
 
-// TestNothingInTheClear looks for the secret in every file of the database.
-func TestNothingInTheClear(t *testing.T) {
+// TestStoredTasksRevealNothing searches every file of the database for the secret.
+func TestStoredTasksRevealNothing(t *testing.T) {
 	inner, file := inFile(t)
 	s := sealedstore.New(inner, keys(t, "a"))
-	want := confession(t, "tg_1")
+	want := taskWithSecret(t, "tg_1")
 	must(t, s.Create(t.Context(), want, task.Limits{}))
 	chunk := []byte(strings.Repeat(secret, 100))
 	must(t, s.WriteChunk(t.Context(), task.AnyOwner().Ref("tg_1"), 0, chunk))
@@ -149,20 +152,21 @@ func TestNothingInTheClear(t *testing.T) {
 		found = found || bytes.Contains(content, []byte("sealed:1:a:"))
 	}
 	if !found {
-		t.Error("the task is in none of the files")
+		t.Error("no file contains the task")
 	}
 }
 
-// TestRotation: a new key takes over, the old one still opens, and is no longer
-// needed when everything was sealed anew.
-func TestRotation(t *testing.T) {
+// TestKeyChangeTrustsOnlySealedTexts changes the key. New texts use the new key, and the old key still opens earlier
+// texts. After Rekey the old key is not needed. Unsealed tasks are not read, and Rekey only
+// seals them if there is one key.
+func TestKeyChangeTrustsOnlySealedTexts(t *testing.T) {
 	inner := inMemory(t)
 	ref := func(id task.ID) task.Ref { return task.AnyOwner().Ref(id) }
 	plain, old, rotated, done := sealedstore.New(inner, keys(t)), sealedstore.New(inner, keys(t, "old")),
 		sealedstore.New(inner, keys(t, "new", "old")), sealedstore.New(inner, keys(t, "new"))
 	stages := map[task.ID]*sealedstore.Store{"tg_plain": plain, "tg_old": old, "tg_new": rotated}
 	for id, s := range stages {
-		made := confession(t, id)
+		made := taskWithSecret(t, id)
 		made.Result = &task.Result{Kind: task.ResultOK, Size: 8, Chunks: 2}
 		must(t, s.Create(t.Context(), made, task.Limits{}))
 		for n := range 2 {
@@ -171,23 +175,39 @@ func TestRotation(t *testing.T) {
 	}
 	for id := range stages {
 		_, err := rotated.Get(t.Context(), ref(id))
+		if id == "tg_plain" {
+			mustBe(t, err, task.ErrUnreadable, sealedstore.ErrNotSealed)
+			continue
+		}
 		must(t, err)
 	}
-	_, err := old.Get(t.Context(), ref("tg_new"))
+	for _, q := range []task.Query{{}, {Outlines: true}} {
+		q.Scope = task.AnyOwner()
+		page, err := rotated.List(t.Context(), q)
+		if must(t, err); len(page.Tasks) != 2 {
+			t.Errorf("%d tasks are listed; want the two sealed ones", len(page.Tasks))
+		}
+	}
+	_, err := rotated.ReadChunk(t.Context(), ref("tg_plain"), 0)
+	mustBe(t, err, task.ErrUnreadable, sealedstore.ErrNotSealed)
+	_, err = old.Get(t.Context(), ref("tg_new"))
 	mustBe(t, err, task.ErrUnreadable, sealedstore.ErrKey)
 	_, err = plain.ReadChunk(t.Context(), ref("tg_old"), 1)
 	mustBe(t, err, task.ErrUnreadable, sealedstore.ErrKey)
 
 	n, err := rotated.Rekey(t.Context())
-	must(t, err)
-	if n != 2 {
-		t.Errorf("%d tasks were sealed anew; want 2", n)
+	mustBe(t, err, task.ErrUnreadable, sealedstore.ErrNotSealed)
+	if n != 1 {
+		t.Errorf("%d tasks were resealed; want the one with the old key", n)
+	}
+	if n, err := done.Rekey(t.Context()); n != 1 || err != nil {
+		t.Errorf("%d tasks were sealed, %v; want the unsealed one", n, err)
 	}
 	for id := range stages {
 		got, err := done.Get(t.Context(), ref(id))
 		must(t, err)
 		var answer bytes.Buffer
-		must(t, task.ReadResult(t.Context(), done, got, &answer))
+		must(t, storekit.ReadResult(t.Context(), done, got, &answer))
 		if answer.String() != "abc0abc1" {
 			t.Errorf("%s: answer %q", id, answer.String())
 		}
@@ -200,32 +220,36 @@ func TestRotation(t *testing.T) {
 		}
 	}
 	if n, err := rotated.Rekey(t.Context()); n != 0 || err != nil {
-		t.Errorf("once more: %d, %v", n, err)
+		t.Errorf("second Rekey: %d, %v", n, err)
 	}
 	if _, err := plain.Rekey(t.Context()); err == nil {
-		t.Error("sealed anew without a key")
+		t.Error("Rekey succeeded without a key")
 	}
 }
 
-// TestRotationOfAnswers: an answer is sealed anew though its task was already,
-// because somebody has fetched it since the key was changed.
-func TestRotationOfAnswers(t *testing.T) {
+// TestRekeyReplacesOldKeyOfAnswers checks that Rekey reseals an answer although its task was already
+// resealed by an earlier change.
+func TestRekeyReplacesOldKeyOfAnswers(t *testing.T) {
 	for name, before := range map[string]sealedstore.Keys{"in the clear": keys(t), "old key": keys(t, "old")} {
 		t.Run(name, func(t *testing.T) {
 			inner, ref := inMemory(t), task.AnyOwner().Ref("tg_1")
-			made := confession(t, "tg_1")
+			made := taskWithSecret(t, "tg_1")
 			made.Result = &task.Result{Kind: task.ResultOK, Size: 8, Chunks: 2}
 			first := sealedstore.New(inner, before)
+			after := keys(t, "new", "old")
+			if before.Empty() {
+				after = keys(t, "new") // Rekey with one key trusts unsealed texts
+			}
 			must(t, first.Create(t.Context(), made, task.Limits{}))
 			for n := range 2 {
 				must(t, first.WriteChunk(t.Context(), ref, n, fmt.Append(nil, "abc", n)))
 			}
-			rotated := sealedstore.New(inner, keys(t, "new", "old"))
-			_, err := task.Advance(t.Context(), rotated, ref, task.Deliver{}, epoch.Add(time.Second))
-			must(t, err)
+			rotated := sealedstore.New(inner, after)
+			made.Version++
+			must(t, rotated.Swap(t.Context(), made)) // seals only the task
 
 			if n, err := rotated.Rekey(t.Context()); n != 1 || err != nil {
-				t.Errorf("sealed anew: %d, %v; want 1", n, err)
+				t.Errorf("resealed: %d, %v; want 1", n, err)
 			}
 			for n := range 2 {
 				raw, err := inner.ReadChunk(t.Context(), ref, n)
@@ -235,24 +259,24 @@ func TestRotationOfAnswers(t *testing.T) {
 				}
 			}
 			if n, err := rotated.Rekey(t.Context()); n != 0 || err != nil {
-				t.Errorf("once more: %d, %v", n, err)
+				t.Errorf("second Rekey: %d, %v", n, err)
 			}
 		})
 	}
 }
 
-// TestResultFilesAreSealed keeps a large answer in files beside the database, in which
-// nobody finds it, and after a change of the key nothing that the old key opens.
+// TestResultFilesAreSealed checks that the files with a large answer are sealed, and that after
+// a change of the key the old key opens no part of them.
 func TestResultFilesAreSealed(t *testing.T) {
 	inner, file := inFile(t)
-	made := confession(t, "tg_1")
+	made := taskWithSecret(t, "tg_1")
 	answer := []byte(strings.Repeat(secret+", ", 3<<20/len(secret)))
 	made.Result = &task.Result{Kind: task.ResultOK, Size: int64(len(answer)), Chunks: (len(answer)-1)/task.ChunkSize + 1}
 	old, rotated := sealedstore.New(inner, keys(t, "old")), sealedstore.New(inner, keys(t, "new", "old"))
 	must(t, old.Create(t.Context(), made, task.Limits{}))
-	kept, err := task.WriteResult(t.Context(), old, task.AnyOwner().Ref("tg_1"), bytes.NewReader(answer))
+	kept, err := storekit.WriteResult(t.Context(), old, task.AnyOwner().Ref("tg_1"), bytes.NewReader(answer))
 	if err != nil || kept.Chunks != made.Result.Chunks {
-		t.Fatalf("%d chunks were kept, %v; want %d", kept.Chunks, err, made.Result.Chunks)
+		t.Fatalf("%d chunks were stored, %v; want %d", kept.Chunks, err, made.Result.Chunks)
 	}
 	outside := func() []byte {
 		t.Helper()
@@ -263,7 +287,7 @@ func TestResultFilesAreSealed(t *testing.T) {
 		content, err := os.ReadFile(names[0])
 		must(t, err)
 		if len(content) < 2<<20 || bytes.Contains(content, []byte(secret)) {
-			t.Errorf("of %d bytes in the file some are in the clear, or most are not there", len(content))
+			t.Errorf("the file of %d bytes is incomplete, or contains text in the clear", len(content))
 		}
 		return content
 	}
@@ -271,20 +295,20 @@ func TestResultFilesAreSealed(t *testing.T) {
 		t.Error("the file is not sealed with the old key")
 	}
 	if n, err := rotated.Rekey(t.Context()); n != 1 || err != nil {
-		t.Fatalf("sealed anew: %d, %v", n, err)
+		t.Fatalf("resealed: %d, %v", n, err)
 	}
 	if after := outside(); bytes.Contains(after, []byte("\x00sealed1\x00old\x00")) || !bytes.Contains(after, []byte("\x00sealed1\x00new\x00")) {
-		t.Error("the file is not sealed with the new key alone")
+		t.Error("the file is not completely sealed with the new key")
 	}
 	var got bytes.Buffer
-	must(t, task.ReadResult(t.Context(), sealedstore.New(inner, keys(t, "new")), made, &got))
+	must(t, storekit.ReadResult(t.Context(), sealedstore.New(inner, keys(t, "new")), made, &got))
 	if !bytes.Equal(got.Bytes(), answer) {
-		t.Error("the answer is another one")
+		t.Error("the answer changed")
 	}
 }
 
-// TestTampering: what is sealed opens only where it belongs.
-func TestTampering(t *testing.T) {
+// TestMovedTextDoesNotOpen checks that a sealed text only opens in its original position.
+func TestMovedTextDoesNotOpen(t *testing.T) {
 	for name, tamper := range map[string]func(t *testing.T, stored, other task.Task) task.Task{
 		"another task's":     func(_ *testing.T, s, o task.Task) task.Task { s.Call.Message = o.Call.Message; return s },
 		"another owner":      func(_ *testing.T, s, _ task.Task) task.Task { s.Owner = "eve"; return s },
@@ -300,16 +324,16 @@ func TestTampering(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := keys(t, "a")
-			stored, err := k.Seal(confession(t, "tg_1"))
+			stored, err := k.Seal(taskWithSecret(t, "tg_1"))
 			must(t, err)
-			other, err := k.Seal(confession(t, "tg_2"))
+			other, err := k.Seal(taskWithSecret(t, "tg_2"))
 			must(t, err)
 			_, err = k.Open(stored)
 			must(t, err)
 			_, err = k.Open(tamper(t, stored, other))
 			mustBe(t, err, task.ErrUnreadable)
 			if strings.Contains(err.Error(), secret) {
-				t.Errorf("the error tells the secret: %v", err)
+				t.Errorf("the error contains the secret: %v", err)
 			}
 		})
 	}
@@ -325,9 +349,9 @@ func TestTampering(t *testing.T) {
 	}
 }
 
-// TestWrongKey: another key of the same name opens nothing, and a store with
-// it is not used.
-func TestWrongKey(t *testing.T) {
+// TestWrongKeyOpensNothing checks that another key of the same name opens no text, and that Verify rejects
+// it.
+func TestWrongKeyOpensNothing(t *testing.T) {
 	inner := inMemory(t)
 	good := sealedstore.New(inner, keys(t, "a"))
 	for i := range 130 {
@@ -345,7 +369,7 @@ func TestWrongKey(t *testing.T) {
 	must(t, inner.Swap(t.Context(), damaged))
 	_, err = good.Get(t.Context(), task.AnyOwner().Ref("tg_007"))
 	mustBe(t, err, sealedstore.ErrKey)
-	must(t, good.Verify(t.Context())) // one that was changed does not make the key a wrong one
+	must(t, good.Verify(t.Context())) // one damaged task does not make the key wrong
 
 	wrong, err := sealedstore.ParseKeys("a:" + base64.StdEncoding.EncodeToString(make([]byte, 32)))
 	must(t, err)
@@ -353,7 +377,7 @@ func TestWrongKey(t *testing.T) {
 	mustBe(t, bad.Verify(t.Context()), task.ErrUnreadable, sealedstore.ErrKey)
 	mustBe(t, sealedstore.New(inner, keys(t)).Verify(t.Context()), sealedstore.ErrKey)
 
-	// Tasks that the store cannot open do not hide tasks that it can open.
+	// Tasks that cannot be opened do not hide other tasks.
 	told := 0
 	bad.Unreadable = func(error) { told++ }
 	late, err := task.New(task.Draft{
@@ -367,7 +391,7 @@ func TestWrongKey(t *testing.T) {
 	page, err := bad.List(t.Context(), task.Query{Scope: task.AnyOwner()})
 	must(t, err)
 	if len(overdue) != 1 || overdue[0].ID != "tg_late" || len(page.Tasks) != 1 || page.Next == "" || told == 0 {
-		t.Errorf("%d overdue, %d listed, told of %d; want the one that can be opened, and to be told", len(overdue), len(page.Tasks), told)
+		t.Errorf("%d overdue, %d listed, Unreadable called %d times; want only the readable task, and calls of Unreadable", len(overdue), len(page.Tasks), told)
 	}
 }
 
@@ -389,7 +413,7 @@ func TestParseKeys(t *testing.T) {
 	}
 }
 
-// BenchmarkSeal seals and opens a task with arguments of a kibibyte.
+// BenchmarkSeal seals and opens a task with arguments of one kibibyte.
 func BenchmarkSeal(b *testing.B) {
 	made, err := task.New(task.Draft{
 		ID: task.NewID(time.Now()), Owner: "ann", TTL: time.Hour, PollInterval: time.Second,

@@ -4,20 +4,20 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
-func inFileOf(b *testing.B) task.GateStore {
+func inFileOf(b *testing.B) gatestore.Store {
 	return open(b, sqlitestore.Options{File: filepath.Join(b.TempDir(), "tasks.db")})
 }
 
 func BenchmarkSQLite(b *testing.B) {
 	sqltest.Measure(b, inFileOf)
 	b.Run("wake", func(b *testing.B) {
-		s := inFileOf(b) // there is no other replica
+		s := inFileOf(b) // there are no other replicas
 		sqltest.BenchmarkWake(b, s, s)
 	})
 }

@@ -13,20 +13,23 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 )
 
-// The variables that make the test binary a process to kill: they name the file
-// that it works on, alone or with others.
+// The environment variables that make the test binary a process to kill. They name its file,
+// which it uses alone or with other processes.
 const (
 	crashFile   = "SQLSTORE_CRASH_FILE"
 	sharedFile  = "SQLSTORE_SHARED_FILE"
 	answersFile = "SQLSTORE_ANSWERS_FILE"
 )
 
-// createUntilKilled creates tasks from many goroutines, changes each and
-// writes its id out once the store has acknowledged both.
+// createUntilKilled creates tasks from many goroutines, and changes each. It writes out the id
+// of a task after the store has acknowledged both.
 func createUntilKilled(o sqlitestore.Options) {
 	ctx := context.Background()
 	s, err := sqlitestore.Open(ctx, o)
@@ -43,16 +46,16 @@ func createUntilKilled(o sqlitestore.Options) {
 					err = s.Create(ctx, made, task.Limits{Total: 1 << 30}, task.Note{At: sqltest.Epoch, Task: made.ID, Step: "held"})
 				}
 				if err == nil {
-					updater := task.Updater{Store: s, Notes: func(_, after task.Task, _ task.Event) []task.Note {
+					updater := lifecycle.Updater{Store: s, Notes: func(_, after task.Task, _ lifecycle.Event) []task.Note {
 						return []task.Note{{At: sqltest.Epoch, Task: after.ID, Step: "cancelled"}}
 					}}
-					_, err = updater.Advance(ctx, task.AnyOwner().Ref(made.ID), task.Cancel{By: "ann"}, sqltest.Epoch)
+					_, err = updater.Advance(ctx, task.AnyOwner().Ref(made.ID), lifecycle.Cancel{By: "ann"}, sqltest.Epoch)
 				}
 				if err != nil {
 					fmt.Fprintln(os.Stderr, err)
 					return
 				}
-				// One write is one line, whoever writes at the same time.
+				// One write is one line, even with concurrent writers.
 				_, _ = os.Stdout.WriteString(string(made.ID) + "\n")
 			}
 		})
@@ -60,9 +63,9 @@ func createUntilKilled(o sqlitestore.Options) {
 	workers.Wait()
 }
 
-// TestSQLiteKilled kills a process that writes, again and again, and looks for
-// everything that was acknowledged before.
-func TestSQLiteKilled(t *testing.T) {
+// TestKillLosesNoAcknowledgedChange kills a process that writes, many times, and checks all acknowledged
+// changes.
+func TestKillLosesNoAcknowledgedChange(t *testing.T) {
 	o := sqlitestore.Options{File: filepath.Join(t.TempDir(), "tasks.db")}
 	var acknowledged []task.ID
 	for round := range 6 {
@@ -82,20 +85,20 @@ func TestSQLiteKilled(t *testing.T) {
 	t.Logf("%d tasks survived", len(acknowledged))
 }
 
-// mustAgree checks that the journal is whole and tells of every task and every
-// change there is, and of nothing else.
-func mustAgree(t *testing.T, s task.GateStore) {
+// mustAgree checks that the journal is complete, and has entries for exactly the tasks and
+// changes of the store.
+func mustAgree(t *testing.T, s gatestore.Store) {
 	t.Helper()
 	told := make(map[task.ID]task.State)
-	var at task.Link
+	var at auditlog.Link
 	for {
-		page, err := s.Entries(t.Context(), task.JournalQuery{After: at.Seq, Limit: 1000})
+		page, err := s.Entries(t.Context(), auditlog.Query{After: at.Seq, Limit: 1000})
 		sqltest.Must(t, err)
 		if len(page) == 0 {
 			break
 		}
 		for _, e := range page {
-			sqltest.Must(t, at.Follow(e))
+			sqltest.Must(t, at.Verify(e))
 			at = e.Link()
 			told[e.Task] = map[string]task.State{"held": task.Working, "cancelled": task.Cancelled}[e.Step]
 		}
@@ -106,7 +109,7 @@ func mustAgree(t *testing.T, s task.GateStore) {
 		sqltest.Must(t, err)
 		for _, there := range page.Tasks {
 			if told[there.ID] != there.State {
-				t.Fatalf("%s is %q, and the journal says %q", there.ID, there.State, told[there.ID])
+				t.Fatalf("%s is %q, and in the journal %q", there.ID, there.State, told[there.ID])
 			}
 			delete(told, there.ID)
 		}
@@ -115,12 +118,12 @@ func mustAgree(t *testing.T, s task.GateStore) {
 		}
 	}
 	if len(told) > 0 {
-		t.Fatalf("the journal tells of %d tasks that are not there", len(told))
+		t.Fatalf("the journal has entries for %d missing tasks", len(told))
 	}
 }
 
-// killed runs a process until it has acknowledged some more tasks than after,
-// kills it and returns them all.
+// killed runs a process until it has acknowledged some more tasks than after, kills it, and
+// returns all acknowledged tasks.
 func killed(t *testing.T, file string, after int, variable string) []task.ID {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -141,7 +144,7 @@ func killed(t *testing.T, file string, after int, variable string) []task.ID {
 	}
 	sqltest.Must(t, lines.Err())
 	if err := child.Wait(); err == nil || len(ids) <= after || ctx.Err() != nil {
-		t.Fatalf("the process ended by itself after %d tasks: %v", len(ids), err)
+		t.Fatalf("the process ended after %d tasks, before it was killed: %v", len(ids), err)
 	}
 	return ids
 }

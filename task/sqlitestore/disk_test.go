@@ -8,10 +8,10 @@ import (
 	"github.com/ncruces/go-sqlite3/vfs"
 )
 
-// A disk is the file system with faults that come and go.
+// A disk is the file system, with temporary faults.
 type disk struct {
 	vfs.VFS
-	write, sync atomic.Pointer[func() error] // called before each, and instead if it returns an error
+	write, sync atomic.Pointer[func() error] // called before each operation; an error replaces the operation
 }
 
 // newDisk registers a disk under the name of the test.
@@ -26,8 +26,7 @@ func newDisk(t *testing.T) *disk {
 func writing(d *disk) *atomic.Pointer[func() error]  { return &d.write }
 func flushing(d *disk) *atomic.Pointer[func() error] { return &d.sync }
 
-// fails has every write, or every flush, answered with err until the function
-// that it returns is called.
+// fails makes every write, or every flush, fail with err until repair is called.
 func fails(what *atomic.Pointer[func() error], err error) (repair func()) {
 	what.Store(new(func() error { return err }))
 	return func() { what.Store(nil) }

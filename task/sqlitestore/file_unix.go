@@ -9,7 +9,7 @@ import (
 )
 
 // lockFile opens the file and locks it until [unlockFile] closes it.
-func lockFile(name string, how sharing) (*os.File, error) {
+func lockFile(name string, how lockMode) (*os.File, error) {
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -28,15 +28,13 @@ func lockFile(name string, how sharing) (*os.File, error) {
 	return nil, errors.Join(err, file.Close())
 }
 
-// unlockFile ends the lock, and closes the file. Closing alone would not end the
-// lock while a process that this one has just started still has its files, for
-// the moment until its program begins.
+// unlockFile ends the lock and closes the file. Closing alone does not end it: a child process
+// that was just started has copies of the open files until it executes its program.
 func unlockFile(file *os.File) error {
 	return errors.Join(syscall.Flock(int(file.Fd()), syscall.LOCK_UN), file.Close())
 }
 
-// syncDir makes sure that the files in a directory are found again after a
-// crash of the machine.
+// syncDir flushes a directory, so that new files in it survive a crash of the machine.
 func syncDir(name string) error {
 	dir, err := os.Open(name)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 
 const sharingViolation syscall.Errno = 32
 
-// lockFile opens the file in a way that nobody else can until it is closed, or
-// nobody but those that share it.
-func lockFile(name string, how sharing) (*os.File, error) {
+// lockFile opens the file so that no other process can open it until it is closed, except
+// in shared mode.
+func lockFile(name string, how lockMode) (*os.File, error) {
 	path, err := syscall.UTF16PtrFromString(name)
 	if err != nil {
 		return nil, err
@@ -33,5 +33,5 @@ func lockFile(name string, how sharing) (*os.File, error) {
 // unlockFile ends the lock by closing the file.
 func unlockFile(file *os.File) error { return file.Close() }
 
-// syncDir has nothing to do: the file system keeps a journal of directories.
+// syncDir does nothing: the file system has a journal.
 func syncDir(string) error { return nil }

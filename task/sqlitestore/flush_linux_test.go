@@ -8,9 +8,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
 )
 
-// TestResultFlushedForWriting flushes the file of an answer through a handle that is
-// open for writing: Windows flushes no other.
-func TestResultFlushedForWriting(t *testing.T) {
+// TestFlushUsesWritableHandle checks that an answer is flushed through a handle that is open
+// for writing, because Windows cannot flush other handles.
+func TestFlushUsesWritableHandle(t *testing.T) {
 	s := open(t, inDir(t))
 	ref := executing(t, s, "tg_a")
 	flushed := 0

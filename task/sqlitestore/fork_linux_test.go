@@ -12,10 +12,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 )
 
-// A store that was closed can be opened again at once, although a process that
-// is just being started still has copies of the files.
+// A store that was closed can be opened again at once, even while a child process that is
+// starting has copies of the files.
 func TestReopenWhileProcessStarts(t *testing.T) {
-	for _, o := range []sqlitestore.Options{inDir(t), sharing(t)} {
+	for _, o := range []sqlitestore.Options{inDir(t), sharedOptions(t)} {
 		s := open(t, o)
 		sqltest.Add(t, s, 1)
 		if n := copyFiles(t, o.File); n < 3 { // the database twice, and its lock

@@ -10,14 +10,14 @@ import (
 	"syscall"
 )
 
-// guarded is the byte of the database file that is locked. It lies far behind
-// the last byte that a database can have, and behind those that SQLite locks.
-const guarded = 1 << 62
+// lockOffset is the offset of the byte of the database file that is locked. It lies beyond the
+// largest possible database, and beyond the bytes that SQLite locks.
+const lockOffset = 1 << 62
 
-// lockRange locks a byte of an open file until [unlockRange]. Such a lock
-// belongs to the file itself, whatever becomes of its name, and to what opened
-// it, so that SQLite may open and close the same file meanwhile.
-func lockRange(file *os.File, how sharing) error {
+// lockRange locks a byte of an open file until [unlockRange]. The lock belongs to the open file
+// rather than to the process. It survives a rename, and SQLite may open and close the same file
+// meanwhile.
+func lockRange(file *os.File, how lockMode) error {
 	kind := int16(syscall.F_WRLCK)
 	if how == shared {
 		kind = syscall.F_RDLCK
@@ -29,7 +29,7 @@ func lockRange(file *os.File, how sharing) error {
 	return err
 }
 
-// unlockRange ends the lock of lockRange, for the reason that unlockFile gives.
+// unlockRange ends the lock of lockRange. Closing alone does not end it: see [unlockFile].
 func unlockRange(file *os.File) error { return setRange(file, syscall.F_UNLCK) }
 
 func setRange(file *os.File, kind int16) error {
@@ -37,6 +37,6 @@ func setRange(file *os.File, kind int16) error {
 	if runtime.GOOS == "darwin" {
 		command = 90
 	}
-	lock := syscall.Flock_t{Type: kind, Whence: io.SeekStart, Start: guarded, Len: 1}
+	lock := syscall.Flock_t{Type: kind, Whence: io.SeekStart, Start: lockOffset, Len: 1}
 	return syscall.FcntlFlock(file.Fd(), command, &lock)
 }

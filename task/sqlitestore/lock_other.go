@@ -4,7 +4,7 @@ package sqlitestore
 
 import "os"
 
-// lockRange does nothing: the lock beside the file has to do.
-func lockRange(*os.File, sharing) error { return nil }
+// lockRange does nothing: these systems have only the lock beside the file.
+func lockRange(*os.File, lockMode) error { return nil }
 
 func unlockRange(*os.File) error { return nil }

@@ -7,9 +7,8 @@ import (
 	"syscall"
 )
 
-// Permanent reports whether an error of [Open] stays until somebody changes the
-// settings, the file or the rights to it. Other errors may pass, such as that of a
-// disk that is full.
+// Permanent reports whether an error of [Open] stays until the settings, the file or its
+// permissions are changed. Other errors, such as a full disk, may be temporary.
 func Permanent(err error) bool {
 	return slices.ContainsFunc([]error{
 		ErrInUse, ErrSchema, ErrDamaged,

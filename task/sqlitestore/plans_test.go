@@ -10,10 +10,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 )
 
-// TestSQLitePlans checks that no statement reads more than it must: every
-// table is searched by an index, and nothing is sorted but a page or two. The
-// store does not analyse its tables, so that goes for tables that are not.
-func TestSQLitePlans(t *testing.T) {
+// TestStatementsUseIndexes checks that statements read only the necessary rows: each table is searched
+// with an index, and at most two pages are sorted. The store does not analyse its tables, and
+// neither does the test.
+func TestStatementsUseIndexes(t *testing.T) {
 	for _, name := range []string{"empty", "crowded"} {
 		t.Run(name, func(t *testing.T) {
 			o := inDir(t)
@@ -29,11 +29,11 @@ func TestSQLitePlans(t *testing.T) {
 					t.Errorf("%s: %q\n%s", name, steps, statement)
 				}
 				for _, step := range steps {
-					// The two halves of a page are put together in a third, short list.
-					if step == "SCAN tasks USING INDEX tasks_owing" { // nothing else is in it
+					// The two halves of a page are merged in a third, short list.
+					if step == "SCAN tasks USING INDEX tasks_owing" { // the index only has tasks that owe a cancellation
 						continue
 					}
-					if strings.HasPrefix(step, "SCAN") && step != "SCAN p" && step != "SCAN t" && step != "SCAN halves" && step != "SCAN h" && step != "SCAN (subquery-1)" {
+					if strings.HasPrefix(step, "SCAN") && step != "SCAN CONSTANT ROW" && step != "SCAN p" && step != "SCAN t" && step != "SCAN halves" && step != "SCAN h" && step != "SCAN (subquery-1)" {
 						t.Errorf("%s: %s\n%s", name, step, statement)
 					}
 					if strings.Contains(step, "TEMP B-TREE") && !strings.Contains(statement, "UNION") && !strings.Contains(statement, "digest") {

@@ -14,40 +14,43 @@ import (
 	"syscall"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
 const (
 	resultsSuffix = ".results" // of the directory beside the database
 
-	chunksInside = 16      // chunks of an answer that the database keeps: the first MiB
-	chunkOutside = 4 << 10 // the smallest chunk that a file keeps
+	chunksInDatabase = 16      // chunks of an answer that the database keeps: the first MiB
+	minFileChunk     = 4 << 10 // the smallest chunk that a file keeps
 
-	slotSize = task.ChunkSize + 512 // how far the chunks in a file are apart
+	slotSize = task.ChunkSize + 512 // the size of a slot
 	slotHead = 8                    // a chunk's length and its checksum
 )
 
-// Results are the files beside a database that keep large answers, one for each
-// task. Chunk n of an answer has a place of its own in the file; the chunks
-// before the first of them are in the database, and so are chunks that are written
-// again or small. What the database has of a chunk counts more than the file.
+// Results are the files beside a database with large answers, one for each task. Chunk n
+// of an answer has its own slot in the file. The first chunks of an answer are in the
+// database, and so are small chunks and chunks that are written again. A chunk in the
+// database takes precedence over the file.
 type results struct {
-	dir    string // made when it is needed
-	inside int    // chunks that the database keeps
-	least  int    // the smallest chunk that a file keeps
+	dir        string // created when it is needed
+	inDatabase int    // chunks that the database keeps
+	minChunk   int    // the smallest chunk that a file keeps
 
-	locks [64]sync.RWMutex // each for some of the files: chunks are read while others are written
+	locks [64]sync.RWMutex // each lock is for some of the files; chunks are read while others are written
 
-	flush func(*os.File) error // has the disk keep a file
+	flush func(*os.File) error // flushes a file to disk
 
-	mu       sync.Mutex
-	root     *os.Root         // nil until it is needed
-	unsynced map[string]error // files that the disk has failed to keep, and why
+	mu          sync.Mutex
+	root        *os.Root         // nil until it is needed
+	flushErrors map[string]error // the errors of files whose flush has failed
 }
 
-// resultName returns the name of the file for the answer to a task. An id may be
-// any text, and two ids may differ in case alone, so it is a hash.
+// resultName returns the name of the file with the answer to a task. It is a hash, because an
+// id may be any text, and ids may differ only in case.
 func resultName(id task.ID) string {
 	sum := sha256.Sum256([]byte(id))
+	//mutate:swap "return hex.EncodeToString(sum[:])" "_ = sum; return string(id)" TestLargeAnswersArePrivateFiles the file of an answer has the id of its task as its name
 	return hex.EncodeToString(sum[:])
 }
 
@@ -56,13 +59,15 @@ func (r *results) lock(name string) *sync.RWMutex {
 	return &r.locks[crc32.ChecksumIEEE([]byte(name))%uint32(len(r.locks))]
 }
 
-// takes reports whether a file is the place for a chunk.
-func (r *results) takes(n int, data []byte) bool { return n >= r.inside && len(data) >= r.least }
+// accepts reports whether a chunk goes to a file.
+func (r *results) accepts(n int, data []byte) bool {
+	return n >= r.inDatabase && len(data) >= r.minChunk
+}
 
-// offset returns where the place of chunk n begins.
-func (r *results) offset(n int) int64 { return int64(n-r.inside) * slotSize }
+// offset returns the offset of the slot of chunk n.
+func (r *results) offset(n int) int64 { return int64(n-r.inDatabase) * slotSize }
 
-// open opens the directory, if it is there.
+// open opens the directory, if it exists.
 func (r *results) open() (*os.Root, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,12 +81,23 @@ func (r *results) open() (*os.Root, error) {
 	return root, err
 }
 
-// makeDir makes a directory that nobody but its owner can look into, in another one.
+// openFile opens the file for the answer to a task.
+func (r *results) openFile(id task.ID, flag int) (*os.File, error) {
+	root, err := r.open()
+	if err != nil {
+		return nil, err
+	}
+	//mutate:swap "0o600" "0o644" TestLargeAnswersArePrivateFiles all users may read the file of an answer
+	return root.OpenFile(resultName(id), flag, 0o600)
+}
+
+// makeDir makes a directory and its parent, readable only by their owner.
 func makeDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	for _, name := range []string{dir, filepath.Dir(dir)} {
+		//mutate:swap "0o700" "0o755" TestLargeAnswersArePrivateFiles all users may read the directory of answers
 		if err := os.Chmod(name, 0o700); err != nil { //nolint:gosec // a directory
 			return err
 		}
@@ -103,29 +119,25 @@ func (r *results) close() error {
 	return root.Close()
 }
 
-// A place is where a file keeps a chunk.
-type place struct {
+// A chunkSlot is the position of a chunk in a file.
+type chunkSlot struct {
 	file *os.File
 	at   int64
 }
 
-// place returns the place of chunk n. The caller has the lock of the file.
-func (r *results) place(id task.ID, n int) (place, error) {
-	root, err := r.open()
+// slot returns the slot of chunk n. The caller holds the lock of the file.
+func (r *results) slot(id task.ID, n int) (chunkSlot, error) {
+	file, err := r.openFile(id, os.O_RDWR|os.O_CREATE)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = makeDir(r.dir); err == nil {
-			root, err = r.open()
+			file, err = r.openFile(id, os.O_RDWR|os.O_CREATE)
 		}
 	}
-	if err != nil {
-		return place{}, err
-	}
-	file, err := root.OpenFile(resultName(id), os.O_RDWR|os.O_CREATE, 0o600)
-	return place{file: file, at: r.offset(n)}, err
+	return chunkSlot{file: file, at: r.offset(n)}, err
 }
 
 // head returns the length and the checksum of a chunk; zeros if there is none.
-func (p place) head() (head [slotHead]byte, err error) {
+func (p chunkSlot) head() (head [slotHead]byte, err error) {
 	_, err = p.file.ReadAt(head[:], p.at)
 	if errors.Is(err, io.EOF) {
 		err = nil
@@ -133,18 +145,18 @@ func (p place) head() (head [slotHead]byte, err error) {
 	return head, err
 }
 
-// checksum tells a chunk from what was left of it by a crash, and from another one.
-func (p place) checksum(data []byte) uint32 {
-	seed := crc32.Checksum(binary.BigEndian.AppendUint64(nil, uint64(p.at)), castagnoli) //nolint:gosec // not negative
+// checksum covers the offset, so that it detects both torn and misplaced chunks.
+func (p chunkSlot) checksum(data []byte) uint32 {
+	seed := crc32.Checksum(binary.BigEndian.AppendUint64(nil, uint64(p.at)), castagnoli)
 	return crc32.Update(seed, castagnoli, data)
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// write puts a chunk into its place. It is there once its head is.
-func (p place) write(data []byte) error {
+// write writes a chunk. It is complete when its head is written.
+func (p chunkSlot) write(data []byte) error {
 	var head [slotHead]byte
-	binary.BigEndian.PutUint32(head[:], uint32(len(data))) //nolint:gosec // at most a chunk
+	binary.BigEndian.PutUint32(head[:], uint32(len(data)))
 	binary.BigEndian.PutUint32(head[4:], p.checksum(data))
 	_, err := p.file.WriteAt(data, p.at+slotHead)
 	if err == nil {
@@ -153,46 +165,42 @@ func (p place) write(data []byte) error {
 	return err
 }
 
-// clear takes a chunk away, and returns how large the file is then. Nothing is left
-// of the chunk.
-func (p place) clear() (int64, error) {
+// clear overwrites or truncates a chunk, and returns the new size of the file.
+func (p chunkSlot) clear() (int64, error) {
 	info, err := p.file.Stat()
-	if err != nil || info.Size() <= p.at {
+	switch {
+	case err != nil:
+		return 0, err
+	case info.Size() <= p.at:
+		return info.Size(), nil
+	case info.Size() <= p.at+slotSize:
+		return p.at, p.file.Truncate(p.at)
+	default:
+		_, err = p.file.WriteAt(make([]byte, slotSize), p.at)
 		return info.Size(), err
 	}
-	if info.Size() <= p.at+slotSize {
-		return p.at, p.file.Truncate(p.at)
-	}
-	_, err = p.file.WriteAt(make([]byte, slotSize), p.at)
-	return info.Size(), err
 }
 
-// errTorn is the reason for which a chunk cannot be read: it is not what was
-// written.
+// errTorn is the error of a chunk with a wrong checksum.
 var errTorn = errors.New("the file beside the database is damaged")
 
 // read returns chunk n of the answer to a task.
 func (r *results) read(ref task.Ref, n int) ([]byte, error) {
-	name := resultName(ref.ID)
-	lock := r.lock(name)
+	lock := r.lock(resultName(ref.ID))
 	lock.RLock()
 	defer lock.RUnlock()
-	root, err := r.open()
-	var file *os.File
-	if err == nil {
-		file, err = root.Open(name)
-	}
+	file, err := r.openFile(ref.ID, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ref.ChunkMissing(n)
 	}
 	if err != nil {
 		return nil, err
 	}
-	data, err := place{file: file, at: r.offset(n)}.read()
+	data, err := chunkSlot{file: file, at: r.offset(n)}.read()
 	err = errors.Join(err, file.Close())
 	switch {
 	case errors.Is(err, errTorn):
-		return nil, &task.Error{Kind: task.KindUnreadable, ID: ref.ID, Action: task.ActionReadChunk, Err: err}
+		return nil, &task.Error{Kind: task.ErrUnreadable, ID: ref.ID, Action: action.ReadChunk, Err: err}
 	case err == nil && data == nil:
 		return nil, ref.ChunkMissing(n)
 	default:
@@ -201,12 +209,12 @@ func (r *results) read(ref task.Ref, n int) ([]byte, error) {
 }
 
 // read returns the chunk, or nil if there is none.
-func (p place) read() ([]byte, error) {
+func (p chunkSlot) read() ([]byte, error) {
 	head, err := p.head()
 	if err != nil || head == [slotHead]byte{} {
 		return nil, err
 	}
-	buffer := task.ChunkBuffer()
+	buffer := storekit.ChunkBuffer()
 	length := int(binary.BigEndian.Uint32(head[:]))
 	if length > len(buffer) {
 		return nil, errTorn
@@ -215,22 +223,18 @@ func (p place) read() ([]byte, error) {
 	if n, err := p.file.ReadAt(data, p.at+slotHead); n < length && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
+	//mutate:false TestDamagedFileIsDetected a damaged answer is delivered
 	if binary.BigEndian.Uint32(head[4:]) != p.checksum(data) {
 		return nil, errTorn
 	}
 	return data, nil
 }
 
-// sync makes sure that the answer to a task is on disk, and returns how large its
-// file is; zero if there is none. A file that the disk has once failed to keep
-// counts as lost: asked again, the disk would say that all is well.
+// sync flushes the file of a task to disk, and returns its size, or zero without a file. A
+// file whose flush has failed once counts as lost, because a second flush would succeed
+// without writing the data.
 func (r *results) sync(id task.ID) (size int64, err error) {
-	name := resultName(id)
-	root, err := r.open()
-	var file *os.File
-	if err == nil {
-		file, err = root.OpenFile(name, os.O_RDWR, 0) // Windows flushes no file that is open for reading alone
-	}
+	file, err := r.openFile(id, os.O_RDWR) // Windows only flushes files that are open for writing
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
@@ -239,23 +243,25 @@ func (r *results) sync(id task.ID) (size int64, err error) {
 	}
 	info, err := file.Stat()
 	if err == nil {
-		size, err = info.Size(), r.flushed(name, r.flush(file))
+		size, err = info.Size(), r.flushResult(resultName(id), r.flush(file))
 	}
 	return size, errors.Join(err, file.Close(), syncDir(r.dir))
 }
 
-// flushed returns err, or why the file could not be flushed before.
-func (r *results) flushed(name string, err error) error {
+// flushResult records the result of a flush of a file. Once a flush has failed, it returns an
+// error for that file until [results.remove]; see [results.sync].
+func (r *results) flushResult(name string, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
-		r.unsynced[name] = err
+		r.flushErrors[name] = err
 	}
-	return r.unsynced[name]
+	//mutate:swap "r.flushErrors[name]" "err" TestTaskCompletesAfterFlush an answer that was not flushResult counts as stored
+	return r.flushErrors[name]
 }
 
-// remove deletes the answer to a task that has been deleted. A file that is left
-// is found by [results.sweep].
+// remove deletes the answer to a task that has been deleted. If that
+// fails, [results.sweep] deletes it later.
 func (r *results) remove(id task.ID) {
 	root, err := r.open()
 	if err != nil {
@@ -267,13 +273,12 @@ func (r *results) remove(id task.ID) {
 	_ = root.Remove(name)
 	lock.Unlock()
 	r.mu.Lock()
-	delete(r.unsynced, name)
+	delete(r.flushErrors, name)
 	r.mu.Unlock()
 }
 
-// sweep deletes files that no task has. tasks returns those that may have one: it is
-// called after the files were listed, because a task is noted before its file is
-// made.
+// sweep deletes files without a task. tasks returns the tasks that may have a file. It is
+// called after the files were listed, because a task is recorded before its file is made.
 func (r *results) sweep(tasks func() ([]task.ID, error)) error {
 	root, err := r.open()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -296,16 +301,16 @@ func (r *results) sweep(tasks func() ([]task.ID, error)) error {
 	}
 	for _, file := range found {
 		if name := file.Name(); len(name) == hex.EncodedLen(sha256.Size) && !known[name] {
-			_ = root.Remove(name) // or the next time: it is in nobody's way
+			_ = root.Remove(name) // on failure, the next sweep deletes it
 		}
 	}
 	return nil
 }
 
-// full returns what to tell of an error of a file: the disk may have no room.
-func full(err error) error {
+// explainFull turns the error of a full disk into a [task.Error].
+func explainFull(err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
-		return &task.Error{Kind: task.KindCapacityExceeded, Err: err}
+		return &task.Error{Kind: task.ErrCapacityExceeded, Err: err}
 	}
 	return err
 }

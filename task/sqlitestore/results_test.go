@@ -14,26 +14,29 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
-// TestSQLiteOutside runs the suite with every chunk in a file.
-func TestSQLiteOutside(t *testing.T) {
+// TestSQLiteWithFiles runs the suite with every chunk in a file.
+func TestSQLiteWithFiles(t *testing.T) {
 	t.Run("alone", func(t *testing.T) {
-		storetest.RunGate(t, func(t *testing.T) task.GateStore { return open(t, inDir(t).Outside()) })
+		storetest.RunGate(t, func(t *testing.T) gatestore.Store { return open(t, inDir(t).Outside()) })
 	})
 	t.Run("shared", func(t *testing.T) {
-		storetest.RunGate(t, func(t *testing.T) task.GateStore {
-			o := sharing(t).Outside()
+		storetest.RunGate(t, func(t *testing.T) gatestore.Store {
+			o := sharedOptions(t).Outside()
 			return &alternating{handles: []*sqlitestore.Store{open(t, o), open(t, o), open(t, o)}}
 		})
 	})
 }
 
-// executing makes a task with the given id that "gate" runs.
-func executing(t testing.TB, s task.GateStore, id task.ID) task.Ref {
+// executing creates a task with the given id that "gate" runs.
+func executing(t testing.TB, s gatestore.Store, id task.ID) task.Ref {
 	t.Helper()
 	d := sqltest.Draft(1)
 	d.ID = id
@@ -41,25 +44,25 @@ func executing(t testing.TB, s task.GateStore, id task.ID) task.Ref {
 	sqltest.Must(t, err)
 	sqltest.Must(t, s.Create(t.Context(), made, task.Limits{}))
 	ref := task.AnyOwner().Ref(id)
-	for _, e := range []task.Event{task.Admit{By: "gate"}, task.Claim{By: "gate", LeaseUntil: sqltest.Epoch.Add(time.Minute)}} {
-		_, err := task.Advance(t.Context(), s, ref, e, sqltest.Epoch)
+	for _, e := range []lifecycle.Event{lifecycle.Admit{By: "gate"}, lifecycle.Claim{By: "gate", LeaseUntil: sqltest.Epoch.Add(time.Minute)}} {
+		_, err := lifecycle.Advance(t.Context(), s, ref, e, sqltest.Epoch)
 		sqltest.Must(t, err)
 	}
 	return ref
 }
 
 // complete ends a task with an answer.
-func complete(ctx context.Context, s task.GateStore, ref task.Ref, answer []byte) error {
-	result, err := task.WriteResult(ctx, s, ref, bytes.NewReader(answer))
+func complete(ctx context.Context, s gatestore.Store, ref task.Ref, answer []byte) error {
+	result, err := storekit.WriteResult(ctx, s, ref, bytes.NewReader(answer))
 	if err != nil {
 		return err
 	}
 	result.Kind = task.ResultOK
-	_, err = task.CompleteWithResult(ctx, s, ref, task.Complete{By: "gate", Result: result}, sqltest.Epoch)
+	_, err = lifecycle.CompleteWithResult(ctx, s, ref, lifecycle.Complete{By: "gate", Result: result}, sqltest.Epoch)
 	return err
 }
 
-// answer returns bytes of which no two chunks are the same.
+// answerOf returns an answer in which all chunks differ.
 func answerOf(size int) []byte {
 	var b bytes.Buffer
 	for i := 0; b.Len() < size; i++ {
@@ -69,19 +72,18 @@ func answerOf(size int) []byte {
 }
 
 // mustRead checks the answer to a task.
-func mustRead(t *testing.T, s task.GateStore, ref task.Ref, want []byte) {
+func mustRead(t *testing.T, s gatestore.Store, ref task.Ref, want []byte) {
 	t.Helper()
 	got, err := s.Get(t.Context(), ref)
 	sqltest.Must(t, err)
 	var answer bytes.Buffer
-	sqltest.Must(t, task.ReadResult(t.Context(), s, got, &answer))
+	sqltest.Must(t, storekit.ReadResult(t.Context(), s, got, &answer))
 	if !bytes.Equal(answer.Bytes(), want) {
-		t.Fatalf("an answer of %d bytes came back with %d, or different", len(want), answer.Len())
+		t.Fatalf("an answer of %d bytes was returned with %d bytes, or changed", len(want), answer.Len())
 	}
 }
 
-// files returns the files with answers, and checks that nobody but their owner can
-// read them.
+// files returns the files with answers, and checks that only their owner can read them.
 func files(t *testing.T, o sqlitestore.Options) map[string]fs.FileInfo {
 	t.Helper()
 	found := make(map[string]fs.FileInfo)
@@ -106,9 +108,9 @@ func files(t *testing.T, o sqlitestore.Options) map[string]fs.FileInfo {
 
 const large = 3<<20 + 7
 
-// TestResultFiles keeps a large answer in a file that nobody else can read, until its
-// task is deleted, and a small one in the database.
-func TestResultFiles(t *testing.T) {
+// TestLargeAnswersArePrivateFiles checks that a large answer is in a private file until its task is deleted,
+// and a small one in the database.
+func TestLargeAnswersArePrivateFiles(t *testing.T) {
 	o := inDir(t)
 	s := open(t, o)
 	ids := []task.ID{"tg_small", "tg_large", "tg_LARGE", "tg_../../up", "tg_/etc/passwd", `tg_\..\x`, task.ID("tg_" + string(bytes.Repeat([]byte("long"), 100)))}
@@ -138,20 +140,20 @@ func TestResultFiles(t *testing.T) {
 	}
 	entries, err := os.ReadDir(filepath.Dir(filepath.Dir(o.File)))
 	if err != nil || len(entries) != 1 {
-		t.Errorf("beside the directory there is %v, %v", entries, err)
+		t.Errorf("files in the directory of the database: %v, %v", entries, err)
 	}
 }
 
-// TestResultOrphans deletes files whose task is gone when the database is opened, and
-// no others.
-func TestResultOrphans(t *testing.T) {
+// TestOpenDeletesOrphanedFiles checks that opening a database deletes exactly the files whose task does
+// not exist.
+func TestOpenDeletesOrphanedFiles(t *testing.T) {
 	o := inDir(t)
 	s := open(t, o)
 	for _, id := range []task.ID{"tg_stays", "tg_goes"} {
 		sqltest.Must(t, complete(t.Context(), s, executing(t, s, id), answerOf(large)))
 	}
 	sqltest.Must(t, s.Close())
-	forget(t, o, "tg_goes") // as a crash after the commit does
+	forget(t, o, "tg_goes") // like a crash after the commit
 	var dir string
 	for path := range files(t, o) {
 		dir = filepath.Dir(path)
@@ -161,18 +163,18 @@ func TestResultOrphans(t *testing.T) {
 	s = open(t, o)
 	found := files(t, o)
 	if len(found) != 2 || found[foreign] == nil || found[filepath.Join(dir, sqlitestore.ResultName("tg_stays"))] == nil {
-		t.Errorf("left are %v", found)
+		t.Errorf("remaining files: %v", found)
 	}
 	mustRead(t, s, task.AnyOwner().Ref("tg_stays"), answerOf(large))
 	sqltest.Must(t, s.Close())
 
-	sqltest.Must(t, os.Rename(o.File, o.File+".old")) // somebody begins anew, and then thinks better of it
+	sqltest.Must(t, os.Rename(o.File, o.File+".old")) // the operator starts with a new database, and then restores the old one
 	sqltest.Must(t, open(t, o).Close())
 	sqltest.Must(t, os.Rename(o.File+".old", o.File))
 	mustRead(t, open(t, o), task.AnyOwner().Ref("tg_stays"), answerOf(large))
 }
 
-// forget deletes a task behind the back of the store.
+// forget deletes a task without the store.
 func forget(t *testing.T, o sqlitestore.Options, id task.ID) {
 	t.Helper()
 	db := raw(t, o)
@@ -181,9 +183,9 @@ func forget(t *testing.T, o sqlitestore.Options, id task.ID) {
 	sqltest.Must(t, db.Close())
 }
 
-// TestResultWrittenWhileSwept: no file is left of a task that was deleted while
+// TestSweptAnswerLeavesNoFile checks that no file remains of a task that was deleted while
 // chunks of its answer were written.
-func TestResultWrittenWhileSwept(t *testing.T) {
+func TestSweptAnswerLeavesNoFile(t *testing.T) {
 	o := inDir(t).Outside()
 	s := open(t, o)
 	chunk := answerOf(8 << 10)
@@ -192,13 +194,13 @@ func TestResultWrittenWhileSwept(t *testing.T) {
 		sqltest.Must(t, complete(t.Context(), s, ref, chunk))
 		var begun, writing sync.WaitGroup
 		begun.Add(8)
-		for lane := range 8 {
+		for n := range 8 {
 			writing.Go(func() {
-				if err := s.WriteChunk(t.Context(), ref, lane, chunk); err != nil {
+				if err := s.WriteChunk(t.Context(), ref, n, chunk); err != nil {
 					t.Error(err)
 				}
 				begun.Done()
-				for s.WriteChunk(t.Context(), ref, lane, chunk) == nil { // again and again, into room that it has
+				for s.WriteChunk(t.Context(), ref, n, chunk) == nil { // repeatedly, into its reserved space
 				}
 			})
 		}
@@ -212,8 +214,9 @@ func TestResultWrittenWhileSwept(t *testing.T) {
 	}
 }
 
-// TestResultLimit counts answers in files, and frees their room.
-func TestResultLimit(t *testing.T) {
+// TestFilesCountTowardsLimit checks that answers in files count towards the limit, and that deleting them
+// frees space.
+func TestFilesCountTowardsLimit(t *testing.T) {
 	o := inDir(t)
 	o.MaxBytes = 8 << 20
 	s := open(t, o)
@@ -227,13 +230,13 @@ func TestResultLimit(t *testing.T) {
 	info, err := os.Stat(o.File)
 	sqltest.Must(t, err)
 	if total+info.Size() > o.MaxBytes || total+info.Size() < o.MaxBytes/2 {
-		t.Errorf("the files have %d bytes and the database %d; allowed are %d", total, info.Size(), o.MaxBytes)
+		t.Errorf("the files have %d bytes and the database %d; the limit is %d", total, info.Size(), o.MaxBytes)
 	}
-	for n := 95; n >= 0; n-- { // as a desk does that discards an answer
+	for n := 95; n >= 0; n-- { // like a gate that discards an answer
 		sqltest.Must(t, s.WriteChunk(t.Context(), ref, n, []byte{0}))
 	}
 	if info := files(t, o)[fileOf(t, o, "tg_b")]; info != nil && info.Size() > 0 {
-		t.Errorf("%d bytes are left of a discarded answer", info.Size())
+		t.Errorf("%d bytes of a discarded answer remain", info.Size())
 	}
 	sqltest.Must(t, complete(t.Context(), s, ref, answerOf(3<<20)))
 	mustRead(t, s, ref, answerOf(3<<20))
@@ -253,8 +256,9 @@ func fileOf(t *testing.T, o sqlitestore.Options, id task.ID) string {
 	return ""
 }
 
-// TestResultDamaged notices a file that is not what was written, and keeps the rest.
-func TestResultDamaged(t *testing.T) {
+// TestDamagedFileIsDetected checks that a damaged file is detected, and that other answers stay
+// readable.
+func TestDamagedFileIsDetected(t *testing.T) {
 	o := inDir(t)
 	s := open(t, o)
 	ref := executing(t, s, "tg_a")
@@ -273,9 +277,9 @@ func TestResultDamaged(t *testing.T) {
 	sqltest.MustBe(t, err, task.ErrChunkMissing)
 }
 
-// TestResultFlushed completes a task only when its answer is on disk, and never with
-// an answer that the disk has failed to keep.
-func TestResultFlushed(t *testing.T) {
+// TestTaskCompletesAfterFlush checks that a task only completes after its answer is on disk, and never
+// with an answer whose flush has failed.
+func TestTaskCompletesAfterFlush(t *testing.T) {
 	s := open(t, inDir(t))
 	ref := executing(t, s, "tg_a")
 	broken := errors.New("the disk is broken")
@@ -284,7 +288,7 @@ func TestResultFlushed(t *testing.T) {
 		if flushed++; flushed == 1 {
 			return broken
 		}
-		return nil // it has forgotten
+		return nil // the operating system has dropped the data
 	})
 	for range 2 {
 		sqltest.MustBe(t, complete(t.Context(), s, ref, answerOf(large)), broken)
@@ -293,13 +297,13 @@ func TestResultFlushed(t *testing.T) {
 	if err != nil || got.State != task.Executing || flushed < 2 {
 		t.Fatalf("the task is %s, %v; flushed %d times", got.State, err, flushed)
 	}
-	_, err = task.Advance(t.Context(), s, ref, task.Fail{By: "gate", Failure: task.Failure{Stage: task.StageExecutorLost, Ran: task.RanYes}}, sqltest.Epoch)
+	_, err = lifecycle.Advance(t.Context(), s, ref, lifecycle.Fail{By: "gate", Failure: task.Failure{Stage: lifecycle.StageExecutorLost, Ran: task.RanYes}}, sqltest.Epoch)
 	sqltest.Must(t, err)
 }
 
-// TestResultReplaced writes a chunk again that is in a file: it is never lost, and
-// nothing is left of the old one.
-func TestResultReplaced(t *testing.T) {
+// TestReplacedChunkIsNeverLost writes a chunk again that is in a file. The store never loses it, and
+// keeps no part of the old one.
+func TestReplacedChunkIsNeverLost(t *testing.T) {
 	o := inDir(t)
 	s := open(t, o)
 	ref := executing(t, s, "tg_a")
@@ -307,10 +311,10 @@ func TestResultReplaced(t *testing.T) {
 	s.OnFlush(func(*os.File) error { return errors.New("the disk is broken") })
 	fresh := bytes.Repeat([]byte("fresh"), task.ChunkSize/5)
 	if err := s.WriteChunk(t.Context(), ref, 20, fresh); err == nil {
-		t.Error("a chunk was replaced though the disk is broken")
+		t.Error("a chunk was replaced although the disk is broken")
 	}
 	for _, want := range [][]byte{fresh, []byte("short"), fresh} {
-		got, err := s.ReadChunk(t.Context(), ref, 20) // the database has it
+		got, err := s.ReadChunk(t.Context(), ref, 20) // it is in the database
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("chunk 20 is %d bytes, %v; want %d", len(got), err, len(want))
 		}
@@ -326,7 +330,7 @@ func TestResultReplaced(t *testing.T) {
 	kept, err := os.ReadFile(fileOf(t, o, "tg_a"))
 	sqltest.Must(t, err)
 	if gone := answerOf(large)[20*task.ChunkSize : 20*task.ChunkSize+100]; bytes.Contains(kept, gone) {
-		t.Error("the chunk that was replaced is still in the file")
+		t.Error("the replaced chunk is still in the file")
 	}
 }
 
@@ -341,9 +345,9 @@ func answerUntilKilled(o sqlitestore.Options) {
 		if made, err = task.New(d, sqltest.Epoch); err == nil {
 			err = s.Create(ctx, made, task.Limits{})
 		}
-		for _, e := range []task.Event{task.Admit{By: "gate"}, task.Claim{By: "gate", LeaseUntil: sqltest.Epoch.Add(time.Minute)}} {
+		for _, e := range []lifecycle.Event{lifecycle.Admit{By: "gate"}, lifecycle.Claim{By: "gate", LeaseUntil: sqltest.Epoch.Add(time.Minute)}} {
 			if err == nil {
-				_, err = task.Advance(ctx, s, ref, e, sqltest.Epoch)
+				_, err = lifecycle.Advance(ctx, s, ref, e, sqltest.Epoch)
 			}
 		}
 		if err == nil {
@@ -356,9 +360,9 @@ func answerUntilKilled(o sqlitestore.Options) {
 	fmt.Fprintln(os.Stderr, err)
 }
 
-// TestResultsKilled kills a process that keeps answers, again and again, and looks for
-// every answer that was acknowledged, and for files that nobody has.
-func TestResultsKilled(t *testing.T) {
+// TestKillLosesNoAcknowledgedAnswer kills a process that stores answers, many times, and checks every
+// acknowledged answer, and that no orphaned files remain.
+func TestKillLosesNoAcknowledgedAnswer(t *testing.T) {
 	o := sqlitestore.Options{File: filepath.Join(t.TempDir(), "tasks.db")}
 	var acknowledged []task.ID
 	for range 4 {
@@ -368,13 +372,13 @@ func TestResultsKilled(t *testing.T) {
 			mustRead(t, s, task.AnyOwner().Ref(id), answerOf(large))
 		}
 		running := 0
-		for got, err := range task.Each(t.Context(), s, task.Query{Scope: task.AnyOwner(), States: task.Pending()}) {
+		for got, err := range storekit.Each(t.Context(), s, task.Query{Scope: task.AnyOwner(), States: task.Pending()}) {
 			sqltest.Must(t, err)
-			sqltest.MustBe(t, task.ReadResult(t.Context(), s, got, io.Discard), task.ErrNotReady)
+			sqltest.MustBe(t, storekit.ReadResult(t.Context(), s, got, io.Discard), task.ErrNotReady)
 			running++
 		}
 		if n := len(files(t, o)); n < len(acknowledged) || n > len(acknowledged)+running+4 {
-			t.Errorf("there are %d files for %d answers and %d that were being kept", n, len(acknowledged), running)
+			t.Errorf("found %d files for %d answers and %d unfinished answers", n, len(acknowledged), running)
 		}
 		sqltest.Must(t, s.Close())
 	}

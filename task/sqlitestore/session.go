@@ -13,51 +13,53 @@ import (
 
 // A session is the writer's connection.
 type session struct {
-	conn      *sql.Conn
-	prepared  sqlcore.Prepared
-	pending   *ledger
-	chain     *chain
-	seen      int64 // the version of the data that pending and chain are about; zero at first
-	tables    int   // the version of the tables that this program knows
-	maxBytes  int64 // how large the file and those beside it may become; no limit
-	overdrawn bool  // the file is larger than that: there may be free room in it that must stay free
+	conn            *sql.Conn
+	prepared        sqlcore.Prepared
+	loads           loadCache
+	tail            journalTail
+	changed         []sqlcore.ChangedTask // by the changes of this transaction
+	lastDataVersion int64                 // the version of the data for which loads and tail are valid; zero at first
+	tables          int                   // the version of the tables that this program knows
+	maxBytes        int64                 // the limit for the file and the files beside it; zero means no limit
+	overLimit       bool                  // the file is larger than maxBytes, and must not use its free pages
 }
 
-func newSession(ctx context.Context, db *sql.DB, maxBytes int64, pending *ledger, journal *chain) (*session, error) {
+func newSession(ctx context.Context, db *sql.DB, maxBytes int64, tables int) (*session, error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: conn, prepared: make(sqlcore.Prepared), pending: pending, chain: journal, maxBytes: maxBytes}
-	if err := s.limit(ctx); err != nil {
+	s := &session{conn: conn, prepared: make(sqlcore.Prepared), maxBytes: maxBytes, tables: tables}
+	s.loads.forget()
+	if err := s.setLimit(ctx); err != nil {
 		s.close(ctx)
 		return nil, err
 	}
 	return s, nil
 }
 
-// limit sets how large the file may become beside the files with answers.
-func (s *session) limit(ctx context.Context) error {
+// setLimit limits the file to the space that the files with answers leave.
+func (s *session) setLimit(ctx context.Context) error {
 	if s.maxBytes == 0 {
 		return nil
 	}
-	u, err := s.use(ctx)
+	u, err := s.usage(ctx)
 	if err != nil {
 		return err
 	}
 	most := max(1, (s.maxBytes-u.files)/u.pageSize)
-	s.overdrawn = u.pages > most
+	s.overLimit = u.pages > most
 	_, err = s.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA max_page_count(%d)", most))
 	return err
 }
 
-// excess returns how many bytes are taken beyond what may be. SQLite sees to it that
-// there are none unless the file is larger than it may be.
+// excess returns the number of bytes by which the limit is exceeded. SQLite enforces the limit,
+// unless the file is already larger.
 func (s *session) excess(ctx context.Context) (int64, error) {
-	if !s.overdrawn {
+	if !s.overLimit {
 		return 0, nil
 	}
-	u, err := s.use(ctx)
+	u, err := s.usage(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -65,76 +67,75 @@ func (s *session) excess(ctx context.Context) (int64, error) {
 	return max(0, u.files+u.pages*u.pageSize-free-s.maxBytes), err
 }
 
-// usage tells how much room is taken.
-type usage struct{ files, pages, pageSize int64 }
+// diskUsage is the space in use: bytes of answer files, and pages of the database.
+type diskUsage struct{ files, pages, pageSize int64 }
 
-func (s *session) use(ctx context.Context) (u usage, err error) {
+func (s *session) usage(ctx context.Context) (u diskUsage, err error) {
 	err = errors.Join(
-		s.find(ctx, lookup{query: sumResults}, &u.files),
-		s.find(ctx, lookup{query: "PRAGMA page_count"}, &u.pages),
-		s.find(ctx, lookup{query: "PRAGMA page_size"}, &u.pageSize))
+		s.find(ctx, sumResults, nil, &u.files),
+		s.find(ctx, "PRAGMA page_count", nil, &u.pages),
+		s.find(ctx, "PRAGMA page_size", nil, &u.pageSize))
 	return u, err
 }
 
 const (
-	dataVersion   = "PRAGMA data_version" // is another one after a commit by another connection
+	dataVersion   = "PRAGMA data_version" // changes after a commit by another connection
 	schemaVersion = "SELECT max(version) FROM schema_version"
 )
 
-// catchUp forgets what is remembered of the file if another process has changed
-// it, and then calls changed. It returns [task.ErrOutdated] if a newer program has
-// changed the tables: this one must not write to them.
+// catchUp drops the cached state if another process has changed the file, and then calls
+// changed. It returns [errNewer] if a newer program has migrated the tables, because this
+// program must not write to them.
 func (s *session) catchUp(ctx context.Context, changed func()) error {
 	var data int64
-	if err := s.find(ctx, lookup{query: dataVersion}, &data); err != nil || data == s.seen {
+	if err := s.find(ctx, dataVersion, nil, &data); err != nil || data == s.lastDataVersion {
 		return err
 	}
-	s.seen = data
-	s.pending.forget()
-	s.chain.forget()
+	s.lastDataVersion = data
+	s.loads.forget()
+	s.tail.forget()
 	changed()
-	if err := s.limit(ctx); err != nil {
+	if err := s.setLimit(ctx); err != nil {
 		return err
 	}
 	var found int
-	err := s.find(ctx, lookup{query: schemaVersion}, &found)
+	err := s.find(ctx, schemaVersion, nil, &found)
 	if err == nil && found > s.tables {
-		err = &task.Error{Kind: task.KindOutdated, Err: fmt.Errorf(
-			"%w: a newer program has updated them from version %d to version %d; restart this one as the newer version", ErrSchema, s.tables, found)}
+		err = fmt.Errorf("%w: %w from version %d to version %d; restart this one as the newer version", ErrSchema, errNewer, s.tables, found)
 	}
 	return err
 }
 
-// close undoes a transaction that is open and gives the connection up for
-// good, since nobody knows what is wrong with it.
+// close rolls back an open transaction and discards the connection, whose state is unknown.
 func (s *session) close(ctx context.Context) {
 	for _, statement := range s.prepared {
 		_ = statement.Close()
 	}
-	_, _ = s.conn.ExecContext(ctx, "ROLLBACK") // fails if there is nothing to undo
+	_, _ = s.conn.ExecContext(ctx, "ROLLBACK") // fails if there is no transaction
 	_ = s.conn.Raw(func(any) error { return driver.ErrBadConn })
 	_ = s.conn.Close()
 }
 
-func (s *session) exec(ctx context.Context, query string, args ...any) (sql.Result, error) {
+// exec runs a statement and returns the number of changed rows.
+func (s *session) exec(ctx context.Context, query string, args ...any) (int, error) {
 	if err := s.prepared.Add(ctx, s.conn, query); err != nil {
-		return nil, err
+		return 0, err
 	}
-	return s.prepared[query].ExecContext(ctx, args...)
+	result, err := s.prepared[query].ExecContext(ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := result.RowsAffected()
+	return int(n), err
 }
 
-// A lookup is a query for one row.
-type lookup struct {
-	query string
-	args  []any
-}
-
-// find reads the row into the variables that to points to, if there is one.
-func (s *session) find(ctx context.Context, l lookup, to ...any) error {
-	if err := s.prepared.Add(ctx, s.conn, l.query); err != nil {
+// find runs a query for one row and scans the row into to. Without a row, it does not change
+// to.
+func (s *session) find(ctx context.Context, query string, args []any, to ...any) error {
+	if err := s.prepared.Add(ctx, s.conn, query); err != nil {
 		return err
 	}
-	err := s.prepared[l.query].QueryRowContext(ctx, l.args...).Scan(to...)
+	err := s.prepared[query].QueryRowContext(ctx, args...).Scan(to...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}
@@ -143,20 +144,24 @@ func (s *session) find(ctx context.Context, l lookup, to ...any) error {
 
 const (
 	countAll   = "SELECT count(*) FROM tasks WHERE pending = TRUE"
-	countOwner = "SELECT count(*) FROM tasks WHERE owner = $1 AND pending = TRUE"
-	findSame   = "SELECT id FROM tasks WHERE digest = $1 AND owner = $2 AND pending = TRUE LIMIT 1"
+	countOwner = `SELECT (SELECT count(*) FROM tasks WHERE owner = $1 AND pending = TRUE),
+		(SELECT coalesce(sum(size), 0) FROM tasks WHERE owner = $1)`
+	countGroups = "SELECT count(*) FILTER (WHERE room = $1), count(*) FROM tasks WHERE pending = TRUE AND room > ''"
+	findSame    = "SELECT id FROM tasks WHERE digest = $1 AND owner = $2 AND pending = TRUE LIMIT 1"
 )
 
-// load returns what is pending, as far as limits need to know.
+// load returns the counts that the limits for t need.
 func (s *session) load(ctx context.Context, t *task.Task, limits task.Limits) (load task.Load, err error) {
 	if limits.Unique {
-		err = s.find(ctx, lookup{findSame, []any{t.Digest[:], t.Owner}}, &load.Same)
+		err = s.find(ctx, findSame, []any{t.Digest[:], t.Owner}, &load.Duplicate)
 	}
-	if limits.PerOwner > 0 && err == nil {
-		load.Owner, err = s.countOwner(ctx, t.Owner)
+	if (limits.PerOwner > 0 || limits.OwnerBytes > 0) && err == nil {
+		var has ownerLoad
+		has, err = s.countOwner(ctx, t.Owner)
+		load.Owner, load.OwnerBytes = has.pending, has.bytes
 	}
-	if limits.CountsRooms(*t) && err == nil {
-		err = s.find(ctx, lookup{sqlcore.CountRooms, []any{t.Room}}, &load.Room, &load.Rooms)
+	if limits.CountsGroups(*t) && err == nil {
+		err = s.find(ctx, countGroups, []any{t.Group}, &load.Group, &load.Grouped)
 	}
 	if limits.Total > 0 && err == nil {
 		load.Total, err = s.countAll(ctx)
@@ -164,25 +169,25 @@ func (s *session) load(ctx context.Context, t *task.Task, limits task.Limits) (l
 	return load, err
 }
 
-func (s *session) countOwner(ctx context.Context, owner string) (int, error) {
-	n, known := s.pending.owners[owner]
+func (s *session) countOwner(ctx context.Context, owner string) (ownerLoad, error) {
+	has, known := s.loads.owners[owner]
 	if known {
-		return n, nil
+		return has, nil
 	}
-	err := s.find(ctx, lookup{countOwner, []any{owner}}, &n)
-	if len(s.pending.owners) >= ownersKept {
-		clear(s.pending.owners)
+	err := s.find(ctx, countOwner, []any{owner}, &has.pending, &has.bytes)
+	if len(s.loads.owners) >= ownersKept {
+		clear(s.loads.owners)
 	}
 	if err == nil {
-		s.pending.owners[owner] = n
+		s.loads.owners[owner] = has
 	}
-	return n, err
+	return has, err
 }
 
 func (s *session) countAll(ctx context.Context) (int, error) {
-	if s.pending.total >= 0 {
-		return s.pending.total, nil
+	if s.loads.total >= 0 {
+		return s.loads.total, nil
 	}
-	err := s.find(ctx, lookup{query: countAll}, &s.pending.total)
-	return s.pending.total, err
+	err := s.find(ctx, countAll, nil, &s.loads.total)
+	return s.loads.total, err
 }

@@ -15,19 +15,22 @@ import (
 	"github.com/ncruces/go-sqlite3/driver"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
-// sharing returns options with which several handles use one file. Each handle is
-// to the others as another process is: it has its own locks and connections.
-func sharing(t testing.TB) sqlitestore.Options {
+// sharedOptions returns options with which several handles share one file. Each handle acts
+// like another process: it has its own locks and connections.
+func sharedOptions(t testing.TB) sqlitestore.Options {
 	t.Helper()
 	return sqlitestore.Options{File: filepath.Join(t.TempDir(), "desk.db"), Shared: true}
 }
 
-// An alternating store does each thing through the next of some handles.
+// An alternating store takes turns between several handles.
 type alternating struct {
 	handles []*sqlitestore.Store
 	turn    atomic.Int64
@@ -77,21 +80,21 @@ func (a *alternating) Append(ctx context.Context, notes ...task.Note) error {
 	return a.next().Append(ctx, notes...)
 }
 
-func (a *alternating) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+func (a *alternating) Entries(ctx context.Context, q auditlog.Query) ([]auditlog.Entry, error) {
 	return a.next().Entries(ctx, q)
 }
 
-func (a *alternating) Ends(ctx context.Context) (task.Ends, error) { return a.next().Ends(ctx) }
+func (a *alternating) Ends(ctx context.Context) (auditlog.Ends, error) { return a.next().Ends(ctx) }
 
 func (a *alternating) Trim(ctx context.Context, before time.Time, limit int) (int, error) {
 	return a.next().Trim(ctx, before, limit)
 }
 
-func (a *alternating) PutRecord(ctx context.Context, r task.Record) error {
+func (a *alternating) PutRecord(ctx context.Context, r gatestore.Record) error {
 	return a.next().PutRecord(ctx, r)
 }
 
-func (a *alternating) GetRecord(ctx context.Context, name string) (task.Record, error) {
+func (a *alternating) GetRecord(ctx context.Context, name string) (gatestore.Record, error) {
 	return a.next().GetRecord(ctx, name)
 }
 
@@ -99,8 +102,12 @@ func (a *alternating) DeleteRecord(ctx context.Context, name string) error {
 	return a.next().DeleteRecord(ctx, name)
 }
 
-func (a *alternating) ListRecords(ctx context.Context, q task.RecordQuery) ([]task.Record, error) {
+func (a *alternating) ListRecords(ctx context.Context, q gatestore.RecordQuery) ([]gatestore.Record, error) {
 	return a.next().ListRecords(ctx, q)
+}
+
+func (a *alternating) Reclaim(ctx context.Context, scope task.Scope, limit int) (int, error) {
+	return a.next().Reclaim(ctx, scope, limit)
 }
 
 func (a *alternating) SweepRecords(ctx context.Context, before time.Time, limit int) (int, error) {
@@ -115,19 +122,18 @@ func (a *alternating) Close() error {
 	return errors.Join(errs...)
 }
 
-// TestSharedSQLite runs the suite on two handles of one file, each of which does
-// every other thing.
+// TestSharedSQLite runs the suite on two handles of one file, in turns.
 func TestSharedSQLite(t *testing.T) {
-	storetest.RunGate(t, func(t *testing.T) task.GateStore {
-		o := sharing(t)
+	storetest.RunGate(t, func(t *testing.T) gatestore.Store {
+		o := sharedOptions(t)
 		return &alternating{handles: []*sqlitestore.Store{open(t, o), open(t, o)}}
 	})
 }
 
-// TestSharedSQLiteReplicas has handles write one journal, share limits and wake
-// each other.
-func TestSharedSQLiteReplicas(t *testing.T) {
-	o := sharing(t)
+// TestHandlesShareLimitsAndJournal checks that handles write one journal, share limits and notify each
+// other.
+func TestHandlesShareLimitsAndJournal(t *testing.T) {
+	o := sharedOptions(t)
 	handles := []*sqlitestore.Store{open(t, o), open(t, o), open(t, o)}
 	t.Run("journal", func(t *testing.T) { storetest.RunReplicas(t, handles[0], handles[1], handles[2]) })
 	if n, err := handles[0].Sweep(t.Context(), sqltest.Epoch.Add(1000*sqltest.TTL), 1000); n == 0 || err != nil {
@@ -139,7 +145,7 @@ func TestSharedSQLiteReplicas(t *testing.T) {
 		sqltest.Must(t, err)
 		sqltest.Must(t, handles[0].Create(t.Context(), first, task.Limits{}))
 		sqltest.MustWake(t, changed)
-		_, err = task.Advance(t.Context(), handles[1], task.AnyOwner().Ref(first.ID), task.Cancel{By: "ann"}, sqltest.Epoch)
+		_, err = lifecycle.Advance(t.Context(), handles[1], task.AnyOwner().Ref(first.ID), lifecycle.Cancel{By: "ann"}, sqltest.Epoch)
 		sqltest.Must(t, err)
 		sqltest.MustWake(t, changed)
 	})
@@ -169,40 +175,38 @@ func TestSharedSQLiteReplicas(t *testing.T) {
 	})
 }
 
-// A store that wakes its own watchers for its own changes, and those of others
-// for theirs, must not wake anybody when nothing happens: a watcher that writes
-// would then go round for ever.
-func TestSharedSQLiteQuiet(t *testing.T) {
-	o := sharing(t)
+// Without changes, a store must not wake its watchers. Otherwise a watcher that writes after
+// each wake-up would never stop.
+func TestWatchersSleepWithoutChanges(t *testing.T) {
+	o := sharedOptions(t)
 	mine, other := open(t, o), open(t, o)
 	made := sqltest.Add(t, mine, 1)
 	elsewhere, err := mine.Watch(t.Context(), task.AnyOwner().Ref("tg_other"))
 	sqltest.Must(t, err)
-	// A handle is woken once by an earlier change of another process.
+	// An earlier change of another process wakes a handle once.
 	sqltest.Must(t, other.Append(t.Context(), task.Note{At: sqltest.Epoch, Step: "noted"}))
 	sqltest.MustWake(t, elsewhere)
 	for range 20 {
-		_, err := task.Advance(t.Context(), mine, task.AnyOwner().Ref(made.ID), task.Contact{}, sqltest.Epoch)
+		_, err := lifecycle.Advance(t.Context(), mine, task.AnyOwner().Ref(made.ID), lifecycle.Contact{}, sqltest.Epoch)
 		sqltest.Must(t, err)
 	}
 	select {
 	case <-elsewhere:
 		t.Error("a change by this handle to another task woke the watcher")
-	case <-time.After(1500 * time.Millisecond): // longer than any poll
+	case <-time.After(1500 * time.Millisecond): // longer than the poll interval
 	}
 }
 
-// One handle cannot have a file for itself that others share, and the other way
-// round.
-func TestSharedSQLiteInUse(t *testing.T) {
+// A file that is open in shared mode cannot be opened exclusively, and the other way round.
+func TestSharedAndExclusiveUseExcludeEachOther(t *testing.T) {
 	for _, first := range []bool{true, false} {
-		o := sharing(t)
+		o := sharedOptions(t)
 		o.Shared = first
 		s := open(t, o)
 		o.Shared = !first
 		_, err := sqlitestore.Open(t.Context(), o)
 		sqltest.MustBe(t, err, sqlitestore.ErrInUse)
-		// Nor without the lock beside the file, which anybody may remove.
+		// The lock also holds without the file beside the database, which others may remove.
 		sqltest.Must(t, os.Remove(o.File+".lock"))
 		_, err = sqlitestore.Open(t.Context(), o)
 		sqltest.MustBe(t, err, sqlitestore.ErrInUse)
@@ -211,11 +215,11 @@ func TestSharedSQLiteInUse(t *testing.T) {
 	}
 }
 
-// Many processes that start at the same time make the tables once, and all of
-// them can use the file.
-func TestSharedSQLiteStartTogether(t *testing.T) {
+// Many processes that start at the same time create the tables once, and all of them can use
+// the file.
+func TestProcessesStartTogether(t *testing.T) {
 	for range 5 {
-		o := sharing(t)
+		o := sharedOptions(t)
 		var starting sync.WaitGroup
 		for i := range 8 {
 			starting.Go(func() {
@@ -237,10 +241,10 @@ func TestSharedSQLiteStartTogether(t *testing.T) {
 	}
 }
 
-// A newer program updates the tables while handles of this version are open. From
-// then on nothing that they write is taken; what is there can be read.
-func TestSharedSQLiteOutdated(t *testing.T) {
-	o := sharing(t)
+// A newer program migrates the tables while handles of this version are open. After that their
+// writes are refused, and their reads still work.
+func TestOutdatedHandlesOnlyRead(t *testing.T) {
+	o := sharedOptions(t)
 	s := open(t, o)
 	first := sqltest.Add(t, s, 1)
 	for what, err := range sqltest.Writes(t.Context(), t, s, first) {
@@ -263,7 +267,7 @@ func TestSharedSQLiteOutdated(t *testing.T) {
 	sqltest.MustBe(t, err, sqlitestore.ErrSchema)
 }
 
-// update does what a newer program does to the tables.
+// update changes the tables like a newer program.
 func update(t *testing.T, file string) {
 	t.Helper()
 	db, err := driver.Open("file:" + file + "?_pragma=busy_timeout(5000)")
@@ -272,17 +276,16 @@ func update(t *testing.T, file string) {
 	sqltest.Must(t, errors.Join(err, db.Close()))
 }
 
-// TestSharedSQLiteKilled kills processes that write to one file, one after the
-// other, while others go on writing, and looks for everything that was
-// acknowledged.
-func TestSharedSQLiteKilled(t *testing.T) {
-	o := sharing(t)
+// TestKillOfOneProcessLosesNoAcknowledgedChange kills processes that write to one file, one after the other, while
+// other processes go on writing. It checks all acknowledged changes.
+func TestKillOfOneProcessLosesNoAcknowledgedChange(t *testing.T) {
+	o := sharedOptions(t)
 	watching := open(t, o)
 	var mu sync.Mutex
 	var acknowledged []task.ID
 	t.Run("killed", func(t *testing.T) {
-		for lane := range 3 {
-			t.Run(strconv.Itoa(lane), func(t *testing.T) {
+		for process := range 3 {
+			t.Run(strconv.Itoa(process), func(t *testing.T) {
 				t.Parallel()
 				for range 4 {
 					some := killed(t, o.File, rand.IntN(100), sharedFile)

@@ -13,19 +13,20 @@ import (
 	"github.com/ncruces/go-sqlite3/driver"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
-// TestSQLite covers STOR-01, and F-003, F-005, F-007 and F-009 of GOV-001 as
-// far as they concern a store.
+// TestSQLite covers STOR-01, and the requirements on stores of F-003, F-005, F-007 and F-009 of
+// GOV-001.
 func TestSQLite(t *testing.T) {
-	storetest.RunGate(t, func(t *testing.T) task.GateStore { return open(t, inDir(t)) })
+	storetest.RunGate(t, func(t *testing.T) gatestore.Store { return open(t, inDir(t)) })
 }
 
-// A file that is opened again has all that was kept.
-func TestSQLiteReopen(t *testing.T) {
+// A file that is opened again has all stored data.
+func TestReopenedFileHasAllData(t *testing.T) {
 	o := inDir(t)
 	storetest.RunReopen(t, func() task.Store {
 		s, err := sqlitestore.Open(t.Context(), o)
@@ -53,7 +54,7 @@ func open(t testing.TB, o sqlitestore.Options) *sqlitestore.Store {
 	return s
 }
 
-func TestSQLiteReopened(t *testing.T) {
+func TestReopenedFileKeepsLimits(t *testing.T) {
 	o := inDir(t)
 	s := open(t, o)
 	first := sqltest.Add(t, s, 1)
@@ -67,14 +68,14 @@ func TestSQLiteReopened(t *testing.T) {
 	if string(chunk) != "answer" {
 		t.Errorf("chunk = %q", chunk)
 	}
-	// Tasks that were pending before still count.
+	// Earlier pending tasks still count.
 	limits := task.Limits{Total: 1}
 	sqltest.MustBe(t, s.Create(t.Context(), sqltest.Build(t, 2), limits), task.ErrCapacityExceeded)
 	sqltest.MustBe(t, s.Create(t.Context(), sqltest.Build(t, 101), task.Limits{PerOwner: 1}), task.ErrRateLimited)
 }
 
-// TestSQLiteModes checks that nobody else can read what agents ask for.
-func TestSQLiteModes(t *testing.T) {
+// TestFilesArePrivate checks that only the owner of the files can read them.
+func TestFilesArePrivate(t *testing.T) {
 	o := inDir(t)
 	sqltest.Must(t, os.Mkdir(filepath.Dir(o.File), 0o700))
 	sqltest.Must(t, os.WriteFile(o.File, nil, 0o644))
@@ -97,7 +98,7 @@ func TestSQLiteModes(t *testing.T) {
 	}
 }
 
-func TestSQLiteMakesDirectory(t *testing.T) {
+func TestDirectoryIsCreated(t *testing.T) {
 	o := inDir(t)
 	open(t, o)
 	info, err := os.Stat(filepath.Dir(o.File))
@@ -107,25 +108,25 @@ func TestSQLiteMakesDirectory(t *testing.T) {
 	}
 }
 
-func TestSQLiteInUse(t *testing.T) {
+func TestSecondProcessIsRefused(t *testing.T) {
 	o := inDir(t)
 	s := open(t, o)
 	_, err := sqlitestore.Open(t.Context(), o)
 	sqltest.MustBe(t, err, sqlitestore.ErrInUse)
 	if !strings.Contains(err.Error(), o.File) {
-		t.Errorf("err = %v; want the name of the file", err)
+		t.Errorf("err = %v; want the name of the file in it", err)
 	}
 	sqltest.Add(t, s, 1)
 	sqltest.Must(t, s.Close())
 	open(t, o)
 }
 
-// The lock is one of the database: removing the file beside it lets nobody in.
-func TestSQLiteInUseWithoutLockFile(t *testing.T) {
+// The lock is on the database: removing the file beside it does not allow a second process.
+func TestSecondProcessIsRefusedWithoutLockFile(t *testing.T) {
 	o := inDir(t)
 	s := open(t, o)
 	sqltest.Must(t, os.Remove(o.File+".lock"))
-	for range 2 { // the first attempt makes the file anew
+	for range 2 { // the first attempt creates the file again
 		_, err := sqlitestore.Open(t.Context(), o)
 		sqltest.MustBe(t, err, sqlitestore.ErrInUse)
 	}
@@ -134,9 +135,9 @@ func TestSQLiteInUseWithoutLockFile(t *testing.T) {
 	open(t, o)
 }
 
-// A file that is removed or replaced is not written to any more: what is written
-// to a file without a name is lost. It is used again when it is back.
-func TestSQLiteReplaced(t *testing.T) {
+// The store refuses writes after its file was removed or replaced, because they would be lost.
+// It works again when the file is back.
+func TestReplacedFileIsNotWritten(t *testing.T) {
 	o := inDir(t)
 	s := open(t, o)
 	sqltest.Add(t, s, 1)
@@ -150,7 +151,7 @@ func TestSQLiteReplaced(t *testing.T) {
 	sqltest.Add(t, s, 2)
 }
 
-// raw opens the file without a store.
+// raw opens the file without the store.
 func raw(t *testing.T, o sqlitestore.Options) *sql.DB {
 	t.Helper()
 	sqltest.Must(t, os.MkdirAll(filepath.Dir(o.File), 0o700))
@@ -160,7 +161,7 @@ func raw(t *testing.T, o sqlitestore.Options) *sql.DB {
 	return db
 }
 
-func TestSQLiteSchema(t *testing.T) {
+func TestUnknownSchemaIsRefused(t *testing.T) {
 	t.Run("newer", func(t *testing.T) {
 		o := inDir(t)
 		s := open(t, o)
@@ -190,7 +191,7 @@ func TestSQLiteSchema(t *testing.T) {
 	})
 }
 
-func TestMigrate(t *testing.T) {
+func TestFailedMigrationIsRolledBack(t *testing.T) {
 	db := raw(t, inDir(t))
 	first := fstest.MapFS{"0001_a.sql": {Data: []byte("CREATE TABLE a (x); INSERT INTO a VALUES (1);")}}
 	sqltest.Must(t, sqlitestore.Migrate(t.Context(), db, first))
@@ -202,7 +203,7 @@ func TestMigrate(t *testing.T) {
 		"0003_c.sql": {Data: []byte("UPDATE a SET x = x * 10; UPDATE nothing SET x = 1;")},
 	}
 	if err := sqlitestore.Migrate(t.Context(), db, bad); err == nil || !strings.Contains(err.Error(), "0003_c.sql") {
-		t.Errorf("err = %v; want the file that is wrong", err)
+		t.Errorf("err = %v; want the name of the wrong file", err)
 	}
 	good := fstest.MapFS{
 		"0001_a.sql": first["0001_a.sql"], "0002_b.sql": bad["0002_b.sql"],
@@ -212,11 +213,11 @@ func TestMigrate(t *testing.T) {
 	var x int
 	sqltest.Must(t, db.QueryRow("SELECT x FROM a").Scan(&x))
 	if x != 20 {
-		t.Errorf("x = %d; want each file run once, in order, and nothing of the one that failed", x)
+		t.Errorf("x = %d; want each migration run once, in order, and the failed one rolled back", x)
 	}
 }
 
-func TestSQLiteUnopenable(t *testing.T) {
+func TestOpenErrorNamesFile(t *testing.T) {
 	inDirectory := sqlitestore.Options{File: t.TempDir()}
 	underFile := sqlitestore.Options{File: filepath.Join(t.TempDir(), "file", "tasks.db")}
 	sqltest.Must(t, os.WriteFile(filepath.Dir(underFile.File), nil, 0o600))
@@ -227,8 +228,8 @@ func TestSQLiteUnopenable(t *testing.T) {
 	}
 }
 
-func TestSQLiteDamaged(t *testing.T) {
-	t.Run("no database", func(t *testing.T) {
+func TestDamageIsReported(t *testing.T) {
+	t.Run("not a database", func(t *testing.T) {
 		o := inDir(t)
 		sqltest.Must(t, os.Mkdir(filepath.Dir(o.File), 0o700))
 		sqltest.Must(t, os.WriteFile(o.File, []byte(strings.Repeat("not a database\n", 1000)), 0o600))
@@ -257,7 +258,7 @@ func TestSQLiteDamaged(t *testing.T) {
 		_, err = s.List(t.Context(), task.Query{Scope: task.AnyOwner(), Limit: 100})
 		sqltest.MustBe(t, err, sqlitestore.ErrDamaged)
 		if !strings.Contains(err.Error(), o.File) {
-			t.Errorf("err = %v; want the name of the file", err)
+			t.Errorf("err = %v; want the name of the file in it", err)
 		}
 	})
 }

@@ -1,32 +1,29 @@
-// Package sqlitestore keeps tasks in a SQLite file, for one process, or for several
-// on the same machine that share it. It needs no C compiler and no other store's
-// driver.
+// Package sqlitestore keeps tasks in a SQLite file, for one process, or for several processes
+// on one machine that share it. It needs no C compiler.
 //
-// A change that Create, Swap or WriteChunk has acknowledged is on disk. It survives a
-// crash of the process and of the machine, if the disk keeps what it was asked to
-// flush. Most of a large answer is in a file of its own, beside the database,
-// which is on disk before the task can be completed with it. The file must be on a
-// local disk, since network file systems lock and flush unreliably.
+// A change that Create, Swap or WriteChunk has acknowledged is on disk. It survives a crash of
+// the process and of the machine, if the disk keeps flushed data. Most of a large answer is in
+// a separate file beside the database, which is flushed before the task completes. The files
+// must be on a local disk, because network file systems lock and flush unreliably.
 //
-// The process that opens a file makes its tables, or brings them up to date.
+// The process that opens a file creates its tables or migrates them.
 //
 // # How changes are made
 //
-// SQLite has one writer at a time and a flush takes long, so changes are
-// committed in groups: one goroutine takes all that have come in meanwhile,
-// makes them in one transaction and lets every caller know. Limits are checked
-// inside that transaction, one change after the other. What a process remembers
-// of the file, it forgets when another process has changed it. Notes for the journal
-// are written in the transaction of the change that they tell of.
+// SQLite has one writer at a time and a flush takes long, so changes are committed in groups:
+// one goroutine takes all waiting changes, makes them in one transaction, and answers every
+// caller. It checks limits inside that transaction, one change after the other. A process drops
+// its cached counts when another process has changed the file. Notes for the journal are
+// written in the transaction of their change.
 //
-// A context that ends while a change is being written does not undo it: the
-// caller is told what became of it, if that is known within five seconds.
+// A change that is being written is not undone when its context ends. The caller gets the
+// outcome, if it is known within five seconds.
 //
-// # How changes are told
+// # How watchers are notified
 //
-// A process rings a bell after each commit: it writes to a file that
-// all processes watch. A process that hears the bell asks the database whether
-// another process has changed it, and then wakes everybody who watches.
+// After each commit, a process writes to a signal file that all processes watch. A process
+// that sees the write asks the database whether another process has changed it, and then
+// notifies all its watchers.
 package sqlitestore
 
 import (
@@ -47,22 +44,23 @@ import (
 	"github.com/ncruces/go-sqlite3/driver"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqlcore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// Options say where tasks are kept. Zero fields but File mean their
-// default.
+// Options configure a store. File is required. Other zero fields mean their default.
 type Options struct {
-	File     string // made, with its directory, if it is not there
-	MaxBytes int64  // how large the file and the answers beside it may become; no limit
+	File     string // created with its directory if it does not exist
+	MaxBytes int64  // the largest size of the file and its answers; no limit
 	Readers  int    // connections for reading; 4
 	Shared   bool   // other processes may use the file too, if all of them share it
 
-	vfs     string // the file system to use, for tests
-	outside bool   // keep every chunk in a file, for tests
+	vfs        string // the file system to use, for tests
+	allInFiles bool   // keep every chunk in a file, for tests
 }
 
-// The reasons for which a database cannot be used until somebody sees to it.
+// Errors of a file that only a person can fix.
 var (
 	ErrInUse    = errors.New("another process uses the file")
 	ErrReplaced = errors.New("the file was removed or replaced")
@@ -70,41 +68,44 @@ var (
 	ErrDamaged  = errors.New("the database is damaged")
 )
 
+// errNewer is the error of writes after a newer program has migrated the tables.
+var errNewer = errors.New("a newer program has updated the tables")
+
 //go:embed migrations
 var embedded embed.FS
 
-// A Store is a [task.GateStore] in a file. Close it, or its lock is held for as
-// long as the process lives.
+// A Store is a [gatestore.Store] in a file. Its lock lasts until Close or the end of the
+// process.
 type Store struct {
 	reader
 	recordWriter
 
-	db     *sqlcore.Database
-	claim  *claim
-	writer *writer
-	hub    task.Hub
-	bell   *bell  // nil unless the file is shared
-	source string // names the file for a connection of its own
+	db       *sqlcore.Database
+	lock     *fileLock
+	writer   *writer
+	notifier storekit.Notifier
+	signal   *changeSignal // nil unless the file is shared
+	source   string        // the data source for further connections
 
 	results results
 }
 
-// Parts of a store that its users do not see as fields.
+// Aliases, so that the embedded fields are unexported.
 type (
 	reader       = sqlcore.Reader
 	recordWriter = sqlcore.RecordWriter
 )
 
-var _ task.GateStore = (*Store)(nil)
+var _ gatestore.Store = (*Store)(nil)
 
-// Open opens the store in a file. It returns [ErrInUse] if it is open
-// already, here or in another process, unless both share it, [ErrSchema] if it was made by a newer
-// program or by a different one, and [ErrDamaged] if it is not, or no longer,
-// a database. The file can be read by nobody but its owner.
+// Open opens the store in a file. It returns [ErrInUse] if the file is open, in this or another
+// process, unless both share it. It returns [ErrSchema] if a newer or a different program
+// created the tables, and [ErrDamaged] if the file is not a valid database. Only the owner of
+// the file can read it.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s, err := open(ctx, o)
 	if err != nil {
-		return nil, fmt.Errorf("open task store %s: %w", o.File, legible(err))
+		return nil, fmt.Errorf("open task store %s: %w", o.File, explain(err))
 	}
 	return s, nil
 }
@@ -120,12 +121,12 @@ func open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: &sqlcore.Database{Name: o.File, Prepared: make(sqlcore.Prepared), Explain: legible}}
-	s.reader, s.recordWriter = sqlcore.NewReader(s.db), sqlcore.NewRecordWriter(s.changeRecords)
-	if s.claim, err = claimFile(file, sharing(o.Shared)); err != nil {
+	s := &Store{db: &sqlcore.Database{Name: o.File, Prepared: make(sqlcore.Prepared), Explain: explain}}
+	s.reader, s.recordWriter = sqlcore.NewReader(s.db), sqlcore.NewRecordWriter(s.db.Dialect, s.changeRecords)
+	if s.lock, err = lockDatabase(file, lockMode(o.Shared)); err != nil {
 		return nil, err
 	}
-	done, err := s.claim.turn()
+	done, err := s.lock.waitForTurn()
 	if err == nil {
 		err = errors.Join(s.connect(ctx, file, o), done())
 	}
@@ -139,14 +140,14 @@ func (s *Store) connect(ctx context.Context, file string, o Options) error {
 	s.source = dataSource(file, o.vfs)
 	writes, err := driver.Open(dataSource(file, o.vfs,
 		"synchronous(full)", // flush at every commit
-		"foreign_keys(on)",  // chunks go with their task
+		"foreign_keys(on)",  // deleting a task deletes its chunks
 		"cache_size(-16000)", "wal_autocheckpoint(4000)", "journal_size_limit(67108864)"))
 	if err != nil {
 		return err
 	}
 	writes.SetMaxOpenConns(1)
-	s.writer = newWriter(context.WithoutCancel(ctx), writes, o.MaxBytes, &s.hub)
-	s.writer.check = s.claim.check
+	s.writer = &writer{ctx: context.WithoutCancel(ctx), db: writes, maxBytes: o.MaxBytes, notifier: &s.notifier, check: s.lock.check}
+	s.writer.start()
 	files, err := fs.Sub(embedded, "migrations")
 	if err != nil {
 		return err
@@ -155,11 +156,8 @@ func (s *Store) connect(ctx context.Context, file string, o Options) error {
 		return err
 	}
 	s.writer.tables = s.db.Migration.To
-	if err := s.findResults(ctx, writes, file, o); err != nil {
-		return err
-	}
 	if o.Shared {
-		if s.bell, err = hangBell(file+bellSuffix, s.writer); err != nil {
+		if s.signal, err = startSignal(file+signalSuffix, s.writer); err != nil {
 			return err
 		}
 	}
@@ -173,44 +171,37 @@ func (s *Store) connect(ctx context.Context, file string, o Options) error {
 			return err
 		}
 	}
-	return s.claim.check() // SQLite has opened the file by its name
+	if err := s.findResults(ctx, file, o); err != nil {
+		return err
+	}
+	return s.lock.check() // SQLite opened the file by its name, which may refer to another file now
 }
 
-// findResults finds the directory with answers, and deletes those whose task is not
-// there any more.
-func (s *Store) findResults(ctx context.Context, db *sql.DB, file string, o Options) error {
+// findResults finds the directory with answers, and deletes the files without a task.
+func (s *Store) findResults(ctx context.Context, file string, o Options) error {
 	var name string
-	if err := db.QueryRowContext(ctx, findDirectory).Scan(&name); err != nil {
+	if err := s.db.Row(ctx, findDirectory).Scan(&name); err != nil {
 		return err
 	}
 	if _, err := hex.DecodeString(name); err != nil || name == "" {
-		return fmt.Errorf("%w: no directory is called %q", ErrDamaged, name)
+		return fmt.Errorf("%w: invalid name of the results directory: %q", ErrDamaged, name)
 	}
 	s.results.dir = filepath.Join(file+resultsSuffix, name)
 	s.results.flush = (*os.File).Sync
-	s.results.unsynced = make(map[string]error)
-	s.results.inside, s.results.least = chunksInside, chunkOutside
-	if o.outside {
-		s.results.inside, s.results.least = 0, 1
+	s.results.flushErrors = make(map[string]error)
+	s.results.inDatabase, s.results.minChunk = chunksInDatabase, minFileChunk
+	if o.allInFiles {
+		s.results.inDatabase, s.results.minChunk = 0, 1
 	}
-	return s.results.sweep(func() (ids []task.ID, err error) {
-		rows, err := db.QueryContext(ctx, listResults)
-		if err != nil {
-			return nil, err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			var id task.ID
-			if err := rows.Scan(&id); err != nil {
-				return nil, err
-			}
-			ids = append(ids, id)
-		}
-		return ids, rows.Err()
+	return s.results.sweep(func() ([]task.ID, error) {
+		return sqlcore.Select(ctx, s.db, func(rows *sql.Rows) (id task.ID, err error) {
+			err = rows.Scan(&id)
+			return id, err
+		}, listResults)
 	})
 }
 
-// dataSource names the file and how each connection to it is set up.
+// dataSource returns the name of the file with the settings of each connection.
 func dataSource(file, vfs string, pragmas ...string) string {
 	query := url.Values{"_pragma": append([]string{"busy_timeout(5000)", "journal_mode(wal)"}, pragmas...), "modeof": {file}}
 	if vfs != "" {
@@ -220,7 +211,7 @@ func dataSource(file, vfs string, pragmas ...string) string {
 	if path[0] != '/' {
 		path = "/" + path // a drive
 	}
-	parameters := strings.ReplaceAll(query.Encode(), "+", "%20") // to SQLite a plus is a plus
+	parameters := strings.ReplaceAll(query.Encode(), "+", "%20") // SQLite does not decode a plus
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: parameters}).String()
 }
 
@@ -237,19 +228,19 @@ func migrate(ctx context.Context, db *sql.DB, files fs.FS) (sqlcore.Migration, e
 	return m, tx.Commit()
 }
 
-// Close implements [task.GateStore]. It waits for the changes under way.
+// Close implements [gatestore.Store]. It waits for the changes under way.
 func (s *Store) Close() error {
 	if s.db.MarkClosed() {
 		return nil
 	}
-	s.hub.Close()
-	return errors.Join(s.closeInTurn(), s.claim.release())
+	s.notifier.Close()
+	return errors.Join(s.closeInTurn(), s.lock.release())
 }
 
-// closeInTurn closes the file while no other process opens it, or after a while
-// in any case.
+// closeInTurn closes the file while no other process opens it. After a time limit, it closes
+// the file in any case.
 func (s *Store) closeInTurn() error {
-	done, err := s.claim.turn()
+	done, err := s.lock.waitForTurn()
 	if err != nil {
 		return s.disconnect()
 	}
@@ -258,22 +249,22 @@ func (s *Store) closeInTurn() error {
 
 func (s *Store) disconnect() error {
 	var errs []error
-	if s.bell != nil {
-		errs = append(errs, s.bell.close())
+	if s.signal != nil {
+		errs = append(errs, s.signal.close())
 	}
 	if s.db.DB != nil {
 		errs = append(errs, s.db.DB.Close())
 	}
 	errs = append(errs, s.results.close())
-	// The writer closes last: whoever does folds the log into the file.
+	// The writer closes last: the last connection merges the log into the file.
 	if s.writer != nil {
 		errs = append(errs, s.writer.close())
 	}
 	return errors.Join(errs...)
 }
 
-// Check reads the whole file and returns [ErrDamaged] if it is not as it must
-// be. It takes the longer the larger the file is, and holds up nobody.
+// Check reads the whole file and returns [ErrDamaged] if it is corrupt. It does not block other
+// calls.
 func (s *Store) Check(ctx context.Context) error {
 	var verdict string
 	err := s.db.DB.QueryRowContext(ctx, "PRAGMA integrity_check(1)").Scan(&verdict)
@@ -283,8 +274,8 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.db.Fault(ctx, "check", err)
 }
 
-// Vacuum gives room in the file that is not used any more back to the disk, for
-// which it needs as much again for a while. Nothing can be written meanwhile.
+// Vacuum returns unused space in the file to the disk. It temporarily needs as much space
+// again, and blocks writes.
 func (s *Store) Vacuum(ctx context.Context) error {
 	if err := s.db.Usable(ctx, sqlcore.ActionVacuum); err != nil {
 		return err
@@ -301,22 +292,19 @@ func (s *Store) Vacuum(ctx context.Context) error {
 	return s.db.Fault(ctx, sqlcore.ActionVacuum, errors.Join(err, db.Close()))
 }
 
-// Probe returns nil if the store can be written to and read. To find out it
-// writes as much as a large change does, and takes it away again.
+// Probe returns nil if the store can be written to and read. It writes as much as a large
+// change, and deletes it.
 func (s *Store) Probe(ctx context.Context) error {
-	if err := s.db.Usable(ctx, sqlcore.ActionProbe); err != nil {
-		return err
-	}
-	// A version that none has, in a table that is always there.
+	// The version does not occur, and the table always exists.
 	for _, statement := range []string{
 		fmt.Sprintf("INSERT OR REPLACE INTO schema_version (version, applied_at) VALUES (-1, zeroblob(%d))", task.ChunkSize),
 		"DELETE FROM schema_version WHERE version = -1",
 	} {
 		err := s.write(ctx, sqlcore.ActionProbe, &change{
 			size: task.ChunkSize,
-			do: func(ctx context.Context, tx *session) (outcome, error) {
+			do: func(ctx context.Context, tx *session) error {
 				_, err := tx.exec(ctx, statement)
-				return outcome{}, err
+				return err
 			},
 		})
 		if err != nil {
@@ -329,16 +317,18 @@ func (s *Store) Probe(ctx context.Context) error {
 
 // Watch implements [task.Watcher].
 func (s *Store) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
-	return s.hub.Watch(ctx, ref)
+	return s.notifier.Watch(ctx, ref)
 }
 
-// legible adds what it means to some errors of the database.
-func legible(err error) error {
+// explain converts some errors of the database to errors of this package.
+func explain(err error) error {
 	switch {
 	case errors.Is(err, sqlite3.NOTADB), errors.Is(err, sqlite3.CORRUPT):
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	case errors.Is(err, errNewer):
+		return &task.Error{Kind: task.ErrOutdated, Err: err}
 	case errors.Is(err, sqlite3.FULL):
-		return &task.Error{Kind: task.KindCapacityExceeded, Err: err}
+		return &task.Error{Kind: task.ErrCapacityExceeded, StoreFull: true, Err: err}
 	default:
 		return err
 	}

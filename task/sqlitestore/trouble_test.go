@@ -13,13 +13,14 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// TestSQLiteTrouble breaks the disk under a store that is open. What was not
-// written is refused, what was can be read, and the store is as good as new
-// once the disk is.
-func TestSQLiteTrouble(t *testing.T) {
+// TestStoreWorksAfterDiskIsRepaired breaks the disk of an open store. Failed writes return errors, stored data
+// can be read, and the store works again after the disk is repaired.
+func TestStoreWorksAfterDiskIsRepaired(t *testing.T) {
 	for name, trouble := range map[string]struct {
 		code  error
 		where func(*disk) *atomic.Pointer[func() error]
@@ -43,7 +44,7 @@ func TestSQLiteTrouble(t *testing.T) {
 			for range 3 {
 				err := s.Create(t.Context(), third, limits)
 				if err == nil || !strings.Contains(err.Error(), o.File) {
-					t.Fatalf("err = %v; want one with the name of the file", err)
+					t.Fatalf("err = %v; want the name of the file in it", err)
 				}
 				if full := errors.Is(err, task.ErrCapacityExceeded); full != trouble.full {
 					t.Fatalf("err = %v", err)
@@ -63,13 +64,13 @@ func TestSQLiteTrouble(t *testing.T) {
 	}
 }
 
-// TestSQLiteMaxBytes fills a store. What does not fit is refused alone, and
-// deleting makes room.
-func TestSQLiteMaxBytes(t *testing.T) {
+// TestFullStoreRefusesOnlyWhatDoesNotFit fills a store. Only changes that do not fit are refused, and deleting
+// frees space.
+func TestFullStoreRefusesOnlyWhatDoesNotFit(t *testing.T) {
 	o := inDir(t)
 	o.MaxBytes = 4 << 20
 	s := open(t, o)
-	ended, err := task.Advance(t.Context(), s, task.AnyOwner().Ref(sqltest.Add(t, s, 0).ID), task.Cancel{By: "ann"}, sqltest.Epoch)
+	ended, err := lifecycle.Advance(t.Context(), s, task.AnyOwner().Ref(sqltest.Add(t, s, 0).ID), lifecycle.Cancel{By: "ann"}, sqltest.Epoch)
 	sqltest.Must(t, err)
 	ref := task.AnyOwner().Ref(ended.ID)
 	chunk := make([]byte, task.ChunkSize)
@@ -82,7 +83,7 @@ func TestSQLiteMaxBytes(t *testing.T) {
 		t.Errorf("%d chunks fill 4 MiB", n)
 	}
 
-	// There is room for a few small tasks beside chunks that find none.
+	// A few small tasks fit even when chunks do not.
 	errs := make([]error, 20)
 	var done sync.WaitGroup
 	for i := range errs {
@@ -110,9 +111,9 @@ func TestSQLiteMaxBytes(t *testing.T) {
 	sqltest.Must(t, s.WriteChunk(t.Context(), task.AnyOwner().Ref(last.ID), 0, chunk))
 }
 
-// TestSQLiteFullOfTasks fills a store with tasks, again and again. Each time there is
-// room for the ends of some, so that those can be deleted before the others end.
-func TestSQLiteFullOfTasks(t *testing.T) {
+// TestTasksInFullStoreCanEnd fills a store with tasks, many times. Each time some tasks can end, so
+// that they can be deleted before the others end.
+func TestTasksInFullStoreCanEnd(t *testing.T) {
 	o := inDir(t)
 	o.MaxBytes = 1 << 20
 	s := open(t, o)
@@ -124,14 +125,14 @@ func TestSQLiteFullOfTasks(t *testing.T) {
 		for len(held) > 0 {
 			ended := 0
 			for ended < len(held) {
-				if _, err := task.Advance(t.Context(), s, task.AnyOwner().Ref(held[ended]), task.Cancel{By: "ann"}, sqltest.Epoch); err != nil {
+				if _, err := lifecycle.Advance(t.Context(), s, task.AnyOwner().Ref(held[ended]), lifecycle.Cancel{By: "ann"}, sqltest.Epoch); err != nil {
 					sqltest.MustBe(t, err, task.ErrCapacityExceeded)
 					break
 				}
 				ended++
 			}
-			if ended < len(held) { // SQLite may need some pages to delete
-				sqltest.Must(t, s.Take(t.Context(), task.ActionSweep, 4<<12))
+			if ended < len(held) { // SQLite may need some pages for the deletion
+				sqltest.Must(t, s.Take(t.Context(), action.Sweep, 4<<12))
 			}
 			swept, err := s.Sweep(t.Context(), sqltest.Epoch.Add(2*sqltest.TTL), len(held))
 			if swept != ended || swept == 0 || err != nil {
@@ -142,9 +143,9 @@ func TestSQLiteFullOfTasks(t *testing.T) {
 	}
 }
 
-// TestSQLiteGivenUp ends contexts while the disk takes its time. What has not
-// begun never does; what has is told truly.
-func TestSQLiteGivenUp(t *testing.T) {
+// TestEndedContextReportsOutcome ends contexts while the disk is slow. Changes that have not begun are never
+// made, and the outcome of the others is reported correctly.
+func TestEndedContextReportsOutcome(t *testing.T) {
 	d := newDisk(t)
 	s := open(t, inDir(t).On(t.Name()))
 	stuck, goOn := make(chan struct{}), make(chan struct{})
@@ -171,9 +172,8 @@ func TestSQLiteGivenUp(t *testing.T) {
 	sqltest.MustNotHave(t, s, queued.ID)
 }
 
-// TestSQLiteCloseUnderLoad closes a store that is being written to. Whatever
-// was acknowledged is there afterwards.
-func TestSQLiteCloseUnderLoad(t *testing.T) {
+// TestCloseKeepsAcknowledgedChanges closes a store during writes. All acknowledged changes are stored.
+func TestCloseKeepsAcknowledgedChanges(t *testing.T) {
 	o := inDir(t)
 	s := open(t, o)
 	var done sync.WaitGroup
@@ -211,13 +211,13 @@ func TestSQLiteCloseUnderLoad(t *testing.T) {
 	}
 }
 
-// TestSQLiteOwners has more owners than are counted in memory.
-func TestSQLiteOwners(t *testing.T) {
+// TestLimitsHoldForUncachedOwners has more owners than the cache of loads.
+func TestLimitsHoldForUncachedOwners(t *testing.T) {
 	s := open(t, inDir(t))
 	limits := task.Limits{PerOwner: 1}
 	create := func(i int) error {
 		d := sqltest.Draft(i)
-		d.Owner = fmt.Sprint("somebody", i)
+		d.Owner = fmt.Sprint("owner", i)
 		made, err := task.New(d, sqltest.Epoch)
 		sqltest.Must(t, err)
 		return s.Create(t.Context(), made, limits)

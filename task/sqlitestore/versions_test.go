@@ -3,7 +3,7 @@ package sqlitestore_test
 import (
 	"testing"
 
-	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 )
@@ -12,7 +12,7 @@ func inFile(t *testing.T) *sqltest.Place {
 	t.Helper()
 	o := inDir(t)
 	return &sqltest.Place{
-		Versions: sqlitestore.Migrations(), DB: raw(t, o), Open: func(t *testing.T) task.GateStore { return open(t, o) },
+		Versions: sqlitestore.Migrations(), DB: raw(t, o), Open: func(t *testing.T) gatestore.Store { return open(t, o) },
 		Tables: "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid",
 		Shape:  "SELECT coalesce(sql, name) FROM sqlite_schema ORDER BY type, name",
 		Bytes:  "X'%x'",
@@ -21,7 +21,9 @@ func inFile(t *testing.T) *sqltest.Place {
 
 func TestVersions(t *testing.T) { sqltest.RunVersions(t, inFile) }
 
-func TestDebtsOfOlderVersions(t *testing.T) { sqltest.RunDebtsOfOlderVersions(t, inFile) }
+func TestOwedCancellationsOfOlderVersions(t *testing.T) {
+	sqltest.RunOwedCancellationsOfOlderVersions(t, inFile)
+}
 
 func TestOutlinesWithoutDocuments(t *testing.T) { sqltest.RunOutlinesWithoutDocuments(t, inFile) }
 

@@ -13,65 +13,56 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqlcore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
 const (
-	groupChanges = 256     // the most changes that one transaction makes
-	groupBytes   = 4 << 20 // the most that they write, unless one alone does
-	ownersKept   = 1000    // the most owners whose tasks are counted in memory
+	groupChanges = 256     // the most changes in one transaction
+	groupBytes   = 4 << 20 // their largest total size, unless one change alone is larger
+	ownersKept   = 1000    // the most owners in the cache
 )
 
-// A change is one thing to write.
+// A change is one write. If do returns a [*task.Error], it must not have written anything; the
+// other changes of the transaction are then still made. Other errors abort the transaction. If
+// there is not enough space for a group of changes, do is called again for each change alone.
 type change struct {
-	ctx    context.Context //nolint:containedctx // it ends the caller's wait, not the transaction
-	size   int             // about how many bytes are written
-	spare  int64           // how much more room it may take than others, in parts; see overdraw
-	do     func(context.Context, *session) (outcome, error)
-	state  atomic.Int32
-	result outcome
-	err    error         // why nothing was written
-	done   chan struct{} // closed when result and err are set
+	ctx     context.Context //nolint:containedctx // it ends the caller's wait, not the transaction
+	size    int             // the approximate number of bytes to write
+	reserve int64           // the parts of the reserved space that it may use; see makeWithReserve
+	do      func(context.Context, *session) error
+	state   atomic.Int32
+	err     error         // the reason why the change was not made
+	done    chan struct{} // closed when err and the results of do can be read
 }
 
-// An outcome is what became of a change in a transaction that was committed.
-type outcome struct {
-	refused error // why this one was not made
-	changed []sqlcore.Touched
-	trimmed int // entries of the journal
-	records int // records that were changed
-}
-
-// A writer makes changes, in the order they come in and in groups.
+// A writer makes changes in groups, in their order.
 type writer struct {
-	ctx      context.Context //nolint:containedctx // that of the goroutine, which outlives every caller's
+	ctx      context.Context // the context of the goroutine, which outlives those of the callers
 	db       *sql.DB
 	maxBytes int64
-	hub      *task.Hub
+	notifier *storekit.Notifier
 	check    func() error // returns an error if the file must not be written to
 	queue    chan *change
 	running  sync.WaitGroup
 
-	mu     sync.RWMutex // held while a change is put into the queue
+	mu     sync.RWMutex // guards closed; read-locked while a change is put into the queue
 	closed bool
 
-	tables  int           // the version of the tables that this program knows
-	foreign chan struct{} // holds a token if another process may have changed the file
-	ring    func()        // tells other processes of a change; nil if there are none
+	tables      int           // the version of the tables that this program knows
+	otherWrites chan struct{} // has a token if another process may have changed the file
+	signal      func()        // notifies other processes; nil if the file is not shared
 
-	last    int      // how many changes the last group had
-	session *session // nil after a failure, until it is needed again
-	pending ledger
-	chain   chain
+	last    int      // the number of changes in the last group
+	session *session // nil after a failure, until the next change
 }
 
-func newWriter(ctx context.Context, db *sql.DB, maxBytes int64, hub *task.Hub) *writer {
-	w := &writer{ctx: ctx, db: db, maxBytes: maxBytes, hub: hub, queue: make(chan *change, groupChanges), foreign: make(chan struct{}, 1)}
-	w.pending.forget()
+// start starts the goroutine.
+func (w *writer) start() {
+	w.queue, w.otherWrites = make(chan *change, groupChanges), make(chan struct{}, 1)
 	w.running.Go(w.run)
-	return w
 }
 
-// close waits until all changes that have come in are made.
+// close waits until all queued changes are made.
 func (w *writer) close() error {
 	w.mu.Lock()
 	w.closed = true
@@ -81,9 +72,8 @@ func (w *writer) close() error {
 	return w.db.Close()
 }
 
-// make has c made and returns when its outcome is on disk, or why there is
-// none. Once the context has ended nothing is begun, but what has begun is
-// waited for.
+// make queues c and returns when it is on disk, or its error. If its context has ended, the
+// change does not begin. If the change has begun, make waits for its outcome.
 func (w *writer) make(c *change) error {
 	c.done = make(chan struct{})
 	if err := w.enqueue(c); err != nil {
@@ -97,7 +87,7 @@ func (w *writer) make(c *change) error {
 	if c.state.CompareAndSwap(waiting, givenUp) {
 		return c.ctx.Err()
 	}
-	late := time.NewTimer(sqlcore.Patience)
+	late := time.NewTimer(sqlcore.OutcomeTimeout)
 	defer late.Stop()
 	select {
 	case <-c.done:
@@ -107,6 +97,8 @@ func (w *writer) make(c *change) error {
 	}
 }
 
+// enqueue puts c into the queue, and waits while the queue is full. Until it returns, the read lock
+// keeps close from closing the queue.
 func (w *writer) enqueue(c *change) error {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -137,8 +129,8 @@ func (w *writer) run() {
 				return
 			}
 			w.makeGroup(w.gather(first))
-		case <-w.foreign:
-			w.look()
+		case <-w.otherWrites:
+			w.checkOtherWrites()
 		}
 	}
 }
@@ -147,51 +139,55 @@ func (w *writer) makeGroup(group []*change) {
 	err := w.commit(group)
 	for _, c := range group {
 		alone := err
-		if len(group) > 1 && tooMuch(err) {
-			alone = w.commit([]*change{c}) // there may be room for all but one
+		if len(group) > 1 && isFull(err) {
+			alone = w.commit([]*change{c}) // some of them may fit
 		}
-		if c.spare > 0 && w.maxBytes > 0 && tooMuch(alone) {
-			alone = w.overdraw(c)
+		if c.reserve > 0 && w.maxBytes > 0 && isFull(alone) {
+			alone = w.makeWithReserve(c)
 		}
-		w.settle(c, alone)
+		if alone != nil {
+			c.err = alone
+		}
+		close(c.done)
 	}
 }
 
-// How many parts of the room, each as large as [headroom] says, are kept for changes in a
-// full store. Its tasks must be able to end, or none could ever be deleted. What deletes
-// has a part that nothing else can take, because SQLite may need a page for that.
+// The parts of the reserved space, each maxBytes / headroom, that changes may use in a full
+// store. Tasks must be able to end, because only ended tasks can be deleted. Deletions have a
+// separate part, because SQLite may need a page for them.
 const (
-	spareToEnd    = 1
-	spareToDelete = 2
+	reserveToEnd = 1
+	//mutate:swap "reserveToDelete = 2" "reserveToDelete = 1" TestTasksInFullStoreCanEnd a full store cannot delete
+	reserveToDelete = 2
 )
 
-// overdraw makes a change for which there is no room left, within a little more.
-func (w *writer) overdraw(c *change) error {
+// makeWithReserve makes a change with the reserved space.
+func (w *writer) makeWithReserve(c *change) error {
 	if err := w.connect(); err != nil {
 		return err
 	}
 	defer w.reset() // the next change gets a session with the usual limit
-	w.session.maxBytes += c.spare * (w.maxBytes / headroom)
-	if err := w.session.limit(w.ctx); err != nil {
+	w.session.maxBytes += c.reserve * (w.maxBytes / headroom)
+	if err := w.session.setLimit(w.ctx); err != nil {
 		return err
 	}
 	return w.commit([]*change{c})
 }
 
-// lookSoon has the writer look whether another process has changed the file.
-func (w *writer) lookSoon() {
+// scheduleCheck makes the writer check for changes of other processes.
+func (w *writer) scheduleCheck() {
 	select {
-	case w.foreign <- struct{}{}:
-	default: // it is about to
+	case w.otherWrites <- struct{}{}:
+	default: // already scheduled
 	}
 }
 
-// look wakes whoever watches if another process has changed the file. A file that
-// cannot be read now is looked at again with the next change.
-func (w *writer) look() {
+// checkOtherWrites notifies all watchers if another process has changed the file. After an
+// error, the next change checks again.
+func (w *writer) checkOtherWrites() {
 	err := w.connect()
 	if err == nil {
-		err = w.session.catchUp(w.ctx, w.hub.NotifyAll)
+		err = w.session.catchUp(w.ctx, w.notifier.NotifyAll)
 	}
 	if err != nil {
 		w.reset()
@@ -203,63 +199,37 @@ func (w *writer) connect() (err error) {
 	if w.session != nil {
 		return nil
 	}
-	if w.session, err = newSession(w.ctx, w.db, w.maxBytes, &w.pending, &w.chain); err == nil {
-		w.session.tables = w.tables
-	}
+	w.session, err = newSession(w.ctx, w.db, w.maxBytes, w.tables)
 	return err
 }
 
-// tooMuch reports whether err is about what was written, and not about the
-// disk or the file.
-func tooMuch(err error) bool { return errors.Is(err, sqlite3.FULL) || errors.Is(err, sqlite3.TOOBIG) }
+// isFull reports whether err means that the limit of the file is reached, or that a value
+// is too large.
+func isFull(err error) bool { return errors.Is(err, sqlite3.FULL) || errors.Is(err, sqlite3.TOOBIG) }
 
-// gather returns the changes to make next: all that have come in, up to a
-// bound, that somebody still waits for. Callers whose last change has just been
-// made get the chance to come with their next one first: a large group is far
-// cheaper than several small ones.
-func (w *writer) gather(first *change) []*change {
-	g := group{}
-	g.add(first)
-	for more := true; more && !g.full(); {
-		if len(g.changes) < w.last {
+// gather returns the next changes to make: all queued changes with a waiting caller, up to a
+// limit. It first waits a moment for the next changes of the callers of the last group, because
+// a large group is far cheaper than several small ones.
+func (w *writer) gather(first *change) (group []*change) {
+	size := 0
+	for next := first; next != nil; {
+		if next.state.CompareAndSwap(waiting, begun) {
+			group, size = append(group, next), size+next.size
+		}
+		if len(group) == groupChanges || size > groupBytes {
+			break
+		}
+		if len(group) < w.last && len(w.queue) == 0 {
 			runtime.Gosched()
 		}
-		more = g.drain(w.queue)
-	}
-	w.last = len(g.changes)
-	return g.changes
-}
-
-// A group is the changes that one transaction makes.
-type group struct {
-	changes []*change
-	size    int
-}
-
-func (g *group) full() bool { return len(g.changes) == groupChanges || g.size > groupBytes }
-
-// add begins a change, unless its caller has given up.
-func (g *group) add(c *change) {
-	if c.state.CompareAndSwap(waiting, begun) {
-		g.changes, g.size = append(g.changes, c), g.size+c.size
-	}
-}
-
-// drain adds what waits in the queue, and reports whether there was anything.
-func (g *group) drain(queue <-chan *change) (some bool) {
-	for !g.full() {
 		select {
-		case next, open := <-queue:
-			if !open {
-				return false
-			}
-			g.add(next)
-			some = true
+		case next = <-w.queue: // nil if the queue is closed
 		default:
-			return some
+			next = nil
 		}
 	}
-	return some
+	w.last = len(group)
+	return group
 }
 
 // commit makes the changes in one transaction.
@@ -284,7 +254,7 @@ func (w *writer) attempt(group []*change) error {
 	if _, err := w.session.exec(w.ctx, "BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
-	if err := w.session.catchUp(w.ctx, w.hub.NotifyAll); err != nil {
+	if err := w.session.catchUp(w.ctx, w.notifier.NotifyAll); err != nil {
 		return err
 	}
 	if err := w.session.apply(w.ctx, group); err != nil {
@@ -293,25 +263,30 @@ func (w *writer) attempt(group []*change) error {
 	if _, err := w.session.exec(w.ctx, "COMMIT"); err != nil {
 		return err
 	}
-	if w.ring != nil {
-		w.ring()
+	for _, t := range w.session.changed {
+		w.notifier.Notify(t.ID, t.Owner)
+	}
+	if w.signal != nil {
+		w.signal()
 	}
 	return nil
 }
 
-// apply makes the changes of a group in the transaction that is open. They must not
-// take more room if too much is taken already.
+// apply makes the changes of a group in the open transaction. If the limit is already exceeded,
+// the changes must not take more space.
 func (s *session) apply(ctx context.Context, group []*change) error {
 	before, err := s.excess(ctx)
 	if err != nil {
 		return err
 	}
+	s.changed = s.changed[:0]
 	for _, c := range group {
-		if c.result, err = c.do(ctx, s); err != nil {
-			return err
+		c.err = c.do(ctx, s)
+		if _, refused := errors.AsType[*task.Error](c.err); c.err != nil && !refused {
+			return c.err
 		}
 	}
-	if err := s.closeJournal(ctx); err != nil {
+	if err := s.writeJournal(ctx); err != nil {
 		return err
 	}
 	after, err := s.excess(ctx)
@@ -321,45 +296,35 @@ func (s *session) apply(ctx context.Context, group []*change) error {
 	return err
 }
 
-// reset undoes what was not committed and forgets all that depends on it, the
-// connection included, so that the next attempt starts afresh.
+// reset discards the session with its uncommitted changes and its cache.
 func (w *writer) reset() {
-	w.pending.forget()
-	w.chain.forget()
-	if w.session == nil {
-		return
-	}
-	w.session.close(w.ctx)
-	w.session = nil
-}
-
-// settle tells the caller, and then whoever watches.
-func (w *writer) settle(c *change, err error) {
-	c.err = err
-	close(c.done)
-	if err != nil {
-		return
-	}
-	for _, t := range c.result.changed {
-		w.hub.Notify(t.ID, t.Owner)
+	if w.session != nil {
+		w.session.close(w.ctx)
+		w.session = nil
 	}
 }
 
-// A ledger counts pending tasks. It is right until a transaction fails, or another
-// process writes to the file.
-type ledger struct {
-	total  int // -1 if it is not known
-	owners map[string]int
+// An ownerLoad counts the tasks of one owner.
+type ownerLoad struct {
+	pending int
+	bytes   int64 // of all tasks, including ended ones
 }
 
-func (l *ledger) forget() { l.total, l.owners = -1, make(map[string]int) }
+// A loadCache caches the number of pending tasks, and the loads of owners. It is valid
+// until a transaction fails or another process writes to the file.
+type loadCache struct {
+	total  int // -1 if unknown
+	owners map[string]ownerLoad
+}
 
-// add notes that an owner has more pending tasks, or fewer.
-func (l *ledger) add(owner string, n int) {
+func (l *loadCache) forget() { l.total, l.owners = -1, make(map[string]ownerLoad) }
+
+// add adds a difference to the load of an owner.
+func (l *loadCache) add(owner string, more ownerLoad) {
 	if l.total >= 0 {
-		l.total += n
+		l.total += more.pending
 	}
-	if _, known := l.owners[owner]; known {
-		l.owners[owner] += n
+	if has, known := l.owners[owner]; known {
+		l.owners[owner] = ownerLoad{has.pending + more.pending, has.bytes + more.bytes}
 	}
 }

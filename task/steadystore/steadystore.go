@@ -1,19 +1,19 @@
-// Package steadystore lets a program go on while its store is in trouble: down
-// when the program starts, gone for a while, slow, full or damaged.
+// Package steadystore lets a program run while its store fails: while it is unreachable, slow,
+// full or damaged, at start or later.
 //
-// [Open] tries once. If that fails for a reason that may pass, it goes on
-// trying behind the scenes, and every method returns [task.ErrUnavailable]
-// until it has succeeded. From then on an error of the store that is about no
-// task in particular is [task.ErrUnavailable] too, with the error as its cause.
-// It begins a time of trouble, in which calls are refused at once rather than
-// left to wait for a store that does not answer, until a probe finds it well
-// again. If only a change failed, reading goes on. If the store is full, so does
-// everything that ends tasks or deletes something, since that makes room.
+// [Open] tries to open the store once. After a temporary error it retries in the background,
+// and every method returns [task.ErrUnavailable] until an attempt has succeeded. Later, an
+// error of the store that does not concern a particular task also becomes
+// [task.ErrUnavailable], with the error as its cause. It starts an outage: calls fail at once,
+// rather than waiting for the store, until a probe succeeds. If only a change failed, reads
+// still reach the store. If the store is full, calls that end tasks or delete data also reach
+// it, because they free storage.
 //
-// After an error nobody knows whether a change was made: it may have been.
+// After an error, a change may or may not have been made.
 package steadystore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,84 +24,87 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// Options say how to open a store, and what its errors mean. Open must be
-// given; other zero fields mean their default.
+// Options tell how to open a store, and how to judge its errors. Open is required. Other zero
+// fields mean their default.
 type Options struct {
-	// Open opens the store. It is called again after it has failed.
-	Open func(context.Context) (task.GateStore, error)
+	// Open opens the store. It is called again after a failure.
+	Open func(context.Context) (gatestore.Store, error)
 
-	// Hopeless reports whether an error of Open is one that waiting does not
-	// mend, because something is set up wrongly; no error is.
-	Hopeless func(error) bool
+	// Permanent reports whether an error of Open stays until a person acts, such as an error in
+	// a setting. By default no error is permanent.
+	Permanent func(error) bool
 
-	// Probe returns nil if a store that had trouble is well again. By default
-	// that is so if it can be read.
-	Probe func(ctx context.Context, s task.GateStore, trouble error) error
+	// Probe returns nil if a store works again after an outage with the given cause. The
+	// default reads from the store.
+	Probe func(ctx context.Context, s gatestore.Store, cause error) error
 
-	// Reopen reports whether a store must be opened again after some trouble,
-	// before it can be well; never.
-	Reopen func(trouble error) bool
+	// Reopen reports whether the store must be opened again to end an outage with the given
+	// cause. By default it is never opened again.
+	Reopen func(cause error) bool
 
-	// Changed is told when the store gets into trouble, and why, and with nil
-	// when it is out of it. It must not block.
-	Changed func(trouble error)
+	// OnChange is called with the cause when an outage begins, and with nil when it ends.
+	// It must not block.
+	OnChange func(cause error)
 
-	Timeout   time.Duration // how long a call may take; 5 s
-	FirstTry  time.Duration // how long the first attempt to open may take; 10 s
-	FirstWait time.Duration // between the first two probes, twice as long each time; 100 ms
-	MostWait  time.Duration // the most between two probes; 5 s
+	Timeout     time.Duration // the time limit of a call; 5 s
+	OpenTimeout time.Duration // the time limit of an attempt to open or to probe; 10 s
+	MinWait     time.Duration // the pause after the first probe; it doubles after each; 100 ms
+	MaxWait     time.Duration // the longest pause between two probes; 5 s
 }
 
-// A Store is a [task.GateStore] that may be in trouble.
+// A Store is a [gatestore.Store] that may be unavailable.
 type Store struct {
 	o       Options
-	inner   atomic.Pointer[task.GateStore] // nil while none is open
+	inner   atomic.Pointer[gatestore.Store] // nil while none is open
 	closed  atomic.Bool
 	running sync.WaitGroup
 
-	background context.Context //nolint:containedctx // of what the store does by itself until it is closed
+	background context.Context // of background work; ends with the store
 	stop       context.CancelFunc
 
-	alarm chan struct{} // holds a token when trouble has begun
+	outageBegan chan struct{} // has a token when an outage has begun
 
-	doubted atomic.Bool // a read that was slow, and need not have been, is being looked into
+	probing atomic.Bool // a probe after a slow read is running
 
-	telling sync.Mutex // held from a change to the end of telling of it, so that they are told in order
-	mu      sync.Mutex
-	trouble *trouble // nil while the store is well
+	notifyMu sync.Mutex // held from a change until OnChange has returned, so that its calls are in order
+	mu       sync.Mutex
+	outage   *outage // nil while the store works
 }
 
-var _ task.GateStore = (*Store)(nil)
+var _ gatestore.Store = (*Store)(nil)
 
-// A trouble is why a store cannot be used.
-type trouble struct {
-	err     error
-	reading bool // not even for reading
+// An outage is the reason for which a store cannot be used.
+type outage struct {
+	err       error
+	readsFail bool // reads fail too, not only changes
 }
 
-// Open opens a store, or returns one that is in trouble. It returns an error
-// only if waiting would not help.
+// Open opens a store. After a temporary error it returns an unavailable store. It only returns
+// permanent errors.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o.defaults()
-	s := &Store{o: o, alarm: make(chan struct{}, 1)}
-	first, cancel := context.WithTimeout(ctx, o.FirstTry)
+	s := &Store{o: o, outageBegan: make(chan struct{}, 1)}
+	first, cancel := context.WithTimeout(ctx, o.OpenTimeout)
 	defer cancel()
 	if err := s.open(first); err != nil {
-		if o.Hopeless(err) || ctx.Err() != nil {
+		if o.Permanent(err) || ctx.Err() != nil {
 			return nil, err
 		}
-		s.enter(trouble{err: err, reading: true})
+		s.beginOutage(outage{err: err, readsFail: true})
 	}
 	s.background, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	s.running.Go(func() { s.watchOver(s.background) })
+	s.running.Go(func() { s.watch(s.background) })
 	return s, nil
 }
 
 func (o *Options) defaults() {
-	if o.Hopeless == nil {
-		o.Hopeless = func(error) bool { return false }
+	if o.Permanent == nil {
+		o.Permanent = func(error) bool { return false }
 	}
 	if o.Probe == nil {
 		o.Probe = canRead
@@ -109,50 +112,41 @@ func (o *Options) defaults() {
 	if o.Reopen == nil {
 		o.Reopen = func(error) bool { return false }
 	}
-	if o.Changed == nil {
-		o.Changed = func(error) {}
+	if o.OnChange == nil {
+		o.OnChange = func(error) {}
 	}
-	for _, d := range []struct {
-		field    *time.Duration
-		fallback time.Duration
-	}{
-		{&o.Timeout, 5 * time.Second},
-		{&o.FirstTry, 10 * time.Second},
-		{&o.FirstWait, 100 * time.Millisecond},
-		{&o.MostWait, 5 * time.Second},
-	} {
-		if *d.field <= 0 {
-			*d.field = d.fallback
-		}
-	}
+	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
+	o.OpenTimeout = cmp.Or(o.OpenTimeout, 10*time.Second)
+	o.MinWait = cmp.Or(o.MinWait, 100*time.Millisecond)
+	o.MaxWait = cmp.Or(o.MaxWait, 5*time.Second)
 }
 
-func canRead(ctx context.Context, s task.GateStore, _ error) error {
+func canRead(ctx context.Context, s gatestore.Store, _ error) error {
 	_, err := s.List(ctx, task.Query{Scope: task.AnyOwner(), Limit: 1})
 	return err
 }
 
-// Trouble returns why the store cannot be used, or nil if it can.
-func (s *Store) Trouble() error {
+// Outage returns the cause of the present outage, or nil.
+func (s *Store) Outage() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.trouble == nil {
+	if s.outage == nil {
 		return nil
 	}
-	return s.trouble.err
+	return s.outage.err
 }
 
-// Unwrap returns the store itself, or nil while there is none.
-func (s *Store) Unwrap() task.GateStore {
+// Unwrap returns the inner store, or nil while none is open.
+func (s *Store) Unwrap() gatestore.Store {
 	if inner := s.inner.Load(); inner != nil {
 		return *inner
 	}
 	return nil
 }
 
-// Close implements [task.GateStore].
+// Close implements [gatestore.Store].
 func (s *Store) Close() error {
-	s.mu.Lock() // what is begun in doubt is begun before, or not at all
+	s.mu.Lock() // afterwards probeLater starts no goroutine
 	closed := s.closed.Swap(true)
 	s.mu.Unlock()
 	if closed {
@@ -179,51 +173,51 @@ func (s *Store) open(ctx context.Context) error {
 	return nil
 }
 
-// enter begins a time of trouble, or makes one worse.
-func (s *Store) enter(t trouble) {
-	s.telling.Lock()
-	defer s.telling.Unlock()
+// beginOutage begins an outage, or extends a present one to reads.
+func (s *Store) beginOutage(t outage) {
+	s.notifyMu.Lock()
+	defer s.notifyMu.Unlock()
 	s.mu.Lock()
-	begins := s.trouble == nil
-	if begins || t.reading && !s.trouble.reading {
-		s.trouble = &t
+	begins := s.outage == nil
+	if begins || t.readsFail && !s.outage.readsFail {
+		s.outage = &t
 	}
 	s.mu.Unlock()
 	if !begins {
 		return
 	}
-	s.o.Changed(t.err)
+	s.o.OnChange(t.err)
 	select {
-	case s.alarm <- struct{}{}:
-	default: // it rings already
+	case s.outageBegan <- struct{}{}:
+	default: // already signalled
 	}
 }
 
-// leave ends the time of trouble.
-func (s *Store) leave() {
-	s.telling.Lock()
-	defer s.telling.Unlock()
+// endOutage ends the outage.
+func (s *Store) endOutage() {
+	s.notifyMu.Lock()
+	defer s.notifyMu.Unlock()
 	s.mu.Lock()
-	s.trouble = nil
+	s.outage = nil
 	s.mu.Unlock()
-	s.o.Changed(nil)
+	s.o.OnChange(nil)
 }
 
-// watchOver sees to the store whenever it is in trouble, until ctx ends.
-func (s *Store) watchOver(ctx context.Context) {
+// watch ends outages, until ctx ends.
+func (s *Store) watch(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.alarm:
+		case <-s.outageBegan:
 		}
-		for wait := s.o.FirstWait; ; wait = min(2*wait, s.o.MostWait) {
-			err := s.mend(ctx)
+		for wait := s.o.MinWait; ; wait = min(2*wait, s.o.MaxWait) {
+			err := s.recover(ctx)
 			if err == nil {
-				s.leave()
+				s.endOutage()
 				break
 			}
-			s.still(err)
+			s.updateCause(err)
 			if !pause.For(ctx, jittered(wait)) {
 				return
 			}
@@ -231,123 +225,121 @@ func (s *Store) watchOver(ctx context.Context) {
 	}
 }
 
-// still notes why the store is in trouble now, which may be another reason
-// than the one it began with.
-func (s *Store) still(err error) {
+// updateCause updates the cause of the present outage.
+func (s *Store) updateCause(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.trouble = &trouble{err: err, reading: s.trouble.reading}
+	s.outage = &outage{err: err, readsFail: s.outage.readsFail}
 }
 
-// mend opens the store if it must be, and returns nil if it is well.
-func (s *Store) mend(ctx context.Context) error {
-	why := s.Trouble()
+// recover opens the store if necessary, and returns nil if it works.
+func (s *Store) recover(ctx context.Context) error {
+	why := s.Outage()
 	if s.inner.Load() != nil && s.o.Reopen(why) {
-		_ = s.closeInner() // it is in trouble: what matters is that it opens again
+		_ = s.closeInner() // the store is damaged; an error while closing it does not matter
 	}
 	if s.inner.Load() == nil {
-		bounded, cancel := context.WithTimeout(ctx, s.o.FirstTry)
+		bounded, cancel := context.WithTimeout(ctx, s.o.OpenTimeout)
 		defer cancel()
 		if err := s.open(bounded); err != nil {
 			return err
 		}
 	}
-	bounded, cancel := context.WithTimeout(ctx, s.o.FirstTry)
+	bounded, cancel := context.WithTimeout(ctx, s.o.OpenTimeout)
 	defer cancel()
 	return s.o.Probe(bounded, s.Unwrap(), why)
 }
 
-// jittered returns between half and one and a half of d, so that many replicas
-// do not come back all at once.
+// jittered returns a random time between 0.5 and 1.5 of d, so that replicas do not retry
+// at the same moment.
 func jittered(d time.Duration) time.Duration {
-	return d/2 + rand.N(d) //nolint:gosec // jitter only; not security-sensitive
+	return d/2 + rand.N(d)
 }
 
 var errNoAnswer = errors.New("no answer in time")
 
-// A use is one call of the store.
-type use struct {
+// A call is one call of the store.
+type call struct {
 	store    *Store
-	action   task.Action
+	action   action.Name
 	id       task.ID
 	writes   bool
-	whenFull bool // it may end a task or make room, so a full store is asked too
+	whenFull bool // it may end a task or free storage, so it reaches a full store
 }
 
 // begin returns the store to use.
-func (u *use) begin(ctx context.Context) (task.GateStore, error) {
+func (c *call) begin(ctx context.Context) (gatestore.Store, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s := u.store
+	s := c.store
 	if s.closed.Load() {
-		return nil, &task.Error{Kind: task.KindClosed, ID: u.id, Action: u.action}
+		return nil, &task.Error{Kind: task.ErrClosed, ID: c.id, Action: c.action}
 	}
 	s.mu.Lock()
-	t := s.trouble
+	t := s.outage
 	s.mu.Unlock()
 	inner := s.Unwrap()
-	if inner == nil || t != nil && t.prevents(u) {
-		refused := u.unavailable(cause(t))
-		refused.NotAsked = true
+	if inner == nil || t != nil && t.blocks(c) {
+		refused := c.unavailable(cause(t))
+		refused.NotAttempted = true
 		return nil, refused
 	}
 	return inner, nil
 }
 
-// prevents reports whether u must wait for the end of t. A full store answers, even
-// if it did not when the trouble began.
-func (t *trouble) prevents(u *use) bool {
+// blocks reports whether the call c fails at once during the outage t. A full store answers
+// reads, even if it did not answer when the outage began.
+func (t *outage) blocks(c *call) bool {
 	if errors.Is(t.err, task.ErrCapacityExceeded) {
-		return u.writes && !u.whenFull
+		return c.writes && !c.whenFull
 	}
-	return t.reading || u.writes
+	return t.readsFail || c.writes
 }
 
-// cause returns why the store is in trouble, if somebody is quick enough to
-// find out.
-func cause(t *trouble) error {
+// cause returns the cause of t. While the store is being reopened, t may be nil.
+func cause(t *outage) error {
 	if t == nil {
-		return errors.New("it is being opened")
+		return errors.New("the store is being opened")
 	}
 	return t.err
 }
 
-func (u *use) unavailable(err error) *task.Error {
+func (c *call) unavailable(err error) *task.Error {
 	return &task.Error{
-		Kind: task.KindUnavailable, ID: u.id, Action: u.action, Err: err,
-		Suggest: "try again in a moment", RetryAfter: u.store.o.MostWait,
+		Kind: task.ErrUnavailable, ID: c.id, Action: c.action, Err: err,
+		Suggest: "try again in a moment", RetryAfter: c.store.o.MaxWait,
 	}
 }
 
-// end returns what to tell of the outcome of a call that was made within a
-// bounded part of the caller's context.
-func (u *use) end(caller, bounded context.Context, err error) error {
+// end converts the error of a call for the caller. The call ran with the bounded context, a
+// child of the caller's context.
+func (c *call) end(caller, bounded context.Context, err error) error {
 	switch {
-	case err == nil || aboutTask(err) || u.tooMuch(err):
+	case err == nil || aboutTask(err) || c.answerTooLarge(err):
 		return err
 	case caller.Err() != nil:
 		return caller.Err()
-	case u.store.closed.Load():
-		return &task.Error{Kind: task.KindClosed, ID: u.id, Action: u.action}
+	case c.store.closed.Load():
+		return &task.Error{Kind: task.ErrClosed, ID: c.id, Action: c.action}
 	case errors.Is(context.Cause(bounded), errNoAnswer):
-		err = fmt.Errorf("%w: %v", errNoAnswer, u.store.o.Timeout)
-		if !u.writes && task.IsSlowRead(caller) {
-			u.store.doubt() //nolint:contextcheck // it goes on when the caller does not
-			return u.unavailable(err)
+		err = fmt.Errorf("%w: %v", errNoAnswer, c.store.o.Timeout)
+		if !c.writes && storekit.IsSlowRead(caller) {
+			c.store.probeLater() // the probe outlives the caller
+			return c.unavailable(err)
 		}
 	}
-	// Reading the journal may need a write first. If there is no room for that
-	// write, callers can still read everything else.
-	reading := !u.writes && !errors.Is(err, task.ErrCapacityExceeded) || errors.Is(err, errNoAnswer)
-	u.store.enter(trouble{err: err, reading: reading})
-	return u.unavailable(err)
+	// Reading the journal may need a write first. If the store is full, that write fails, but
+	// other reads still work.
+	reading := !c.writes && !errors.Is(err, task.ErrCapacityExceeded) || errors.Is(err, errNoAnswer)
+	c.store.beginOutage(outage{err: err, readsFail: reading})
+	return c.unavailable(err)
 }
 
-// doubt has the store probed after a read that may have been slow for reasons of
-// its own. If the probe fails, the store is in trouble.
-func (s *Store) doubt() {
-	if s.doubted.Swap(true) {
+// probeLater probes the store after a read of many tasks has reached the time limit. If the
+// probe fails, an outage begins.
+func (s *Store) probeLater() {
+	if s.probing.Swap(true) {
 		return
 	}
 	s.mu.Lock()
@@ -356,7 +348,7 @@ func (s *Store) doubt() {
 		return
 	}
 	s.running.Go(func() {
-		defer s.doubted.Store(false)
+		defer s.probing.Store(false)
 		ctx, done := context.WithTimeout(s.background, s.o.Timeout)
 		defer done()
 		inner := s.Unwrap()
@@ -364,28 +356,28 @@ func (s *Store) doubt() {
 			return
 		}
 		if err := s.o.Probe(ctx, inner, errNoAnswer); err != nil && s.background.Err() == nil {
-			s.enter(trouble{err: err, reading: true})
+			s.beginOutage(outage{err: err, readsFail: true})
 		}
 	})
 }
 
-// tooMuch reports whether err is about an answer for which the store has no
-// room. All else that it stores is far smaller.
-func (u *use) tooMuch(err error) bool {
-	return u.action == task.ActionWriteChunk && errors.Is(err, task.ErrCapacityExceeded)
+// answerTooLarge reports whether err means that the store has no storage for an answer.
+// Other data is far smaller.
+func (c *call) answerTooLarge(err error) bool {
+	return c.action == action.WriteChunk && errors.Is(err, task.ErrCapacityExceeded)
 }
 
-// aboutTask reports whether err is about a task or what was asked of it, and
-// not about the store. A store that has no room says so with a cause.
+// aboutTask reports whether err concerns a task or a query, rather than the store. The error of
+// a full store has a cause.
 func aboutTask(err error) bool {
 	e, ok := errors.AsType[*task.Error](err)
 	if !ok {
 		return false
 	}
 	switch e.Kind {
-	case task.KindUnavailable, task.KindOutdated, task.KindClosed:
+	case task.ErrUnavailable, task.ErrOutdated, task.ErrClosed:
 		return false
-	case task.KindCapacityExceeded:
+	case task.ErrCapacityExceeded:
 		return e.Err == nil
 	default:
 		return true

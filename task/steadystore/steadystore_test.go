@@ -12,18 +12,21 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 	"github.com/thoughtgate/thoughtgate-go/task/steadystore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func memory(context.Context) (task.GateStore, error) { return memstore.New(memstore.Options{}), nil }
+func memory(context.Context) (gatestore.Store, error) { return memstore.New(memstore.Options{}), nil }
 
-// TestStore: a store that is well behaves as if nothing stood before it.
+// TestStore checks that the wrapper keeps the contract of stores while the inner store works.
 func TestStore(t *testing.T) {
-	storetest.RunGate(t, func(t *testing.T) task.GateStore { return open(t, steadystore.Options{Open: memory}) })
+	storetest.RunGate(t, func(t *testing.T) gatestore.Store { return open(t, steadystore.Options{Open: memory}) })
 }
 
 func open(t *testing.T, o steadystore.Options) *steadystore.Store {
@@ -60,8 +63,9 @@ func build(t *testing.T, id task.ID) task.Task {
 	return made
 }
 
-// everything calls each method of a store once and returns what each says.
-func everything(t *testing.T, s task.GateStore) map[string]error {
+// everything calls each method of a store once and returns the errors by the names of the
+// methods.
+func everything(t *testing.T, s gatestore.Store) map[string]error {
 	t.Helper()
 	ctx, ref := t.Context(), task.AnyOwner().Ref("tg_1")
 	_, get := s.Get(ctx, ref)
@@ -70,34 +74,34 @@ func everything(t *testing.T, s task.GateStore) map[string]error {
 	_, sweep := s.Sweep(ctx, time.Time{}, 1)
 	_, read := s.ReadChunk(ctx, ref, 0)
 	_, watch := s.Watch(ctx, ref)
-	_, entries := s.Entries(ctx, task.JournalQuery{})
+	_, entries := s.Entries(ctx, auditlog.Query{})
 	_, ends := s.Ends(ctx)
 	_, trim := s.Trim(ctx, time.Time{}, 1)
 	_, getRecord := s.GetRecord(ctx, "x")
-	_, listRecords := s.ListRecords(ctx, task.RecordQuery{})
+	_, listRecords := s.ListRecords(ctx, gatestore.RecordQuery{})
 	_, sweepRecords := s.SweepRecords(ctx, time.Time{}, 1)
 	return map[string]error{
 		"Create": s.Create(ctx, build(t, "tg_2"), task.Limits{}), "Swap": s.Swap(ctx, build(t, "tg_1")), "Sweep": sweep,
 		"WriteChunk": s.WriteChunk(ctx, ref, 0, []byte("x")),
 		"Get":        get, "List": list, "Overdue": overdue, "ReadChunk": read, "Watch": watch,
 		"Append": s.Append(ctx, task.Note{At: time.Unix(1, 0), Step: "x"}), "Entries": entries, "Ends": ends, "Trim": trim,
-		"PutRecord": s.PutRecord(ctx, task.Record{Name: "x", Version: 1, Value: []byte("x")}), "DeleteRecord": s.DeleteRecord(ctx, "x"),
+		"PutRecord": s.PutRecord(ctx, gatestore.Record{Name: "x", Version: 1, Value: []byte("x")}), "DeleteRecord": s.DeleteRecord(ctx, "x"),
 		"GetRecord": getRecord, "ListRecords": listRecords, "SweepRecords": sweepRecords,
 	}
 }
 
 var errDown = errors.New("connection refused")
 
-// TestDownAtStart: a store that cannot be opened is opened later, and until
-// then every method says the same.
-func TestDownAtStart(t *testing.T) {
+// TestStoreIsOpenedLater checks that a store that cannot be opened is opened later. Until then every
+// method returns the same error.
+func TestStoreIsOpenedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var up atomic.Bool
 		tries := 0
 		var told []error
 		s := open(t, steadystore.Options{
-			Changed: func(err error) { told = append(told, err) },
-			Open: func(ctx context.Context) (task.GateStore, error) {
+			OnChange: func(err error) { told = append(told, err) },
+			Open: func(ctx context.Context) (gatestore.Store, error) {
 				if tries++; !up.Load() {
 					return nil, errDown
 				}
@@ -111,10 +115,10 @@ func TestDownAtStart(t *testing.T) {
 		}
 		for name, err := range everything(t, s) {
 			if !errors.Is(err, task.ErrUnavailable) || !errors.Is(err, errDown) {
-				t.Errorf("%s: %v; want unavailable, because of what happened", name, err)
+				t.Errorf("%s: %v; want unavailable, with the cause", name, err)
 			}
 		}
-		mustBe(t, s.Trouble(), errDown)
+		mustBe(t, s.Outage(), errDown)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		mustBe(t, s.Create(ended, build(t, "tg_1"), task.Limits{}), context.Canceled)
@@ -123,27 +127,27 @@ func TestDownAtStart(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		must(t, s.Create(t.Context(), build(t, "tg_1"), task.Limits{}))
-		must(t, s.Trouble())
+		must(t, s.Outage())
 		if !slices.Equal(told, []error{errDown, nil}) {
-			t.Errorf("told of %v; want trouble, and its end", told)
+			t.Errorf("OnChange was called with %v; want the cause of an outage, and nil", told)
 		}
 	})
 }
 
-// TestHopeless: what waiting does not mend is told at once.
-func TestHopeless(t *testing.T) {
+// TestPermanentErrorIsReturnedAtOnce checks that Open returns permanent errors without a retry.
+func TestPermanentErrorIsReturnedAtOnce(t *testing.T) {
 	errSetup := errors.New("no such database")
 	_, err := steadystore.Open(t.Context(), steadystore.Options{
-		Open:     func(context.Context) (task.GateStore, error) { return nil, errSetup },
-		Hopeless: func(err error) bool { return errors.Is(err, errSetup) },
+		Open:      func(context.Context) (gatestore.Store, error) { return nil, errSetup },
+		Permanent: func(err error) bool { return errors.Is(err, errSetup) },
 	})
 	mustBe(t, err, errSetup)
 }
 
-// TestCloseBeforeOpen: a store that was never opened can be closed.
+// TestCloseBeforeOpen checks that a store can be closed that was never opened.
 func TestCloseBeforeOpen(t *testing.T) {
 	s, err := steadystore.Open(t.Context(), steadystore.Options{
-		Open: func(context.Context) (task.GateStore, error) { return nil, errDown },
+		Open: func(context.Context) (gatestore.Store, error) { return nil, errDown },
 	})
 	must(t, err)
 	must(t, s.Close())
@@ -155,18 +159,18 @@ func TestCloseBeforeOpen(t *testing.T) {
 	}
 }
 
-// A patient is a store with faults that come and go.
-type patient struct {
-	task.GateStore
+// A failingStore is a store with temporary faults.
+type failingStore struct {
+	gatestore.Store
 	reads, writes atomic.Pointer[error]
 	hangs         atomic.Bool
-	slow          atomic.Bool // only what is read of a task
+	slow          atomic.Bool // only delays Get
 	asked         atomic.Int64
 }
 
-func newPatient() *patient { return &patient{GateStore: memstore.New(memstore.Options{})} }
+func newFailingStore() *failingStore { return &failingStore{Store: memstore.New(memstore.Options{})} }
 
-func (p *patient) ill(ctx context.Context, fault *atomic.Pointer[error]) error {
+func (p *failingStore) ill(ctx context.Context, fault *atomic.Pointer[error]) error {
 	p.asked.Add(1)
 	if p.hangs.Load() {
 		<-ctx.Done()
@@ -178,14 +182,14 @@ func (p *patient) ill(ctx context.Context, fault *atomic.Pointer[error]) error {
 	return nil
 }
 
-func (p *patient) Create(ctx context.Context, t task.Task, l task.Limits, notes ...task.Note) error {
+func (p *failingStore) Create(ctx context.Context, t task.Task, l task.Limits, notes ...task.Note) error {
 	if err := p.ill(ctx, &p.writes); err != nil {
 		return err
 	}
-	return p.GateStore.Create(ctx, t, l, notes...)
+	return p.Store.Create(ctx, t, l, notes...)
 }
 
-func (p *patient) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
+func (p *failingStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	if p.slow.Load() {
 		<-ctx.Done()
 		return task.Task{}, ctx.Err()
@@ -193,34 +197,34 @@ func (p *patient) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	if err := p.ill(ctx, &p.reads); err != nil {
 		return task.Task{}, err
 	}
-	return p.GateStore.Get(ctx, ref)
+	return p.Store.Get(ctx, ref)
 }
 
-// Ends has to write before it reads, as in stores that chain the journal later.
-func (p *patient) Ends(ctx context.Context) (task.Ends, error) {
+// Ends writes before it reads, like stores that chain the journal later.
+func (p *failingStore) Ends(ctx context.Context) (auditlog.Ends, error) {
 	if err := p.ill(ctx, &p.writes); err != nil {
-		return task.Ends{}, err
+		return auditlog.Ends{}, err
 	}
-	return p.GateStore.Ends(ctx)
+	return p.Store.Ends(ctx)
 }
 
-// probe says the same as the next calls would.
-func (p *patient) probe(ctx context.Context, _ task.GateStore, _ error) error {
+// probe returns the same error as the next calls would.
+func (p *failingStore) probe(ctx context.Context, _ gatestore.Store, _ error) error {
 	return errors.Join(p.ill(ctx, &p.reads), p.ill(ctx, &p.writes))
 }
 
-func (p *patient) options() steadystore.Options {
-	return steadystore.Options{Open: func(context.Context) (task.GateStore, error) { return p, nil }, Probe: p.probe}
+func (p *failingStore) options() steadystore.Options {
+	return steadystore.Options{Open: func(context.Context) (gatestore.Store, error) { return p, nil }, Probe: p.probe}
 }
 
-// TestTrouble: what cannot be written is refused at once until it can, and
-// what can be read is read all the while.
-func TestTrouble(t *testing.T) {
-	full := error(&task.Error{Kind: task.KindCapacityExceeded, Err: errors.New("no space left")})
-	for name, fault := range map[string]error{"an error": errors.New("disk I/O error"), "no room": full, "closed by somebody": task.ErrClosed} {
+// TestErrorBeginsOutage checks that after a failed change, changes fail at once until the store
+// works again, while reads still work.
+func TestErrorBeginsOutage(t *testing.T) {
+	full := error(&task.Error{Kind: task.ErrCapacityExceeded, Err: errors.New("no space left")})
+	for name, fault := range map[string]error{"an error": errors.New("disk I/O error"), "full": full, "closed": task.ErrClosed} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newPatient()
+				p := newFailingStore()
 				s := open(t, p.options())
 				must(t, s.Create(t.Context(), build(t, "tg_1"), task.Limits{}))
 				p.writes.Store(&fault)
@@ -231,7 +235,7 @@ func TestTrouble(t *testing.T) {
 				}
 				synctest.Wait()
 				if n := p.asked.Load(); n > 5 {
-					t.Errorf("a store in trouble was asked %d times", n)
+					t.Errorf("the store was called %d times during an outage", n)
 				}
 				_, err := s.Get(t.Context(), task.AnyOwner().Ref("tg_1"))
 				must(t, err)
@@ -244,21 +248,21 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// TestFull: a store that is full, and did not answer when its trouble began, refuses
-// only what takes more room.
-func TestFull(t *testing.T) {
+// TestFullStoreRefusesOnlyGrowth checks that a full store, which did not answer when its outage began, only refuses
+// calls that need more storage.
+func TestFullStoreRefusesOnlyGrowth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPatient()
+		p := newFailingStore()
 		s := open(t, p.options())
 		p.hangs.Store(true)
 		_, err := s.Get(t.Context(), task.AnyOwner().Ref("tg_1"))
 		mustBe(t, err, task.ErrUnavailable)
-		full := error(&task.Error{Kind: task.KindCapacityExceeded, Err: errors.New("no space left")})
+		full := error(&task.Error{Kind: task.ErrCapacityExceeded, Err: errors.New("no space left")})
 		p.writes.Store(&full)
 		p.hangs.Store(false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		mustBe(t, s.Trouble(), task.ErrCapacityExceeded)
+		mustBe(t, s.Outage(), task.ErrCapacityExceeded)
 		var refused []string
 		for name, err := range everything(t, s) {
 			if errors.Is(err, task.ErrUnavailable) {
@@ -272,14 +276,14 @@ func TestFull(t *testing.T) {
 	})
 }
 
-// TestNoRoomForTheJournal: a journal that cannot be read, because there is no
-// room to put it in order, keeps nobody from reading tasks.
-func TestNoRoomForTheJournal(t *testing.T) {
+// TestFullStoreStillReadsTasks checks that tasks can be read from a full store, although its
+// journal cannot.
+func TestFullStoreStillReadsTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPatient()
+		p := newFailingStore()
 		s := open(t, p.options())
 		must(t, s.Create(t.Context(), build(t, "tg_1"), task.Limits{}))
-		full := error(&task.Error{Kind: task.KindCapacityExceeded, Err: errors.New("no space left")})
+		full := error(&task.Error{Kind: task.ErrCapacityExceeded, Err: errors.New("no space left")})
 		p.writes.Store(&full)
 		_, err := s.Ends(t.Context())
 		mustBe(t, err, task.ErrUnavailable)
@@ -289,11 +293,11 @@ func TestNoRoomForTheJournal(t *testing.T) {
 	})
 }
 
-// TestSlowStoreHoldsUpNobody: nobody waits for long for a store that does not answer, and only
-// one waits at all.
-func TestSlowStoreHoldsUpNobody(t *testing.T) {
+// TestSlowStoreDoesNotBlockOthers checks that only one call waits for a store that does not
+// answer, up to the time limit.
+func TestSlowStoreDoesNotBlockOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPatient()
+		p := newFailingStore()
 		o := p.options()
 		o.Timeout = 3 * time.Second
 		s := open(t, o)
@@ -316,72 +320,72 @@ func TestSlowStoreHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestSlowAside: a read for an operator that takes too long is no trouble of a
-// store that answers others, but has it looked into: one that answers nobody is
-// in trouble.
-func TestSlowAside(t *testing.T) {
+// TestSlowReadIsProbed checks that a slow read of many tasks does not start an outage if the store
+// answers a probe. If the store does not answer the probe, an outage begins.
+func TestSlowReadIsProbed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPatient()
+		p := newFailingStore()
 		s := open(t, p.options())
 		p.slow.Store(true)
-		_, err := s.Get(task.SlowRead(t.Context()), task.AnyOwner().Ref("tg_1"))
+		_, err := s.Get(storekit.SlowRead(t.Context()), task.AnyOwner().Ref("tg_1"))
 		mustBe(t, err, task.ErrUnavailable)
 		synctest.Wait()
-		must(t, s.Trouble())
+		must(t, s.Outage())
 		must(t, s.Create(t.Context(), build(t, "tg_2"), task.Limits{}))
 
 		p.slow.Store(false)
 		p.hangs.Store(true)
-		_, err = s.Get(task.SlowRead(t.Context()), task.AnyOwner().Ref("tg_1"))
+		_, err = s.Get(storekit.SlowRead(t.Context()), task.AnyOwner().Ref("tg_1"))
 		mustBe(t, err, task.ErrUnavailable)
 		time.Sleep(time.Minute)
-		if s.Trouble() == nil {
-			t.Error("a store that answers nobody is not in trouble")
+		if s.Outage() == nil {
+			t.Error("the store does not answer, but no outage began")
 		}
 		p.hangs.Store(false)
 		time.Sleep(time.Minute)
-		must(t, s.Trouble())
+		must(t, s.Outage())
 	})
 }
 
-// TestNoTrouble: what is about one task or one caller is no trouble of the store.
-func TestNoTrouble(t *testing.T) {
+// TestErrorsAboutTasksBeginNoOutage checks that errors about a task or a caller do not start an
+// outage.
+func TestErrorsAboutTasksBeginNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPatient()
+		p := newFailingStore()
 		s := open(t, p.options())
 		for _, fault := range []error{
-			&task.Error{Kind: task.KindUnreadable, Err: errors.New("no such key")},
-			&task.Error{Kind: task.KindInvalid}, &task.Error{Kind: task.KindCapacityExceeded, Limit: 1},
+			&task.Error{Kind: task.ErrUnreadable, Err: errors.New("no such key")},
+			&task.Error{Kind: task.ErrInvalid}, &task.Error{Kind: task.ErrCapacityExceeded, Limit: 1},
 		} {
 			p.reads.Store(&fault)
 			_, err := s.Get(t.Context(), task.AnyOwner().Ref("tg_1"))
 			mustBe(t, err, fault)
-			must(t, s.Trouble())
+			must(t, s.Outage())
 		}
 		p.hangs.Store(true)
 		hurry, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := s.Get(hurry, task.AnyOwner().Ref("tg_1"))
 		mustBe(t, err, context.DeadlineExceeded)
-		must(t, s.Trouble())
+		must(t, s.Outage())
 	})
 }
 
-// TestReopen: a store that is damaged is opened again until it is not.
-func TestReopen(t *testing.T) {
+// TestDamagedStoreIsReopened checks that a damaged store is opened again until it works.
+func TestDamagedStoreIsReopened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		damage := errors.New("malformed")
-		p := newPatient()
+		p := newFailingStore()
 		o := p.options()
 		o.Reopen = func(err error) bool { return errors.Is(err, damage) }
 		opened := 0
-		o.Open = func(context.Context) (task.GateStore, error) {
+		o.Open = func(context.Context) (gatestore.Store, error) {
 			if opened++; opened > 1 {
-				p = newPatient()
+				p = newFailingStore()
 			}
 			return p, nil
 		}
-		o.Probe = func(context.Context, task.GateStore, error) error { return nil }
+		o.Probe = func(context.Context, gatestore.Store, error) error { return nil }
 		s := open(t, o)
 		changed, err := s.Watch(t.Context(), task.AnyOwner().Ref(""))
 		must(t, err)
@@ -398,9 +402,9 @@ func TestReopen(t *testing.T) {
 	})
 }
 
-// A brittleStore fails when it is told to.
+// A brittleStore fails while its fault is set.
 type brittleStore struct {
-	task.GateStore
+	gatestore.Store
 
 	down *atomic.Bool
 }
@@ -409,27 +413,27 @@ func (b brittleStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) 
 	if b.down.Load() {
 		return task.Task{}, errDown
 	}
-	return b.GateStore.Get(ctx, ref)
+	return b.Store.Get(ctx, ref)
 }
 
-// TestTroubleComesBack: what is told last is so, also when trouble comes back
-// while its end is being told.
-func TestTroubleComesBack(t *testing.T) {
+// TestOutagesAreReportedInOrder checks that the last call of OnChange has the current state, even if an
+// outage begins while the end of the previous one is being reported.
+func TestOutagesAreReportedInOrder(t *testing.T) {
 	var down atomic.Bool
 	told, goOn := make(chan error, 10), make(chan struct{})
 	s := open(t, steadystore.Options{
-		FirstWait: time.Millisecond,
-		Open: func(ctx context.Context) (task.GateStore, error) {
+		MinWait: time.Millisecond,
+		Open: func(ctx context.Context) (gatestore.Store, error) {
 			inner, err := memory(ctx)
 			return brittleStore{inner, &down}, err
 		},
-		Probe: func(context.Context, task.GateStore, error) error {
+		Probe: func(context.Context, gatestore.Store, error) error {
 			if down.Load() {
 				return errDown
 			}
 			return nil
 		},
-		Changed: func(err error) {
+		OnChange: func(err error) {
 			if err == nil {
 				goOn <- struct{}{}
 				<-goOn
@@ -441,7 +445,7 @@ func TestTroubleComesBack(t *testing.T) {
 	down.Store(true)
 	get()
 	down.Store(false)
-	<-goOn // the end of it is about to be told
+	<-goOn // the end of the outage is about to be reported
 	down.Store(true)
 	again := make(chan struct{})
 	go func() {
@@ -449,14 +453,14 @@ func TestTroubleComesBack(t *testing.T) {
 		get()
 	}()
 	select {
-	case <-again: // it did not wait to be told of
+	case <-again: // it did not wait for OnChange
 	case <-time.After(50 * time.Millisecond):
 	}
 	goOn <- struct{}{}
 	<-again
 	for i, want := range []error{errDown, nil, errDown} {
 		if got := <-told; !errors.Is(got, want) {
-			t.Errorf("told %d: %v; want %v", i, got, want)
+			t.Errorf("call %d of OnChange: %v; want %v", i, got, want)
 		}
 	}
 	down.Store(false)

@@ -8,15 +8,18 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// atOnce is how many transitions happen at the same time.
+// atOnce is the number of transitions that happen at the same time.
 const atOnce = 1000
 
-// BenchmarkAtOnce measures a thousand transitions at the same time, each of another
-// task that waits for a decision: read, rules, swap. It reports how many a second
-// the store makes. GOV-001 9.2, "1,000 concurrent transitions".
-func BenchmarkAtOnce(b *testing.B, s task.GateStore) {
+// BenchmarkAtOnce measures a thousand concurrent transitions of pending tasks. Each transition
+// reads the task, applies the rules, and swaps. The benchmark reports transitions per second.
+// GOV-001 9.2, "1,000 concurrent transitions".
+func BenchmarkAtOnce(b *testing.B, s gatestore.Store) {
 	b.Helper()
 	b.StopTimer()
 	made := 0
@@ -31,14 +34,14 @@ func BenchmarkAtOnce(b *testing.B, s task.GateStore) {
 }
 
 // approveAll approves all tasks at the same time.
-func approveAll(b *testing.B, s task.GateStore, ids []task.ID) {
+func approveAll(b *testing.B, s gatestore.Store, ids []task.ID) {
 	b.Helper()
 	var begin, done sync.WaitGroup
 	begin.Add(1)
 	for _, id := range ids {
 		done.Go(func() {
 			begin.Wait()
-			if _, err := task.Advance(b.Context(), s, task.AnyOwner().Ref(id), task.Approve{By: "bob"}, epoch); err != nil {
+			if _, err := lifecycle.Advance(b.Context(), s, task.AnyOwner().Ref(id), lifecycle.Approve{By: "bob"}, epoch); err != nil {
 				b.Error(err)
 			}
 		})
@@ -47,8 +50,8 @@ func approveAll(b *testing.B, s task.GateStore, ids []task.ID) {
 	done.Wait()
 }
 
-// waiting stores tasks that wait for a decision. The first has the given number.
-func waiting(b *testing.B, s task.GateStore, first int) []task.ID {
+// waiting stores pending tasks. Their numbers start at first.
+func waiting(b *testing.B, s gatestore.Store, first int) []task.ID {
 	b.Helper()
 	ids := make([]task.ID, atOnce)
 	var done sync.WaitGroup
@@ -61,7 +64,7 @@ func waiting(b *testing.B, s task.GateStore, first int) []task.ID {
 				},
 			}, epoch)
 			if err == nil {
-				t, err = t.Apply(task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)}, epoch)
+				t, err = lifecycle.Apply(t, lifecycle.Submit{By: "gate", Deadline: epoch.Add(time.Minute)}, epoch)
 			}
 			if err == nil {
 				err = s.Create(b.Context(), t, task.Limits{})
@@ -76,11 +79,11 @@ func waiting(b *testing.B, s task.GateStore, first int) []task.ID {
 	return ids
 }
 
-// resultSize is the size of the answer that BenchmarkResult keeps.
+// resultSize is the size of the answer in BenchmarkResult.
 const resultSize = 64 << 20
 
-// BenchmarkResult measures how fast a large answer is kept and read again.
-func BenchmarkResult(b *testing.B, s task.GateStore) {
+// BenchmarkResult measures how fast a large answer is stored and read.
+func BenchmarkResult(b *testing.B, s gatestore.Store) {
 	b.Helper()
 	b.SetBytes(resultSize)
 	b.ReportAllocs()
@@ -89,14 +92,14 @@ func BenchmarkResult(b *testing.B, s task.GateStore) {
 		ref := task.AnyOwner().Ref(task.ID(fmt.Sprint("tg_result ", i)))
 		running(b, s, ref)
 		b.StartTimer()
-		kept, err := task.WriteResult(b.Context(), s, ref, io.LimitReader(zeros{}, resultSize))
+		kept, err := storekit.WriteResult(b.Context(), s, ref, io.LimitReader(zeros{}, resultSize))
 		if err != nil {
 			b.Fatal(err)
 		}
 		kept.Kind = task.ResultOK
-		done, err := task.CompleteWithResult(b.Context(), s, ref, task.Complete{By: "gate", Result: kept}, epoch)
+		done, err := lifecycle.CompleteWithResult(b.Context(), s, ref, lifecycle.Complete{By: "gate", Result: kept}, epoch)
 		if err == nil {
-			err = task.ReadResult(b.Context(), s, done, io.Discard)
+			err = storekit.ReadResult(b.Context(), s, done, io.Discard)
 		}
 		if err != nil {
 			b.Fatal(err)
@@ -109,15 +112,15 @@ func BenchmarkResult(b *testing.B, s task.GateStore) {
 }
 
 // running stores a task that "gate" runs.
-func running(b *testing.B, s task.GateStore, ref task.Ref) {
+func running(b *testing.B, s gatestore.Store, ref task.Ref) {
 	b.Helper()
 	t, err := task.New(task.Draft{
 		ID: ref.ID, Owner: "ann", TTL: time.Hour, PollInterval: time.Second,
 		Call: task.Call{Upstream: "files", Method: "tools/call", Name: "read", Message: "{}"},
 	}, epoch)
-	for _, e := range []task.Event{task.Admit{By: "gate"}, task.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)}} {
+	for _, e := range []lifecycle.Event{lifecycle.Admit{By: "gate"}, lifecycle.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)}} {
 		if err == nil {
-			t, err = t.Apply(e, epoch)
+			t, err = lifecycle.Apply(t, e, epoch)
 		}
 	}
 	if err == nil {
@@ -128,7 +131,7 @@ func running(b *testing.B, s task.GateStore, ref task.Ref) {
 	}
 }
 
-// zeros has no end.
+// zeros is an endless reader.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {

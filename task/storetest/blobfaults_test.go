@@ -46,12 +46,12 @@ var blobFaults = map[string]func(*faulty){
 			return f.good.WriteChunk(ctx, r, n, data)
 		}
 	},
-	"chunks have owners, but nobody asks": func(f *faulty) {
+	"chunks ignore owners": func(f *faulty) {
 		f.read = func(ctx context.Context, r task.Ref, n int) ([]byte, error) {
 			return f.good.ReadChunk(ctx, task.AnyOwner().Ref(r.ID), n)
 		}
 	},
-	"chunks have owners, but nobody asks the writer": func(f *faulty) {
+	"WriteChunk ignores owners": func(f *faulty) {
 		f.write = func(ctx context.Context, r task.Ref, n int, data []byte) error {
 			return f.good.WriteChunk(ctx, task.AnyOwner().Ref(r.ID), n, data)
 		}
@@ -75,7 +75,7 @@ var blobFaults = map[string]func(*faulty){
 			return f.good.WriteChunk(ctx, r, n, []byte(strings.ToValidUTF8(string(data), "?")))
 		}
 	},
-	"chunks are the caller's": func(f *faulty) {
+	"chunks share the caller's memory": func(f *faulty) {
 		kept := make(map[string][]byte)
 		f.write = func(ctx context.Context, r task.Ref, n int, data []byte) error {
 			f.mu.Lock()
@@ -93,7 +93,7 @@ var blobFaults = map[string]func(*faulty){
 			return data, err
 		}
 	},
-	"chunks are written without care": func(f *faulty) {
+	"invalid chunks are accepted": func(f *faulty) {
 		f.write = func(ctx context.Context, r task.Ref, n int, data []byte) error {
 			err := f.good.WriteChunk(ctx, r, n, data)
 			if _, unknown := f.good.Get(ctx, r); unknown == nil && ctx.Err() == nil {
@@ -102,7 +102,7 @@ var blobFaults = map[string]func(*faulty){
 			return err
 		}
 	},
-	"chunks are written for anybody": func(f *faulty) {
+	"chunks of unknown tasks are accepted": func(f *faulty) {
 		f.write = func(ctx context.Context, r task.Ref, n int, data []byte) error {
 			err := f.good.WriteChunk(ctx, r, n, data)
 			if _, known := f.good.Get(ctx, task.AnyOwner().Ref(r.ID)); known != nil && ctx.Err() == nil {
@@ -126,7 +126,7 @@ var blobFaults = map[string]func(*faulty){
 	},
 }
 
-// blobsStay keeps chunks apart from tasks, and for good.
+// blobsStay keeps the chunks when their task is deleted.
 func blobsStay(f *faulty) {
 	kept := make(map[string][]byte)
 	f.write = func(ctx context.Context, r task.Ref, n int, data []byte) error {

@@ -7,23 +7,25 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
 func dueCases() []testCase {
 	return []testCase{
-		{"Overdue finds what is due, most overdue first", overdue},
+		{"Overdue finds overdue tasks, most overdue first", overdue},
 		{"Overdue follows deadlines and leases", overdueFollows},
-		{"every overdue task is settled by one of many", settleRace},
-		{"Sweep deletes what has ended and is old", sweep},
-		{"Sweep deletes no more than asked", sweepLimit},
-		{"every swept task is counted by one of many", sweepRace},
+		{"concurrent replicas settle each overdue task once", settleRace},
+		{"Sweep deletes old tasks that have ended", sweep},
+		{"Sweep keeps its limit", sweepLimit},
+		{"concurrent sweeps count each task once", sweepRace},
 		{"a swept ID can be used again", sweepReuse},
-		{"a replica whose clock is behind goes on", clockBehind},
+		{"a replica works when its clock is behind", clockBehind},
 	}
 }
 
-// due returns the IDs of the tasks that are overdue at a time.
-func due(t reporter, s task.GateStore, at time.Time) []task.ID {
+// due returns the IDs of the overdue tasks at a time.
+func due(t reporter, s gatestore.Store, at time.Time) []task.ID {
 	t.Helper()
 	found, err := s.Overdue(t.Context(), at, 100)
 	must(t, err)
@@ -34,7 +36,7 @@ func due(t reporter, s task.GateStore, at time.Time) []task.ID {
 	return ids
 }
 
-func overdue(t reporter, s task.GateStore) {
+func overdue(t reporter, s gatestore.Store) {
 	for i, seconds := range []int{4, 1, 3, 0, 2} {
 		d := draft(task.ID(fmt.Sprint("tg_", seconds)), []string{"ann", "bob"}[i%2])
 		d.TTL = time.Minute + time.Duration(seconds)*time.Microsecond
@@ -52,29 +54,29 @@ func overdue(t reporter, s task.GateStore) {
 	mustEqual(t, "the first", found[0], get(t, s, "tg_0"))
 }
 
-func overdueFollows(t reporter, s task.GateStore) {
+func overdueFollows(t reporter, s gatestore.Store) {
 	add(t, s, "tg_a", "ann", epoch)
 	for _, step := range []struct {
-		event task.Event
+		event lifecycle.Event
 		due   time.Duration
 	}{
-		{task.ExtendTTL{TTL: 2 * ttl, Max: 2 * ttl}, 2 * ttl},
-		{task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)}, time.Minute},
-		{task.Approve{By: "bob"}, 2 * ttl},
-		{task.Claim{By: "gate", LeaseUntil: epoch.Add(time.Second)}, time.Second},
-		{task.RenewLease{By: "gate", Until: epoch.Add(2 * time.Second)}, 2 * time.Second},
-		{task.Progress{By: "gate", UpstreamTask: "u1", Release: true}, 2 * ttl},
-		{task.Resume{By: "gate", LeaseUntil: epoch.Add(time.Second)}, 2 * ttl},
+		{lifecycle.ExtendTTL{TTL: 2 * ttl, Max: 2 * ttl}, 2 * ttl},
+		{lifecycle.Submit{By: "gate", Deadline: epoch.Add(time.Minute)}, time.Minute},
+		{lifecycle.Approve{By: "bob"}, 2 * ttl},
+		{lifecycle.Claim{By: "gate", LeaseUntil: epoch.Add(time.Second)}, time.Second},
+		{lifecycle.RenewLease{By: "gate", Until: epoch.Add(2 * time.Second)}, 2 * time.Second},
+		{lifecycle.Progress{By: "gate", UpstreamTask: "u1", Release: true}, 2 * ttl},
+		{lifecycle.Resume{By: "gate", LeaseUntil: epoch.Add(time.Second)}, 2 * ttl},
 	} {
 		advance(t, s, "tg_a", epoch, step.event)
 		mustEqual(t, "when due", len(due(t, s, epoch.Add(step.due))), 0)
 		mustEqual(t, "overdue", due(t, s, epoch.Add(step.due+time.Microsecond)), []task.ID{"tg_a"})
 	}
-	advance(t, s, "tg_a", epoch, task.Cancel{By: "ann"})
+	advance(t, s, "tg_a", epoch, lifecycle.Cancel{By: "ann"})
 	mustEqual(t, "ended", len(due(t, s, epoch.Add(24*time.Hour))), 0)
 }
 
-func settleRace(t reporter, s task.GateStore) {
+func settleRace(t reporter, s gatestore.Store) {
 	const tasks = 30
 	for i := range tasks {
 		add(t, s, task.ID(fmt.Sprint("tg_", i)), fmt.Sprint("owner", i%3), epoch)
@@ -82,7 +84,7 @@ func settleRace(t reporter, s task.GateStore) {
 	var settled atomic.Int64
 	must(t, errors.Join(together(8, func(i int) error {
 		for {
-			ended, err := task.SettleOverdue(t.Context(), s, fmt.Sprint("gate-", i), epoch.Add(2*ttl))
+			ended, err := lifecycle.Updater{Store: s}.SettleOverdue(t.Context(), fmt.Sprint("gate-", i), epoch.Add(2*ttl))
 			if n := settled.Add(int64(len(ended))); err != nil || len(ended) == 0 || n > tasks {
 				return err
 			}
@@ -94,12 +96,12 @@ func settleRace(t reporter, s task.GateStore) {
 	mustEqual(t, "expired tasks", len(list(t, s, task.Query{Scope: task.AnyOwner(), States: []task.State{task.Expired}})), tasks)
 }
 
-func sweep(t reporter, s task.GateStore) {
+func sweep(t reporter, s gatestore.Store) {
 	pending := add(t, s, "tg_pending", "ann", epoch)
 	must(t, s.Create(t.Context(), full(t, "tg_ended", "ann"), task.Limits{}))
 	later := draft("tg_later", "ann")
 	later.TTL = 2 * ttl
-	must(t, s.Create(t.Context(), apply(t, build(t, later, epoch), epoch, task.Cancel{By: "ann"}), task.Limits{}))
+	must(t, s.Create(t.Context(), apply(t, build(t, later, epoch), epoch, lifecycle.Cancel{By: "ann"}), task.Limits{}))
 
 	for _, step := range []struct {
 		before time.Time
@@ -121,20 +123,20 @@ func sweep(t reporter, s task.GateStore) {
 		mustBe(t, err, task.ErrNotFound)
 		mustBe(t, s.Swap(t.Context(), full(t, id, "ann")), task.ErrNotFound)
 	}
-	mustEqual(t, "what is pending", get(t, s, "tg_pending"), pending)
+	mustEqual(t, "the pending task", get(t, s, "tg_pending"), pending)
 	mustEqual(t, "the list", list(t, s, task.Query{Scope: task.OwnedBy("ann")}), []task.ID{"tg_pending"})
 	mustEqual(t, "the list of all", list(t, s, task.Query{Scope: task.AnyOwner()}), []task.ID{"tg_pending"})
 }
 
-// addEnded adds tasks that may be swept after their time to live.
-func addEnded(t reporter, s task.GateStore, n int) {
+// addEnded adds tasks that may be swept after their TTL.
+func addEnded(t reporter, s gatestore.Store, n int) {
 	t.Helper()
 	for i := range n {
 		must(t, s.Create(t.Context(), full(t, task.ID(fmt.Sprint("tg_", i)), fmt.Sprint("owner", i%3)), task.Limits{}))
 	}
 }
 
-func sweepLimit(t reporter, s task.GateStore) {
+func sweepLimit(t reporter, s gatestore.Store) {
 	addEnded(t, s, 10)
 	for _, want := range []int{4, 4, 2, 0} {
 		if n, err := s.Sweep(t.Context(), epoch.Add(2*ttl), 4); n != want || err != nil {
@@ -143,7 +145,7 @@ func sweepLimit(t reporter, s task.GateStore) {
 	}
 }
 
-func sweepRace(t reporter, s task.GateStore) {
+func sweepRace(t reporter, s gatestore.Store) {
 	const tasks = 60
 	addEnded(t, s, tasks)
 	var swept atomic.Int64
@@ -163,7 +165,7 @@ func sweepRace(t reporter, s task.GateStore) {
 	mustEqual(t, "tasks left", len(list(t, s, task.Query{Scope: task.AnyOwner()})), 0)
 }
 
-func sweepReuse(t reporter, s task.GateStore) {
+func sweepReuse(t reporter, s gatestore.Store) {
 	addEnded(t, s, 1)
 	must(t, s.WriteChunk(t.Context(), anyone("tg_0"), 0, []byte("old")))
 	if n, err := s.Sweep(t.Context(), epoch.Add(2*ttl), 10); n != 1 || err != nil {
@@ -175,28 +177,28 @@ func sweepReuse(t reporter, s task.GateStore) {
 	mustBe(t, err, task.ErrChunkMissing)
 }
 
-// clockBehind has a task made and approved by one replica, and run by another
-// whose clock is an hour behind, or by the same one after its clock was set back.
-func clockBehind(t reporter, s task.GateStore) {
+// clockBehind lets a replica create and approve a task. Another replica, whose clock is an hour
+// behind, runs it. In a second case the clock of the same replica is set back.
+func clockBehind(t reporter, s gatestore.Store) {
 	ahead := epoch.Add(time.Hour)
 	const lease = 30 * time.Second
 	add(t, s, "tg_a", "ann", ahead)
-	advance(t, s, "tg_a", epoch, task.Submit{By: "gate", Deadline: epoch.Add(ttl / 2)})
-	mustEqual(t, "how long the approvers have", get(t, s, "tg_a").Approval.Deadline, ahead.Add(ttl/2))
-	advance(t, s, "tg_a", ahead.Add(time.Minute), task.Approve{By: "bob"})
-	advance(t, s, "tg_a", epoch, task.Claim{By: "gate", LeaseUntil: epoch.Add(lease)})
+	advance(t, s, "tg_a", epoch, lifecycle.Submit{By: "gate", Deadline: epoch.Add(ttl / 2)})
+	mustEqual(t, "the approval deadline", get(t, s, "tg_a").Approval.Deadline, ahead.Add(ttl/2))
+	advance(t, s, "tg_a", ahead.Add(time.Minute), lifecycle.Approve{By: "bob"})
+	advance(t, s, "tg_a", epoch, lifecycle.Claim{By: "gate", LeaseUntil: epoch.Add(lease)})
 	until := ahead.Add(time.Minute + lease)
 	mustEqual(t, "the lease", get(t, s, "tg_a").Execution.LeaseUntil, until)
-	mustEqual(t, "overdue by the clock that is behind", len(due(t, s, epoch.Add(2*lease))), 0)
+	mustEqual(t, "overdue by the slow clock", len(due(t, s, epoch.Add(2*lease))), 0)
 	mustEqual(t, "overdue by the other clock, when the lease ends", len(due(t, s, until)), 0)
-	_, err := task.Advance(t.Context(), s, anyone("tg_a"), task.Lapse{By: "other"}, epoch.Add(2*lease))
+	_, err := lifecycle.Advance(t.Context(), s, anyone("tg_a"), lifecycle.Lapse{By: "other"}, epoch.Add(2*lease))
 	mustBe(t, err, task.ErrNotReady)
-	advance(t, s, "tg_a", epoch.Add(lease), task.Complete{By: "gate", Result: task.Result{Kind: task.ResultOK}}, task.Deliver{})
+	advance(t, s, "tg_a", epoch.Add(lease), lifecycle.Complete{By: "gate", Result: task.Result{Kind: task.ResultOK}}, lifecycle.Deliver{})
 
 	last := ahead
 	for _, x := range get(t, s, "tg_a").Transitions {
 		if x.At.Before(last) {
-			t.Fatalf("%s to %s at %v, which is before %v", x.From, x.To, x.At, last)
+			t.Fatalf("%s to %s at %v, before the previous transition at %v", x.From, x.To, x.At, last)
 		}
 		last = x.At
 	}

@@ -1,9 +1,11 @@
 package storetest
 
-import "github.com/thoughtgate/thoughtgate-go/task"
+import (
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+)
 
-// Exports for the suite's own test, which runs single cases and expects them to
-// fail.
+// Exports for the tests of the suite, which run single cases and expect them to fail.
 type (
 	Reporter = reporter
 	Case     = testCase
@@ -11,7 +13,7 @@ type (
 
 func (c testCase) Name() string { return c.name }
 
-func (c testCase) Run(t Reporter, s task.GateStore) { c.run(t, s) }
+func (c testCase) Run(t Reporter, s gatestore.Store) { c.run(t, s) }
 
 var Cases = cases
 

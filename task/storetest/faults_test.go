@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
@@ -27,10 +28,12 @@ var taskFaults = map[string]func(*faulty){
 	"create cuts long requests":         changeCreated(func(t *task.Task) { t.Call.Arguments = t.Call.Arguments[:min(len(t.Call.Arguments), 1<<16)] }),
 	"create ignores limits":             changeLimits(func(*task.Limits) task.Limits { return task.Limits{} }),
 	"create ignores the owner's limit":  changeLimits(func(l *task.Limits) task.Limits { l.PerOwner = 0; return *l }),
-	"create ignores the limit of all":   changeLimits(func(l *task.Limits) task.Limits { l.Total = 0; return *l }),
+	"create ignores the total limit":    changeLimits(func(l *task.Limits) task.Limits { l.Total = 0; return *l }),
+	"create ignores the owner's bytes":  changeLimits(func(l *task.Limits) task.Limits { l.OwnerBytes = 0; return *l }),
+	"create allows too few bytes":       changeLimits(func(l *task.Limits) task.Limits { l.OwnerBytes -= min(1, l.OwnerBytes); return *l }),
 	"create ignores uniqueness":         changeLimits(func(l *task.Limits) task.Limits { l.Unique = false; return *l }),
-	"create is too strict":              changeLimits(func(l *task.Limits) task.Limits { l.PerOwner = max(0, l.PerOwner-1); return *l }),
-	"create counts, then adds": func(f *faulty) {
+	"create allows too few tasks":       changeLimits(func(l *task.Limits) task.Limits { l.PerOwner = max(0, l.PerOwner-1); return *l }),
+	"create counts and adds in two steps": func(f *faulty) {
 		f.create = func(ctx context.Context, t task.Task, l task.Limits, n ...task.Note) error {
 			load, err := countPending(ctx, f.good, t)
 			if err == nil {
@@ -43,7 +46,7 @@ var taskFaults = map[string]func(*faulty){
 			return f.good.Create(ctx, t, task.Limits{}, n...)
 		}
 	},
-	"create counts what has ended": func(f *faulty) {
+	"create counts ended tasks": func(f *faulty) {
 		f.create = func(ctx context.Context, t task.Task, l task.Limits, n ...task.Note) error {
 			page, err := f.good.List(ctx, task.Query{Scope: task.OwnedBy(t.Owner), Limit: 100})
 			if err == nil {
@@ -95,12 +98,12 @@ var taskFaults = map[string]func(*faulty){
 		f.get = func(ctx context.Context, r task.Ref) (task.Task, error) {
 			t, err := f.good.Get(ctx, r)
 			if t.ID == "" && err != nil {
-				err = r.NotFound(task.ActionGet)
+				err = r.NotFound(action.Get)
 			}
 			return t, err
 		}
 	},
-	"get fails with something": func(f *faulty) {
+	"get hides the kind of its error": func(f *faulty) {
 		f.get = func(ctx context.Context, r task.Ref) (task.Task, error) {
 			t, err := f.good.Get(ctx, r)
 			if err != nil {
@@ -109,7 +112,7 @@ var taskFaults = map[string]func(*faulty){
 			return t, err
 		}
 	},
-	"get drops empty things": func(f *faulty) {
+	"get drops empty values": func(f *faulty) {
 		f.get = func(ctx context.Context, r task.Ref) (task.Task, error) {
 			t, err := f.good.Get(ctx, r)
 			if t.Variables == nil {
@@ -124,7 +127,7 @@ var taskFaults = map[string]func(*faulty){
 			return f.good.Create(ctx, t, l, n...)
 		}
 	},
-	"get returns something stale": func(f *faulty) {
+	"get returns an old version": func(f *faulty) {
 		seen := make(map[task.ID]task.Task)
 		f.get = func(ctx context.Context, r task.Ref) (task.Task, error) {
 			got, err := f.good.Get(ctx, r)
@@ -157,7 +160,7 @@ var taskFaults = map[string]func(*faulty){
 			return f.good.Swap(ctx, t, n...)
 		}
 	},
-	"swap compares, then writes": func(f *faulty) {
+	"swap compares and writes in two steps": func(f *faulty) {
 		f.swap = func(ctx context.Context, t task.Task, n ...task.Note) error {
 			old, err := f.good.Get(ctx, task.AnyOwner().Ref(t.ID))
 			if err != nil || old.Version != t.Version-1 {
@@ -181,7 +184,7 @@ var taskFaults = map[string]func(*faulty){
 			return f.good.Swap(ctx, t, n...)
 		}
 	},
-	"swap does not say what the task has become": func(f *faulty) {
+	"swap conflict omits the current task": func(f *faulty) {
 		f.swap = func(ctx context.Context, t task.Task, n ...task.Note) error {
 			err := f.good.Swap(ctx, t, n...)
 			if err != nil && ctx.Err() == nil {
@@ -192,13 +195,13 @@ var taskFaults = map[string]func(*faulty){
 			return err
 		}
 	},
-	"swap loses what it was not asked for": func(f *faulty) {
+	"swap loses unchanged fields": func(f *faulty) {
 		f.swap = func(ctx context.Context, t task.Task, n ...task.Note) error {
 			t.Failure = nil
 			return f.good.Swap(ctx, t, n...)
 		}
 	},
-	"swap never lets go of what was set": func(f *faulty) {
+	"swap never clears a field": func(f *faulty) {
 		f.swap = func(ctx context.Context, t task.Task, n ...task.Note) error {
 			if old, err := f.good.Get(ctx, task.AnyOwner().Ref(t.ID)); err == nil && t.Result == nil {
 				t.Result = old.Result
@@ -230,18 +233,18 @@ func countPending(ctx context.Context, s *memstore.Store, t task.Task) (task.Loa
 	all, err := s.List(ctx, q)
 	load := task.Load{Total: len(all.Tasks)}
 	for _, other := range all.Tasks {
-		if t.Room != "" && other.Room != "" {
-			load.Rooms++
+		if t.Group != "" && other.Group != "" {
+			load.Grouped++
 		}
-		if t.Room != "" && other.Room == t.Room {
-			load.Room++
+		if t.Group != "" && other.Group == t.Group {
+			load.Group++
 		}
 		if other.Owner != t.Owner {
 			continue
 		}
 		load.Owner++
 		if other.Digest == t.Digest {
-			load.Same = other.ID
+			load.Duplicate = other.ID
 		}
 	}
 	return load, err

@@ -9,19 +9,21 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
 func grantCases() []testCase {
 	return []testCase{
 		{"GrantKept", grantKept},
 		{"GrantFound", grantFound},
-		{"GrantLastUse", func(t reporter, s task.GateStore) { grantLastUse(t, []task.GateStore{s}) }},
+		{"GrantLastUse", func(t reporter, s gatestore.Store) { grantLastUse(t, []gatestore.Store{s}) }},
 		{"GrantRevoked", grantRevoked},
 		{"GrantSwept", grantSwept},
 	}
 }
 
-// wide are limits that no grant of these cases comes near to.
+// wide are limits that these cases never reach.
 var wide = grantstore.Limits{Longest: 1000 * time.Hour, Uses: grantstore.MaxUses}
 
 // scope returns the scope of a grant for calls of owner.
@@ -30,27 +32,27 @@ func scope(owner string, free ...string) grantstore.Scope {
 	return grantstore.Scope{Owner: owner, Workflow: d.Workflow, ToolDigest: "d1", Call: d.Call, Free: free}
 }
 
-// grant returns a grant with so many uses.
+// grant returns a grant with the given number of uses.
 func grant(t reporter, s grantstore.Scope, uses int) grantstore.Grant {
 	t.Helper()
 	pattern, err := s.Digest()
 	must(t, err)
 	return grantstore.Grant{
 		ID: grantstore.NewID(s), Workflow: s.Workflow, Pattern: pattern, Free: s.Free, Meta: map[string]task.Digest{"m": {1}},
-		From: "tg_1", By: []task.Decision{{By: "bob", Authority: task.Authority{Groups: []string{"oncall"}}, At: epoch}},
+		From: "tg_1", By: []gatetask.Decision{{By: "bob", Authority: gatetask.Authority{Groups: []string{"oncall"}}, At: epoch}},
 		GivenAt: epoch, Until: epoch.Add(ttl), MaxUses: uses, Facts: `{"é":1}`,
 	}
 }
 
-// give has a store keep a grant with so many uses.
-func give(t reporter, s task.GateStore, of grantstore.Scope, uses int) grantstore.Grant {
+// give stores a grant with the given number of uses.
+func give(t reporter, s gatestore.Store, of grantstore.Scope, uses int) grantstore.Grant {
 	t.Helper()
 	g := grant(t, of, uses)
-	must(t, grantstore.Store{Records: s}.Give(t.Context(), g))
+	must(t, grantstore.Store{Records: s}.Add(t.Context(), g))
 	return g
 }
 
-func grantKept(t reporter, s task.GateStore) {
+func grantKept(t reporter, s gatestore.Store) {
 	ctx, kept := t.Context(), grantstore.Store{Records: s}
 	_, err := kept.Get(ctx, grantstore.NewID(scope("alice")))
 	mustBe(t, err, task.ErrNotFound)
@@ -65,36 +67,36 @@ func grantKept(t reporter, s task.GateStore) {
 	got, err = kept.Get(ctx, g.ID)
 	must(t, err)
 	mustEqual(t, "the grant that is kept after a use", got, g)
-	mustBe(t, kept.Give(ctx, g), task.ErrConcurrentModification) // it is there already
+	mustBe(t, kept.Add(ctx, g), task.ErrConcurrentModification) // it exists already
 }
 
-func grantFound(t reporter, s task.GateStore) {
+func grantFound(t reporter, s gatestore.Store) {
 	ctx, kept := t.Context(), grantstore.Store{Records: s}
-	want := map[string][]task.GrantID{}
-	for i := range 205 { // more than stores are asked for at a time
+	want := map[string][]gatetask.GrantID{}
+	for i := range 205 { // more than one page of the store
 		owner := "owner" + strconv.Itoa(i%2)
 		want[owner] = append(want[owner], give(t, s, scope(owner), 1).ID)
 	}
-	must(t, s.PutRecord(ctx, task.Record{Name: "grants", Version: 1, Value: []byte("x")}))
+	must(t, s.PutRecord(ctx, gatestore.Record{Name: "grants", Version: 1, Value: []byte("x")}))
 	for owner, ids := range want {
-		found, err := kept.Of(ctx, scope(owner))
+		found, err := kept.ForTool(ctx, scope(owner))
 		must(t, err)
 		mustEqual(t, "the grants of "+owner, sortedIDs(found), slices.Sorted(slices.Values(ids)))
 	}
 	all, err := kept.All(ctx)
 	must(t, err)
 	if len(all) != 205 {
-		t.Fatalf("%d grants of 205 are listed", len(all))
+		t.Fatalf("%d of 205 grants are listed", len(all))
 	}
-	none, err := kept.Of(ctx, scope("nobody"))
+	none, err := kept.ForTool(ctx, scope("unknown"))
 	must(t, err)
 	if len(none) > 0 {
-		t.Fatalf("somebody without grants has %d", len(none))
+		t.Fatalf("an owner without grants has %d", len(none))
 	}
 }
 
-func sortedIDs(all []grantstore.Grant) []task.GrantID {
-	var ids []task.GrantID
+func sortedIDs(all []grantstore.Grant) []gatetask.GrantID {
+	var ids []gatetask.GrantID
 	for _, g := range all {
 		ids = append(ids, g.ID)
 	}
@@ -102,9 +104,9 @@ func sortedIDs(all []grantstore.Grant) []task.GrantID {
 	return ids
 }
 
-// grantLastUse lets many use a grant at the same time, of which there are fewer
-// uses: each use is had by one of them.
-func grantLastUse(t reporter, replicas []task.GateStore) {
+// grantLastUse lets many users use a grant with fewer uses at the same time. Each use is given
+// to one user.
+func grantLastUse(t reporter, replicas []gatestore.Store) {
 	const uses, users = 3, 24
 	g := give(t, replicas[0], scope("racer"), uses)
 	var all sync.WaitGroup
@@ -115,7 +117,7 @@ func grantLastUse(t reporter, replicas []task.GateStore) {
 		return err
 	})
 	if n := succeeded(t, errs, grantstore.ErrSpent); n != uses {
-		t.Fatalf("%d of %d used a grant that has %d uses", n, users, uses)
+		t.Fatalf("%d of %d users got one of %d uses", n, users, uses)
 	}
 	got, err := grantstore.Store{Records: replicas[0]}.Get(t.Context(), g.ID)
 	must(t, err)
@@ -127,26 +129,26 @@ func grantLastUse(t reporter, replicas []task.GateStore) {
 
 func useID(i int) task.ID { return task.ID("tg_" + strconv.Itoa(i)) }
 
-// usesRecorded checks that a grant has recorded the uses that were had, and no others.
+// usesRecorded checks that a grant has recorded exactly the successful uses.
 func usesRecorded(t reporter, g grantstore.Grant, errs []error) {
 	t.Helper()
 	for i, err := range errs {
 		recorded := slices.ContainsFunc(g.Uses, func(u grantstore.Use) bool { return u.Task == useID(i) })
 		if recorded != (err == nil) {
-			t.Fatalf("use %d is recorded: %t, and its error is %v", i, recorded, err)
+			t.Fatalf("use %d: recorded %t, error %v", i, recorded, err)
 		}
 	}
 }
 
-// A recordMeeting is a store in which everybody has read a record before anybody
-// writes it back.
+// A recordMeeting is a store in which all participants read a record before one of them writes
+// it back.
 type recordMeeting struct {
-	task.Records
-	all *sync.WaitGroup // has a count of one for each who takes part
+	gatestore.Records
+	all *sync.WaitGroup // starts at the number of participants
 	met bool
 }
 
-func (m *recordMeeting) GetRecord(ctx context.Context, name string) (task.Record, error) {
+func (m *recordMeeting) GetRecord(ctx context.Context, name string) (gatestore.Record, error) {
 	got, err := m.Records.GetRecord(ctx, name)
 	if !m.met {
 		m.met = true
@@ -156,7 +158,7 @@ func (m *recordMeeting) GetRecord(ctx context.Context, name string) (task.Record
 	return got, err
 }
 
-func grantRevoked(t reporter, s task.GateStore) {
+func grantRevoked(t reporter, s gatestore.Store) {
 	ctx, kept := t.Context(), grantstore.Store{Records: s}
 	g := give(t, s, scope("alice"), grantstore.MaxUses)
 	const users = 12
@@ -184,8 +186,8 @@ func grantRevoked(t reporter, s task.GateStore) {
 	mustBe(t, err, grantstore.ErrRevoked)
 }
 
-// grantSwept lets a grant be swept a day after its end, and not before.
-func grantSwept(t reporter, s task.GateStore) {
+// grantSwept checks that a grant can be swept from a day after its end.
+func grantSwept(t reporter, s gatestore.Store) {
 	g := give(t, s, scope("alice"), 1)
 	for at, want := range map[time.Time]int{epoch.Add(ttl): 0, epoch.Add(ttl + 24*time.Hour): 0} {
 		if n, err := s.SweepRecords(t.Context(), at, 10); n != want || err != nil {
@@ -199,9 +201,9 @@ func grantSwept(t reporter, s task.GateStore) {
 	mustBe(t, err, task.ErrNotFound)
 }
 
-// grantsOf checks that replicas count the uses of a grant together, and that a grant
-// which one of them revokes is revoked on all of them at once.
-func grantsOf(t reporter, replicas []task.GateStore) {
+// grantsOf checks that replicas count the uses of a grant together, and that a grant which one
+// replica revokes is revoked on all replicas at once.
+func grantsOf(t reporter, replicas []gatestore.Store) {
 	grantLastUse(t, replicas)
 	g := give(t, replicas[0], scope("alice"), 10)
 	last := grantstore.Store{Records: replicas[len(replicas)-1]}

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// BenchmarkGrowth measures what things cost beside 1 to 100,000 pending tasks of a
-// hundred owners.
-func BenchmarkGrowth(b *testing.B, s task.GateStore) {
+// BenchmarkGrowth measures the cost of operations in a store with 1 to 100,000 pending tasks of
+// a hundred owners.
+func BenchmarkGrowth(b *testing.B, s gatestore.Store) {
 	b.Helper()
 	g := &growing{store: s}
 	for _, size := range []int{1, 10, 100, 1000, 10_000, 100_000} {
@@ -25,15 +27,15 @@ func BenchmarkGrowth(b *testing.B, s task.GateStore) {
 	}
 }
 
-// A growing store has ever more pending tasks.
+// A growing store has a growing number of pending tasks.
 type growing struct {
-	store task.GateStore
-	ids   []task.ID // of those that stay
-	made  int       // tasks so far, those that went included
+	store gatestore.Store
+	ids   []task.ID // of the pending tasks
+	made  int       // all tasks created so far
 }
 
-// next makes one more task, and does something to it before it is stored.
-func (g *growing) next(b *testing.B, n int, events ...task.Event) task.Task {
+// next builds one more task. It applies change before it stores the task.
+func (g *growing) next(b *testing.B, n int, events ...lifecycle.Event) task.Task {
 	b.Helper()
 	at := epoch.Add(time.Duration(n) * time.Microsecond)
 	t, err := task.New(task.Draft{
@@ -42,7 +44,7 @@ func (g *growing) next(b *testing.B, n int, events ...task.Event) task.Task {
 	}, at)
 	for _, e := range events {
 		if err == nil {
-			t, err = t.Apply(e, at)
+			t, err = lifecycle.Apply(t, e, at)
 		}
 	}
 	if err != nil {
@@ -51,7 +53,7 @@ func (g *growing) next(b *testing.B, n int, events ...task.Event) task.Task {
 	return t
 }
 
-// fill has many writers create tasks until there are so many.
+// fill lets many writers create tasks until the store has the given number.
 func (g *growing) fill(b *testing.B, size int) {
 	b.Helper()
 	first := len(g.ids)
@@ -74,12 +76,12 @@ func (g *growing) fill(b *testing.B, size int) {
 	g.made += size
 }
 
-// create adds tasks that have ended, within limits that are always checked.
+// create adds ended tasks. The limits are always checked.
 func (g *growing) create(b *testing.B) {
 	limits := task.Limits{PerOwner: 1 << 30, Total: 1 << 30, Unique: true}
 	for b.Loop() {
 		g.made++
-		if err := g.store.Create(b.Context(), g.next(b, g.made, task.Cancel{By: "ann"}), limits); err != nil {
+		if err := g.store.Create(b.Context(), g.next(b, g.made, lifecycle.Cancel{By: "ann"}), limits); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -99,7 +101,7 @@ func (g *growing) get(b *testing.B) {
 	}
 }
 
-// list reads a page of 20, as an inbox does.
+// list reads a page of 20, like an inbox.
 func (g *growing) list(b *testing.B) {
 	for b.Loop() {
 		if _, err := g.store.List(b.Context(), task.Query{Scope: task.AnyOwner(), States: task.Pending(), Limit: 20}); err != nil {
@@ -108,12 +110,12 @@ func (g *growing) list(b *testing.B) {
 	}
 }
 
-// sweep finds and deletes one task that has ended.
+// sweep finds and deletes one ended task.
 func (g *growing) sweep(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		g.made++
-		if err := g.store.Create(b.Context(), g.next(b, g.made, task.Cancel{By: "ann"}), task.Limits{}); err != nil {
+		if err := g.store.Create(b.Context(), g.next(b, g.made, lifecycle.Cancel{By: "ann"}), task.Limits{}); err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()

@@ -14,35 +14,37 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// A History is what clients do to one store at the same time, through handles of
-// their own, while it may be disturbed: connections break, servers crash, handles
-// are closed. An error that does not tell what became of a change leaves both
-// possibilities open, for ever: it may still be made when everybody has gone.
+// A History runs concurrent clients on one store, each with its handle, while the store may be
+// disturbed: connections break, servers crash, handles are closed. After an error that leaves
+// the outcome of a change unknown, the change may take effect at any later time, even after all
+// clients have ended.
 type History struct {
-	// Stores return the handles that clients use at the moment. Clients take
-	// them in turn.
-	Stores []func() task.GateStore
+	// Stores return the current handles of the clients. Clients take them in turn.
+	Stores []func() gatestore.Store
 
-	Long time.Duration // how long to go on
-	Seed uint64        // what the clients' choices follow from
+	Long time.Duration // how long to run
+	Seed uint64        // determines the clients' choices
 }
 
 const (
 	historyClients = 6
 	historySteps   = 6 // of each client on each task
-	historyTasks   = 3 // that are worked on at the same time
+	historyTasks   = 3 // tasks in use at the same time
 	historyCheck   = time.Minute
 )
 
-// An Account is what a history has seen.
+// An Account counts the attempts of a history.
 type Account struct{ Tasks, Operations, Unknown int }
 
-// Check has clients create, decide, claim, renew, complete, cancel and read tasks
-// and returns an error unless all they saw can be explained by one order of
-// events: each takes place at one moment between call and return, and makes of
-// the task what [task.Task.Apply] says. It stops early when ctx ends.
+// Check lets clients create, decide, claim, renew, complete, cancel and read tasks. It returns
+// an error unless one order of events explains all observations: each event takes place at one
+// moment between call and return, and changes the task as [lifecycle.Apply] says. Check stops
+// early when ctx ends.
 func (h History) Check(ctx context.Context) (Account, error) {
 	over := time.NewTimer(h.Long)
 	defer over.Stop()
@@ -55,55 +57,55 @@ func (h History) Check(ctx context.Context) (Account, error) {
 			return total, nil
 		default:
 		}
-		stories := make([]*story, historyTasks)
-		var telling sync.WaitGroup
-		for i := range stories {
-			dice := rand.New(rand.NewPCG(h.Seed, round*historyTasks+uint64(i))) //nolint:gosec // a seeded test; not security-sensitive
-			telling.Go(func() { stories[i] = h.tell(ctx, dice) })
+		histories := make([]*taskHistory, historyTasks)
+		var running sync.WaitGroup
+		for i := range histories {
+			dice := rand.New(rand.NewPCG(h.Seed, round*historyTasks+uint64(i))) // a seeded test; not security-sensitive
+			running.Go(func() { histories[i] = h.runTask(ctx, dice) })
 		}
-		telling.Wait()
-		for i := range stories {
-			if err := stories[i].check(); err != nil {
+		running.Wait()
+		for i := range histories {
+			if err := histories[i].check(); err != nil {
 				return total, err
 			}
 			total.Tasks++
-			total.Operations += len(stories[i].operations)
-			total.Unknown += stories[i].unknown
+			total.Operations += len(histories[i].operations)
+			total.Unknown += histories[i].unknown
 		}
 	}
 }
 
-// A story is all that was done to one task.
-type story struct {
-	id      task.ID
-	moments atomic.Int64 // counts calls and returns, in the order in which they happen
+// A taskHistory has the attempts on one task, and their results.
+type taskHistory struct {
+	id    task.ID
+	clock atomic.Int64 // numbers calls and returns in their order
 
 	mu         sync.Mutex
 	operations []porcupine.Operation
 	unknown    int
 }
 
-// An attempt is what a client does: an event, the creation of the task if there
-// is none, or a look at it if it creates nothing.
+// An attempt is one action of a client: an event, the creation of the task if it does not
+// exist, or a read of the task.
 type attempt struct {
 	create *task.Task
-	event  task.Event
+	event  lifecycle.Event
 	at     time.Time
 }
 
-// A sight is what a client saw of an attempt.
-type sight struct {
-	after   string // the task, as it is stored
+// An observation is the result of an attempt.
+type observation struct {
+	after   string // the task in its stored form
 	refused task.Kind
-	unknown bool // nobody knows whether it happened
+	unknown bool // the outcome is unknown
 }
 
-// tell has clients work on a new task, and returns what they saw.
-func (h History) tell(ctx context.Context, dice *rand.Rand) *story {
-	s := &story{id: task.NewID(epoch)}
+// runTask lets clients work on a new task, and returns their observations.
+func (h History) runTask(ctx context.Context, dice *rand.Rand) *taskHistory {
+	s := &taskHistory{id: task.NewID(epoch)}
 	made, err := task.New(draft(s.id, fmt.Sprint("owner ", dice.IntN(10))), epoch)
 	if err != nil {
-		panic(err) // the draft is a constant
+		panic(err) // unreachable: the draft is a constant
 	}
 	plans := make([][]attempt, historyClients)
 	for client := range plans {
@@ -128,33 +130,33 @@ func (h History) tell(ctx context.Context, dice *rand.Rand) *story {
 	return s
 }
 
-// event returns something that a client tries. Nil looks at the task.
-func (h History) event(dice *rand.Rand, client int) task.Event {
+// event returns a random event for a client to try. Nil means to read the task.
+func (h History) event(dice *rand.Rand, client int) lifecycle.Event {
 	name := fmt.Sprint("client ", client)
 	lease := epoch.Add(time.Duration(1+dice.IntN(50)) * time.Minute)
-	events := []task.Event{
+	events := []lifecycle.Event{
 		nil, nil,
-		task.Submit{By: name, Quorum: 2, Deadline: epoch.Add(ttl / 2)},
-		task.Submit{By: name, Deadline: epoch.Add(ttl / 2)},
-		task.Approve{By: name},
-		task.Approve{By: name},
-		task.Approve{By: name},
-		task.Reject{By: name},
-		task.Claim{By: name, LeaseUntil: lease},
-		task.Claim{By: name, LeaseUntil: lease},
-		task.RenewLease{By: name, Until: lease},
-		task.Contact{PollInterval: time.Duration(1+dice.IntN(9)) * time.Second},
-		task.Complete{By: name, Result: task.Result{Kind: task.ResultOK, Inline: []byte("{}"), Size: 2}},
-		task.Progress{By: name, UpstreamTask: "u1", Release: true},
-		task.Cancel{By: name},
-		task.Deliver{},
+		lifecycle.Submit{By: name, Quorum: 2, Deadline: epoch.Add(ttl / 2)},
+		lifecycle.Submit{By: name, Deadline: epoch.Add(ttl / 2)},
+		lifecycle.Approve{By: name},
+		lifecycle.Approve{By: name},
+		lifecycle.Approve{By: name},
+		lifecycle.Reject{By: name},
+		lifecycle.Claim{By: name, LeaseUntil: lease},
+		lifecycle.Claim{By: name, LeaseUntil: lease},
+		lifecycle.RenewLease{By: name, Until: lease},
+		lifecycle.Contact{PollInterval: time.Duration(1+dice.IntN(9)) * time.Second},
+		lifecycle.Complete{By: name, Result: task.Result{Kind: task.ResultOK, Inline: []byte("{}"), Size: 2}},
+		lifecycle.Progress{By: name, UpstreamTask: "u1", Release: true},
+		lifecycle.Cancel{By: name},
+		lifecycle.Deliver{},
 	}
 	return events[dice.IntN(len(events))]
 }
 
-// await waits for a store that fails, so that clients do not use up their steps
-// meanwhile, but not for ever.
-func await(ctx context.Context, store func() task.GateStore, id task.ID) {
+// await waits for a store that fails, so that clients do not use up their steps meanwhile. The
+// wait is limited.
+func await(ctx context.Context, store func() gatestore.Store, id task.ID) {
 	const pause, limit = 20 * time.Millisecond, 10 * time.Second
 	bounded, stop := context.WithTimeout(ctx, limit)
 	defer stop()
@@ -171,81 +173,81 @@ func await(ctx context.Context, store func() task.GateStore, id task.ID) {
 	}
 }
 
-// do makes one attempt and notes what was seen of it. It reports whether that is
-// known.
-func (s *story) do(ctx context.Context, store task.GateStore, client int, a attempt) bool {
+// do makes one attempt and records its observation. It reports whether the outcome is known.
+func (s *taskHistory) do(ctx context.Context, store gatestore.Store, client int, a attempt) bool {
 	const limit = 3 * time.Second
 	bounded, stop := context.WithTimeout(ctx, limit)
 	defer stop()
-	called := s.moments.Add(1)
+	called := s.clock.Add(1)
 	seen := s.attempt(bounded, store, a)
 	op := porcupine.Operation{
-		ClientId: client, Input: a, Output: seen, Call: called, Return: s.moments.Add(1),
+		ClientId: client, Input: a, Output: seen, Call: called, Return: s.clock.Add(1),
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if seen.unknown {
 		op.Return = math.MaxInt64
-		op.ClientId = historyClients + 1 + len(s.operations) // the client goes on, and this may happen meanwhile
+		op.ClientId = historyClients + 1 + len(s.operations) // the client continues, and the change may happen concurrently
 		s.unknown++
 	}
 	s.operations = append(s.operations, op)
 	return !seen.unknown
 }
 
-func (s *story) attempt(ctx context.Context, store task.GateStore, a attempt) sight {
+func (s *taskHistory) attempt(ctx context.Context, store gatestore.Store, a attempt) observation {
 	var after task.Task
 	var err error
 	switch {
 	case a.create != nil:
 		after, err = *a.create, store.Create(ctx, *a.create, task.Limits{})
 	case a.event != nil:
-		after, err = task.Advance(ctx, store, anyone(s.id), a.event, a.at)
+		after, err = lifecycle.Advance(ctx, store, anyone(s.id), a.event, a.at)
 	default:
 		after, err = store.Get(ctx, anyone(s.id))
 	}
 	refusal, told := errors.AsType[*task.Error](err)
 	switch {
 	case err == nil:
-		return sight{after: encoded(after)}
+		return observation{after: encoded(after)}
 	case !told || uncertain(refusal.Kind):
-		return sight{unknown: true}
+		return observation{unknown: true}
 	default:
-		return sight{refused: refusal.Kind}
+		return observation{refused: refusal.Kind}
 	}
 }
 
-// uncertain reports whether an error of this kind does not tell whether a change
-// was made.
-func uncertain(k task.Kind) bool { return k == task.KindUnavailable || k == task.KindClosed }
+// uncertain reports whether an error of this kind leaves the outcome of a change unknown.
+func uncertain(k task.Kind) bool { return k == task.ErrUnavailable || k == task.ErrClosed }
 
 func encoded(t task.Task) string {
-	text, err := task.Encode(t)
+	text, err := storekit.Encode(t)
 	if err != nil {
 		return "cannot be encoded: " + err.Error()
 	}
 	return string(text)
 }
 
-// check returns an error if no order of events explains the story.
-func (s *story) check() error {
+// check returns an error if no order of events explains the history.
+func (s *taskHistory) check() error {
 	model := porcupine.NondeterministicModel{
-		Init:  func() []any { return []any{""} },
-		Step:  func(state, input, output any) []any { return step(state.(string), input.(attempt), output.(sight)) },
+		Init: func() []any { return []any{""} },
+		Step: func(state, input, output any) []any {
+			return step(state.(string), input.(attempt), output.(observation))
+		},
 		Equal: func(a, b any) bool { return a == b },
 	}
 	switch porcupine.CheckOperationsTimeout(model.ToModel(), s.operations, historyCheck) {
 	case porcupine.Illegal:
-		return fmt.Errorf("no order of events explains what clients saw of %s: %s", s.id, s)
+		return fmt.Errorf("no order of events explains the observations of %s: %s", s.id, s)
 	case porcupine.Unknown:
-		return fmt.Errorf("whether an order of events explains what clients saw of %s was not found out in %v", s.id, historyCheck)
+		return fmt.Errorf("checking the observations of %s did not finish within %v", s.id, historyCheck)
 	default:
 		return nil
 	}
 }
 
-// String tells the story.
-func (s *story) String() string {
+// String returns the attempts of the history and their outcomes.
+func (s *taskHistory) String() string {
 	var text strings.Builder
 	for _, op := range s.operations {
 		fmt.Fprintf(&text, "\nclient %d, %d to %d: %T %+v: %+v", op.ClientId, op.Call, op.Return, op.Input.(attempt).event, op.Input.(attempt).event, op.Output)
@@ -253,17 +255,18 @@ func (s *story) String() string {
 	return text.String()
 }
 
-// step returns the tasks that an attempt can make of a stored one, if it was seen
-// as it was: none if it cannot have been. An empty text is no task.
-func step(state string, a attempt, seen sight) []any {
+// step returns the possible states after an attempt on a stored task, given its observation. It
+// returns none if the observation is impossible. An empty text means that the task does not
+// exist.
+func step(state string, a attempt, seen observation) []any {
 	after, refused := model(state, a)
 	switch {
 	case seen.unknown && refused == "":
 		return []any{state, after}
 	case seen.unknown:
 		return []any{state}
-	case seen.refused == task.KindConcurrentModification && a.event != nil:
-		return []any{state} // it came second to a change that was made since it was called
+	case seen.refused == task.ErrConcurrentModification && a.event != nil:
+		return []any{state} // the attempt lost against a concurrent change
 	case seen.refused != refused, refused == "" && seen.after != after:
 		return nil
 	default:
@@ -271,21 +274,21 @@ func step(state string, a attempt, seen sight) []any {
 	}
 }
 
-// model returns what an attempt makes of a stored task, or why it is refused.
+// model returns the stored task after an attempt, or the kind of the error that refuses it.
 func model(state string, a attempt) (after string, refused task.Kind) {
 	switch {
 	case a.create != nil && state == "":
 		return encoded(*a.create), ""
 	case a.create != nil:
-		return state, task.KindExists
+		return state, task.ErrExists
 	case state == "":
-		return state, task.KindNotFound
+		return state, task.ErrNotFound
 	case a.event == nil:
 		return state, ""
 	}
-	before, err := task.Decode([]byte(state))
+	before, err := storekit.Decode([]byte(state))
 	if err == nil {
-		before, err = before.Apply(a.event, a.at)
+		before, err = lifecycle.Apply(before, a.event, a.at)
 	}
 	if refusal, ok := errors.AsType[*task.Error](err); ok {
 		return state, refusal.Kind

@@ -7,26 +7,29 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
 func journalCases() []testCase {
 	return []testCase{
-		{"an empty journal", journalEmpty},
+		{"the journal of a new store is empty", journalEmpty},
 		{"notes are kept and chained", journalChained},
-		{"notes are added with the change they tell of", journalChanges},
-		{"changes that are refused leave no notes", journalRefused},
-		{"a note that cannot be kept keeps the change from being made", journalInvalid},
+		{"notes are added together with their change", journalChanges},
+		{"refused changes leave no notes", journalRefused},
+		{"an invalid note prevents its change", journalInvalid},
 		{"the journal is read in pages", journalPages},
-		{"the journal tells the story of one task", journalStory},
+		{"the journal selects the notes of one task", journalStory},
 		{"the journal outlives its tasks", journalOutlives},
 		{"concurrent changes make one chain", journalRace},
 		{"the journal is trimmed from its beginning", journalTrim},
-		{"a journal that is trimmed to its end goes on", journalTrimAll},
-		{"of concurrent trims each removes something else", journalTrimRace},
+		{"a journal that was trimmed to its end continues its chain", journalTrimAll},
+		{"concurrent trims remove different entries", journalTrimRace},
 	}
 }
 
-// note returns a note with nothing left empty.
+// note returns a note in which every field is set.
 func note(id task.ID, step string) task.Note {
 	return task.Note{
 		At: epoch, Task: id, Step: step, Actor: "gate-1", Requester: "ann", Upstream: "files", Method: "tools/call",
@@ -46,17 +49,17 @@ func notes(n int) []task.Note {
 }
 
 // journal reads the whole journal, page by page, and checks its chain.
-func journal(t reporter, s task.GateStore) []task.Entry {
+func journal(t reporter, s gatestore.Store) []auditlog.Entry {
 	t.Helper()
 	ends, err := s.Ends(t.Context())
 	must(t, err)
-	var all []task.Entry
+	var all []auditlog.Entry
 	at := ends.Anchor
 	for {
-		page, err := s.Entries(t.Context(), task.JournalQuery{After: at.Seq, Limit: 7})
+		page, err := s.Entries(t.Context(), auditlog.Query{After: at.Seq, Limit: 7})
 		must(t, err)
 		for _, e := range page {
-			must(t, at.Follow(e))
+			must(t, at.Verify(e))
 			at = e.Link()
 		}
 		all = append(all, page...)
@@ -68,8 +71,8 @@ func journal(t reporter, s task.GateStore) []task.Entry {
 	return all
 }
 
-// steps returns what the entries tell of.
-func steps(entries []task.Entry) []string {
+// steps returns the steps of the entries.
+func steps(entries []auditlog.Entry) []string {
 	var all []string
 	for _, e := range entries {
 		all = append(all, string(e.Task)+" "+e.Step)
@@ -77,43 +80,43 @@ func steps(entries []task.Entry) []string {
 	return all
 }
 
-func journalEmpty(t reporter, s task.GateStore) {
+func journalEmpty(t reporter, s gatestore.Store) {
 	add(t, s, "tg_a", "ann", epoch)
 	ends, err := s.Ends(t.Context())
 	must(t, err)
-	mustEqual(t, "the ends", ends, task.Ends{})
-	entries, err := s.Entries(t.Context(), task.JournalQuery{})
+	mustEqual(t, "the ends", ends, auditlog.Ends{})
+	entries, err := s.Entries(t.Context(), auditlog.Query{})
 	must(t, err)
 	mustEqual(t, "entries", len(entries), 0)
 	must(t, s.Append(t.Context()))
 	mustEqual(t, "entries after nothing was added", len(journal(t, s)), 0)
 }
 
-func journalChained(t reporter, s task.GateStore) {
+func journalChained(t reporter, s gatestore.Store) {
 	want := append(notes(3), task.Note{At: epoch, Step: "bare"})
 	want[1].At = epoch.Add(time.Microsecond + 999).In(time.FixedZone("elsewhere", 3600))
 	must(t, s.Append(t.Context(), want...))
 	want[1].At = epoch.Add(time.Microsecond)
-	mustEqual(t, "the journal", journal(t, s), task.Link{}.Extend(want))
+	mustEqual(t, "the journal", journal(t, s), auditlog.Link{}.Extend(want))
 
 	more := note("tg_b", "more")
 	must(t, s.Append(t.Context(), more))
-	mustEqual(t, "the journal, continued", journal(t, s), task.Link{}.Extend(append(want, more)))
+	mustEqual(t, "the journal, continued", journal(t, s), auditlog.Link{}.Extend(append(want, more)))
 }
 
-func journalChanges(t reporter, s task.GateStore) {
+func journalChanges(t reporter, s gatestore.Store) {
 	first := build(t, draft("tg_a", "ann"), epoch)
 	must(t, s.Create(t.Context(), first, task.Limits{}, note("tg_a", "held"), note("tg_a", "asked")))
-	second := apply(t, first, epoch, task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)})
+	second := apply(t, first, epoch, lifecycle.Submit{By: "gate", Deadline: epoch.Add(time.Minute)})
 	must(t, s.Swap(t.Context(), second, note("tg_a", "decided")))
-	must(t, s.Swap(t.Context(), apply(t, second, epoch, task.Contact{})))
+	must(t, s.Swap(t.Context(), apply(t, second, epoch, lifecycle.Contact{})))
 	mustEqual(t, "the journal", steps(journal(t, s)), []string{"tg_a held", "tg_a asked", "tg_a decided"})
 }
 
-func journalRefused(t reporter, s task.GateStore) {
+func journalRefused(t reporter, s gatestore.Store) {
 	held := note("tg_a", "held")
 	first := build(t, draft("tg_a", "ann"), epoch)
-	cancelled := apply(t, first, epoch, task.Cancel{By: "ann"})
+	cancelled := apply(t, first, epoch, lifecycle.Cancel{By: "ann"})
 	mustBe(t, s.Swap(t.Context(), cancelled, held), task.ErrNotFound)
 	must(t, s.Create(t.Context(), first, task.Limits{}, held))
 
@@ -126,9 +129,9 @@ func journalRefused(t reporter, s task.GateStore) {
 	mustEqual(t, "the journal", steps(journal(t, s)), []string{"tg_a held"})
 }
 
-func journalInvalid(t reporter, s task.GateStore) {
+func journalInvalid(t reporter, s gatestore.Store) {
 	first := add(t, s, "tg_a", "ann", epoch)
-	cancelled := apply(t, first, epoch, task.Cancel{By: "ann"})
+	cancelled := apply(t, first, epoch, lifecycle.Cancel{By: "ann"})
 	for name, spoil := range map[string]func(*task.Note){
 		"no step":       func(n *task.Note) { n.Step = "" },
 		"no time":       func(n *task.Note) { n.At = time.Time{} },
@@ -153,21 +156,21 @@ func journalInvalid(t reporter, s task.GateStore) {
 	mustEqual(t, "entries", len(journal(t, s)), 0)
 }
 
-func journalPages(t reporter, s task.GateStore) {
+func journalPages(t reporter, s gatestore.Store) {
 	must(t, s.Append(t.Context(), notes(120)...))
 	for _, c := range []struct {
-		q           task.JournalQuery
+		q           auditlog.Query
 		first, size int64
 	}{
-		{task.JournalQuery{}, 1, 100},
-		{task.JournalQuery{After: 100}, 101, 20},
-		{task.JournalQuery{After: 5, Limit: 3}, 6, 3},
-		{task.JournalQuery{After: 119, Limit: 10}, 120, 1},
-		{task.JournalQuery{After: 120}, 0, 0},
-		{task.JournalQuery{After: 1000}, 0, 0},
-		{task.JournalQuery{Limit: 1000}, 1, 120},
-		{task.JournalQuery{Task: "tg_a", After: 5, Limit: 3}, 6, 3},
-		{task.JournalQuery{Task: "tg_a", After: 110}, 111, 10},
+		{auditlog.Query{}, 1, 100},
+		{auditlog.Query{After: 100}, 101, 20},
+		{auditlog.Query{After: 5, Limit: 3}, 6, 3},
+		{auditlog.Query{After: 119, Limit: 10}, 120, 1},
+		{auditlog.Query{After: 120}, 0, 0},
+		{auditlog.Query{After: 1000}, 0, 0},
+		{auditlog.Query{Limit: 1000}, 1, 120},
+		{auditlog.Query{Task: "tg_a", After: 5, Limit: 3}, 6, 3},
+		{auditlog.Query{Task: "tg_a", After: 110}, 111, 10},
 	} {
 		page, err := s.Entries(t.Context(), c.q)
 		must(t, err)
@@ -177,34 +180,34 @@ func journalPages(t reporter, s task.GateStore) {
 	}
 }
 
-func journalStory(t reporter, s task.GateStore) {
+func journalStory(t reporter, s gatestore.Store) {
 	for i, id := range []task.ID{"tg_a", "tg_b", "tg_a", "tg_A", "tg_a:1", "", "tg_a"} {
 		must(t, s.Append(t.Context(), note(id, fmt.Sprint(i))))
 	}
 	whole := journal(t, s)
-	story, err := s.Entries(t.Context(), task.JournalQuery{Task: "tg_a"})
+	entries, err := s.Entries(t.Context(), auditlog.Query{Task: "tg_a"})
 	must(t, err)
-	mustEqual(t, "the story", story, []task.Entry{whole[0], whole[2], whole[6]})
-	none, err := s.Entries(t.Context(), task.JournalQuery{Task: "tg_none"})
+	mustEqual(t, "the entries of the task", entries, []auditlog.Entry{whole[0], whole[2], whole[6]})
+	none, err := s.Entries(t.Context(), auditlog.Query{Task: "tg_none"})
 	must(t, err)
 	mustEqual(t, "entries about nothing", len(none), 0)
 }
 
-func journalOutlives(t reporter, s task.GateStore) {
+func journalOutlives(t reporter, s gatestore.Store) {
 	must(t, s.Create(t.Context(), full(t, "tg_ended", "ann"), task.Limits{}, note("tg_ended", "held")))
 	if n, err := s.Sweep(t.Context(), epoch.Add(2*ttl), 10); n != 1 || err != nil {
 		t.Fatalf("Sweep = %d, %v; want 1 task", n, err)
 	}
-	story, err := s.Entries(t.Context(), task.JournalQuery{Task: "tg_ended"})
+	entries, err := s.Entries(t.Context(), auditlog.Query{Task: "tg_ended"})
 	must(t, err)
-	mustEqual(t, "the story", steps(story), []string{"tg_ended held"})
+	mustEqual(t, "the entries of the task", steps(entries), []string{"tg_ended held"})
 }
 
-func journalRace(t reporter, s task.GateStore) { journalOf(t, []task.GateStore{s}) }
+func journalRace(t reporter, s gatestore.Store) { journalOf(t, []gatestore.Store{s}) }
 
-// journalOf has replicas change tasks at the same time, and reads the journal
-// of each.
-func journalOf(t reporter, replicas []task.GateStore) {
+// journalOf lets replicas change tasks at the same time, and checks the journal of each
+// replica.
+func journalOf(t reporter, replicas []gatestore.Store) {
 	t.Helper()
 	const workers, each = 8, 6
 	work := func(i int) error {
@@ -216,8 +219,8 @@ func journalOf(t reporter, replicas []task.GateStore) {
 				err = s.Create(t.Context(), made, task.Limits{PerOwner: 100, Total: 1000}, note(id, "held"), note(id, "asked"))
 			}
 			if err == nil {
-				tell := func(task.Task, task.Task, task.Event) []task.Note { return []task.Note{note(id, "cancelled")} }
-				_, err = task.Updater{Store: s, Notes: tell}.Advance(t.Context(), anyone(id), task.Cancel{By: "ann"}, epoch)
+				tell := func(task.Task, task.Task, lifecycle.Event) []task.Note { return []task.Note{note(id, "cancelled")} }
+				_, err = lifecycle.Updater{Store: s, Notes: tell}.Advance(t.Context(), anyone(id), lifecycle.Cancel{By: "ann"}, epoch)
 			}
 			if err == nil {
 				err = s.Append(t.Context(), note(id, "delivered"))
@@ -239,27 +242,27 @@ func journalOf(t reporter, replicas []task.GateStore) {
 			stories[e.Task] = append(stories[e.Task], e.Step)
 		}
 		mustEqual(t, "stories", len(stories), workers*each)
-		for id, story := range stories {
-			mustEqual(t, "the story of "+string(id), story, []string{"held", "asked", "cancelled", "delivered"})
+		for id, entries := range stories {
+			mustEqual(t, "entries of "+string(id), entries, []string{"held", "asked", "cancelled", "delivered"})
 		}
 	}
 }
 
-// finds returns nil if the store has n notes about a task.
-func finds(t reporter, s task.GateStore, id task.ID, n int) error {
-	story, err := s.Entries(t.Context(), task.JournalQuery{Task: id})
-	if err == nil && len(story) != n {
-		err = fmt.Errorf("%d notes about %s are found; want %d", len(story), id, n)
+// finds returns nil if the store has exactly n notes about a task.
+func finds(t reporter, s gatestore.Store, id task.ID, n int) error {
+	entries, err := s.Entries(t.Context(), auditlog.Query{Task: id})
+	if err == nil && len(entries) != n {
+		err = fmt.Errorf("found %d notes about %s; want %d", len(entries), id, n)
 	}
 	return err
 }
 
-func journalTrim(t reporter, s task.GateStore) {
+func journalTrim(t reporter, s gatestore.Store) {
 	all := notes(10)
 	for i := range all {
 		all[i].At = epoch.Add(time.Duration(i) * time.Second)
 	}
-	all[6].At = epoch // by a clock that is behind
+	all[6].At = epoch // written by a replica whose clock is behind
 	all[9].Task = "tg_b"
 	must(t, s.Append(t.Context(), all...))
 	whole := journal(t, s)
@@ -270,30 +273,30 @@ func journalTrim(t reporter, s task.GateStore) {
 		removed int
 		left    int
 	}{
-		{epoch, 10, 0, 10}, // not before it
+		{epoch, 10, 0, 10}, // entries at this time stay
 		{epoch.Add(2 * time.Second), 0, 0, 10},
 		{epoch.Add(2*time.Second + time.Nanosecond), 2, 2, 8},
 		{epoch.Add(2*time.Second + time.Nanosecond), 2, 1, 7},
 		{epoch.Add(2*time.Second + time.Nanosecond), 2, 0, 7},
-		{epoch.Add(5 * time.Second), 100, 2, 5}, // the old one in the middle stays
+		{epoch.Add(5 * time.Second), 100, 2, 5}, // the old entry in the middle stays
 	} {
 		n, err := s.Trim(t.Context(), c.before, c.limit)
 		if err != nil || n != c.removed {
 			t.Fatalf("Trim(%v, %d) = %d, %v; want %d", c.before, c.limit, n, err, c.removed)
 		}
-		mustEqual(t, "what is left", journal(t, s), whole[10-c.left:])
+		mustEqual(t, "the remaining entries", journal(t, s), whole[10-c.left:])
 	}
 	ends, err := s.Ends(t.Context())
 	must(t, err)
-	mustEqual(t, "the ends", ends, task.Ends{Anchor: whole[4].Link(), Head: whole[9].Link()})
-	for id, want := range map[task.ID][]task.Entry{"tg_a": whole[5:9], "tg_b": whole[9:]} {
-		story, err := s.Entries(t.Context(), task.JournalQuery{Task: id})
+	mustEqual(t, "the ends", ends, auditlog.Ends{Anchor: whole[4].Link(), Head: whole[9].Link()})
+	for id, want := range map[task.ID][]auditlog.Entry{"tg_a": whole[5:9], "tg_b": whole[9:]} {
+		entries, err := s.Entries(t.Context(), auditlog.Query{Task: id})
 		must(t, err)
-		mustEqual(t, "what is left of the story", story, want)
+		mustEqual(t, "the remaining entries of the task", entries, want)
 	}
 }
 
-func journalTrimAll(t reporter, s task.GateStore) {
+func journalTrimAll(t reporter, s gatestore.Store) {
 	must(t, s.Append(t.Context(), notes(3)...))
 	whole := journal(t, s)
 	if n, err := s.Trim(t.Context(), epoch.Add(time.Second), 10); n != 3 || err != nil {
@@ -301,10 +304,10 @@ func journalTrimAll(t reporter, s task.GateStore) {
 	}
 	mustEqual(t, "entries", len(journal(t, s)), 0)
 	must(t, s.Append(t.Context(), note("tg_a", "more")))
-	mustEqual(t, "the journal, continued", journal(t, s), []task.Entry{whole[2].Link().Next(note("tg_a", "more"))})
+	mustEqual(t, "the journal, continued", journal(t, s), []auditlog.Entry{whole[2].Link().Next(note("tg_a", "more"))})
 }
 
-func journalTrimRace(t reporter, s task.GateStore) {
+func journalTrimRace(t reporter, s gatestore.Store) {
 	const entries = 60
 	must(t, s.Append(t.Context(), notes(entries)...))
 	var removed atomic.Int64

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 )
 
 // journalFaults are faults of the journal.
@@ -19,7 +20,7 @@ var journalFaults = map[string]func(*faulty){
 	"swap loses notes": func(f *faulty) {
 		f.swap = func(ctx context.Context, t task.Task, _ ...task.Note) error { return f.good.Swap(ctx, t) }
 	},
-	"create notes what it refuses": func(f *faulty) {
+	"refused creations leave notes": func(f *faulty) {
 		f.create = func(ctx context.Context, t task.Task, l task.Limits, n ...task.Note) error {
 			if err := f.good.Append(ctx, n...); err != nil {
 				return err
@@ -27,7 +28,7 @@ var journalFaults = map[string]func(*faulty){
 			return f.good.Create(ctx, t, l)
 		}
 	},
-	"swap notes what it refuses": func(f *faulty) {
+	"refused swaps leave notes": func(f *faulty) {
 		f.swap = func(ctx context.Context, t task.Task, n ...task.Note) error {
 			if err := f.good.Append(ctx, n...); err != nil {
 				return err
@@ -35,7 +36,7 @@ var journalFaults = map[string]func(*faulty){
 			return f.good.Swap(ctx, t)
 		}
 	},
-	"create does not mind if notes are lost": func(f *faulty) {
+	"create succeeds when its notes are refused": func(f *faulty) {
 		f.create = func(ctx context.Context, t task.Task, l task.Limits, n ...task.Note) error {
 			err := f.good.Create(ctx, t, l)
 			if err == nil {
@@ -44,7 +45,7 @@ var journalFaults = map[string]func(*faulty){
 			return err
 		}
 	},
-	"swap does not mind if notes are lost": func(f *faulty) {
+	"swap succeeds when its notes are refused": func(f *faulty) {
 		f.swap = func(ctx context.Context, t task.Task, n ...task.Note) error {
 			err := f.good.Swap(ctx, t)
 			if err == nil {
@@ -53,7 +54,7 @@ var journalFaults = map[string]func(*faulty){
 			return err
 		}
 	},
-	"append takes what it can": func(f *faulty) {
+	"append keeps the valid part of its notes": func(f *faulty) {
 		f.append = func(ctx context.Context, notes ...task.Note) error {
 			for _, n := range notes {
 				if err := f.good.Append(ctx, n); err != nil {
@@ -79,57 +80,57 @@ var journalFaults = map[string]func(*faulty){
 			return f.good.Append(ctx, notes...)
 		}
 	},
-	"append adds something to nothing": func(f *faulty) {
+	"append of no notes adds one": func(f *faulty) {
 		f.append = func(ctx context.Context, notes ...task.Note) error {
 			return f.good.Append(ctx, append(notes, task.Note{At: time.Unix(0, 0), Step: "called"})...)
 		}
 	},
-	"the journal loses a field":      changeEntries(func(e *task.Entry) { e.Outcome = "" }),
-	"the journal loses a time zone":  changeEntries(func(e *task.Entry) { e.At = e.At.In(time.FixedZone("here", 3600)) }),
-	"the journal counts from zero":   changeEntries(func(e *task.Entry) { e.Seq-- }),
-	"the journal forgets its hashes": changeEntries(func(e *task.Entry) { e.Prev = task.Hash{} }),
+	"the journal loses a field":      changeEntries(func(e *auditlog.Entry) { e.Outcome = "" }),
+	"the journal loses a time zone":  changeEntries(func(e *auditlog.Entry) { e.At = e.At.In(time.FixedZone("here", 3600)) }),
+	"the journal counts from zero":   changeEntries(func(e *auditlog.Entry) { e.Seq-- }),
+	"the journal forgets its hashes": changeEntries(func(e *auditlog.Entry) { e.Prev = auditlog.Hash{} }),
 	"writers chain to the same head": func(f *faulty) {
-		f.entries = func(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
-			var head task.Link
+		f.entries = func(ctx context.Context, q auditlog.Query) ([]auditlog.Entry, error) {
+			var head auditlog.Link
 			entries, err := f.good.Entries(ctx, q)
 			for i, e := range entries {
 				if i%2 == 0 {
 					head = e.Link()
 					continue
 				}
-				entries[i] = task.Link{Seq: e.Seq - 1, Hash: head.Hash}.Next(e.Note)
+				entries[i] = auditlog.Link{Seq: e.Seq - 1, Hash: head.Hash}.Next(e.Note)
 			}
 			return entries, err
 		}
 	},
 	"entries appear twice": func(f *faulty) {
-		f.entries = func(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+		f.entries = func(ctx context.Context, q auditlog.Query) ([]auditlog.Entry, error) {
 			q.After = max(0, q.After-1)
 			return f.good.Entries(ctx, q)
 		}
 	},
 	"pages have any size": func(f *faulty) {
-		f.entries = func(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+		f.entries = func(ctx context.Context, q auditlog.Query) ([]auditlog.Entry, error) {
 			q.Limit = 1000
 			return f.good.Entries(ctx, q)
 		}
 	},
-	"stories have no pages": func(f *faulty) {
-		f.entries = func(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+	"notes of one task have no pages": func(f *faulty) {
+		f.entries = func(ctx context.Context, q auditlog.Query) ([]auditlog.Entry, error) {
 			if q.Task != "" {
 				q.After, q.Limit = 0, 0
 			}
 			return f.good.Entries(ctx, q)
 		}
 	},
-	"stories are mixed up": func(f *faulty) {
-		f.entries = func(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+	"notes of one task include those of others": func(f *faulty) {
+		f.entries = func(ctx context.Context, q auditlog.Query) ([]auditlog.Entry, error) {
 			q.Task = ""
 			return f.good.Entries(ctx, q)
 		}
 	},
-	"stories end with their task": func(f *faulty) {
-		f.entries = func(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+	"notes are deleted with their task": func(f *faulty) {
+		f.entries = func(ctx context.Context, q auditlog.Query) ([]auditlog.Entry, error) {
 			if q.Task != "" {
 				if _, err := f.good.Get(ctx, task.AnyOwner().Ref(q.Task)); err != nil {
 					return nil, nil
@@ -139,8 +140,8 @@ var journalFaults = map[string]func(*faulty){
 		}
 	},
 	"the head lags behind": func(f *faulty) {
-		last := task.Ends{}
-		f.ends = func(ctx context.Context) (task.Ends, error) {
+		last := auditlog.Ends{}
+		f.ends = func(ctx context.Context) (auditlog.Ends, error) {
 			now, err := f.good.Ends(ctx)
 			before := last
 			last = now
@@ -148,13 +149,13 @@ var journalFaults = map[string]func(*faulty){
 		}
 	},
 	"the anchor is forgotten": func(f *faulty) {
-		f.ends = func(ctx context.Context) (task.Ends, error) {
+		f.ends = func(ctx context.Context) (auditlog.Ends, error) {
 			ends, err := f.good.Ends(ctx)
-			ends.Anchor = task.Link{}
+			ends.Anchor = auditlog.Link{}
 			return ends, err
 		}
 	},
-	"notes of a change are torn apart": func(f *faulty) {
+	"notes of a change are not adjacent": func(f *faulty) {
 		f.create = func(ctx context.Context, t task.Task, l task.Limits, n ...task.Note) error {
 			if len(n) < 2 {
 				return f.good.Create(ctx, t, l, n...)
@@ -167,7 +168,7 @@ var journalFaults = map[string]func(*faulty){
 			return err
 		}
 	},
-	"trim removes whatever is old": func(f *faulty) {
+	"trim removes old entries in the middle": func(f *faulty) {
 		f.trim = func(ctx context.Context, before time.Time, n int) (int, error) {
 			return f.good.Trim(ctx, before.Add(3*time.Second), n)
 		}
@@ -178,7 +179,7 @@ var journalFaults = map[string]func(*faulty){
 	"trim removes nothing": func(f *faulty) {
 		f.trim = func(ctx context.Context, _ time.Time, _ int) (int, error) { return 0, ctx.Err() }
 	},
-	"trim counts what others removed": func(f *faulty) {
+	"trim counts entries that others removed": func(f *faulty) {
 		f.trim = func(ctx context.Context, before time.Time, n int) (int, error) {
 			ends, err := f.good.Ends(ctx)
 			if err != nil {
@@ -192,8 +193,8 @@ var journalFaults = map[string]func(*faulty){
 			return int(after.Anchor.Seq - ends.Anchor.Seq), err
 		}
 	},
-	"a journal that was emptied begins anew": func(f *faulty) {
-		f.entries = func(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+	"an emptied journal starts a new chain": func(f *faulty) {
+		f.entries = func(ctx context.Context, q auditlog.Query) ([]auditlog.Entry, error) {
 			entries, err := f.good.Entries(ctx, q)
 			ends, _ := f.good.Ends(ctx)
 			for i := range entries {
@@ -204,9 +205,9 @@ var journalFaults = map[string]func(*faulty){
 	},
 }
 
-func changeEntries(change func(*task.Entry)) func(*faulty) {
+func changeEntries(change func(*auditlog.Entry)) func(*faulty) {
 	return func(f *faulty) {
-		f.entries = func(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+		f.entries = func(ctx context.Context, q auditlog.Query) ([]auditlog.Entry, error) {
 			entries, err := f.good.Entries(ctx, q)
 			for i := range entries {
 				change(&entries[i])

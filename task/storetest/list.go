@@ -7,28 +7,31 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
 func listCases() []testCase {
 	return []testCase{
-		{"List of nothing", listEmpty},
+		{"List of an empty store", listEmpty},
 		{"List is newest first", listOrder},
 		{"List orders equal times by ID", listTies},
 		{"List selects by owner, state and digest", listSelects},
 		{"List follows changes of state", listFollows},
-		{"List has pages of the size asked for", listPages},
-		{"List ends with the last task", listEnd},
-		{"List of heads", listHeads},
-		{"List of outlines", listOutlines},
-		{"List of what is owed to upstreams", listOwing},
+		{"List has pages of the requested size", listPages},
+		{"List has no cursor after the last task", listEnd},
+		{"List of heads has the same tasks", listHeads},
+		{"List of outlines has the same tasks", listOutlines},
+		{"List of tasks that owe a cancellation", listOwing},
 		{"cursors survive new tasks", cursorInserts},
 		{"cursors survive deleted tasks", cursorDeletes},
-		{"cursors of another query or of nobody are refused", cursorForged},
+		{"forged cursors and cursors of other queries are refused", cursorForged},
 	}
 }
 
 // list returns the IDs of the tasks that q selects, page by page.
-func list(t reporter, s task.GateStore, q task.Query) []task.ID {
+func list(t reporter, s gatestore.Store, q task.Query) []task.ID {
 	t.Helper()
 	var ids []task.ID
 	for {
@@ -41,13 +44,13 @@ func list(t reporter, s task.GateStore, q task.Query) []task.ID {
 			return ids
 		}
 		if len(page.Tasks) == 0 || len(ids) > 10_000 {
-			t.Fatalf("pages never end")
+			t.Fatalf("the list has too many pages")
 		}
 		q.Cursor = page.Next
 	}
 }
 
-func listEmpty(t reporter, s task.GateStore) {
+func listEmpty(t reporter, s gatestore.Store) {
 	add(t, s, "tg_a", "ann", epoch)
 	for _, q := range []task.Query{
 		{Scope: task.OwnedBy("bob")},
@@ -64,7 +67,7 @@ func listEmpty(t reporter, s task.GateStore) {
 
 // listOrder covers GOV-001 F-005.1 and F-005.3: an owner sees its own tasks,
 // newest first.
-func listOrder(t reporter, s task.GateStore) {
+func listOrder(t reporter, s gatestore.Store) {
 	want := make(map[string][]task.ID)
 	for i, minute := range []int{5, 1, 9, 3, 7, 0, 8, 2, 6, 4} {
 		owner := []string{"ann", "bob"}[i%2]
@@ -82,12 +85,12 @@ func listOrder(t reporter, s task.GateStore) {
 	}
 }
 
-// listHeads: a list of heads is the same list, with no more of each task.
-func listHeads(t reporter, s task.GateStore) {
+// listHeads checks that a list of heads has the same tasks, with only their heads.
+func listHeads(t reporter, s gatestore.Store) {
 	for i := range 5 {
 		add(t, s, task.ID(fmt.Sprint("tg_", i)), []string{"ann", "bob"}[i%2], epoch.Add(time.Duration(i)*time.Microsecond))
 	}
-	changed := apply(t, get(t, s, "tg_1"), epoch.Add(time.Second), task.Cancel{By: "bob"})
+	changed := apply(t, get(t, s, "tg_1"), epoch.Add(time.Second), lifecycle.Cancel{By: "bob"})
 	must(t, s.Swap(t.Context(), changed))
 	one := get(t, s, "tg_2")
 	for _, q := range []task.Query{
@@ -102,11 +105,11 @@ func listHeads(t reporter, s task.GateStore) {
 	}
 }
 
-// lessOf demands that a query which asks for less of each task, as ask says, finds
-// the same pages, with what less returns of each task.
-func lessOf(t reporter, s task.GateStore, q task.Query, ask func(*task.Query), less func(task.Task) task.Task) {
+// lessOf checks a query that selects a part of each task. Ask changes the query q in this way,
+// and less returns the part of a task. The pages must have the same tasks as those of q.
+func lessOf(t reporter, s gatestore.Store, q task.Query, ask func(*task.Query), less func(task.Task) task.Task) {
 	t.Helper()
-	const enough = 100 // more pages than there are tasks
+	const enough = 100 // more pages than tasks
 	for range enough {
 		whole, err := s.List(t.Context(), q)
 		must(t, err)
@@ -122,18 +125,18 @@ func lessOf(t reporter, s task.GateStore, q task.Query, ask func(*task.Query), l
 			return
 		}
 	}
-	t.Fatalf("pages never end")
+	t.Fatalf("the list has too many pages")
 }
 
-// listOutlines: a list of outlines is the same list, without what may be large,
-// and each is of the newest version.
-func listOutlines(t reporter, s task.GateStore) {
+// listOutlines checks that a list of outlines has the same tasks in their newest versions,
+// without their large fields.
+func listOutlines(t reporter, s gatestore.Store) {
 	for i := range 5 {
 		add(t, s, task.ID(fmt.Sprint("tg_", i)), []string{"ann", "bob"}[i%2], epoch.Add(time.Duration(i)*time.Microsecond))
 	}
-	admit, claim := task.Admit{By: "gate"}, task.Claim{By: "gate 1", LeaseUntil: epoch.Add(time.Minute)}
-	advance(t, s, "tg_1", epoch, task.Cancel{By: "bob"})
-	advance(t, s, "tg_2", epoch, admit, claim, task.Complete{By: "gate 1", Result: task.Result{Kind: task.ResultOK, Size: 2, Inline: []byte("{}")}})
+	admit, claim := lifecycle.Admit{By: "gate"}, lifecycle.Claim{By: "gate 1", LeaseUntil: epoch.Add(time.Minute)}
+	advance(t, s, "tg_1", epoch, lifecycle.Cancel{By: "bob"})
+	advance(t, s, "tg_2", epoch, admit, claim, lifecycle.Complete{By: "gate 1", Result: task.Result{Kind: task.ResultOK, Size: 2, Inline: []byte("{}")}})
 	for _, q := range []task.Query{
 		{Scope: task.AnyOwner()},
 		{Scope: task.AnyOwner(), Limit: 2},
@@ -145,25 +148,24 @@ func listOutlines(t reporter, s task.GateStore) {
 	}
 }
 
-// C20: tasks whose upstream is still to be told of their end are found among all
-// others, until it has been told.
-func listOwing(t reporter, s task.GateStore) {
-	admit, claim := task.Admit{By: "gate"}, task.Claim{By: "gate 1", LeaseUntil: epoch.Add(time.Minute)}
+// C20: a query finds tasks whose cancellation the upstream has not received, until it has.
+func listOwing(t reporter, s gatestore.Store) {
+	admit, claim := lifecycle.Admit{By: "gate"}, lifecycle.Claim{By: "gate 1", LeaseUntil: epoch.Add(time.Minute)}
 	var want []task.ID
 	for i := range 12 {
 		id := task.ID(fmt.Sprintf("tg_%02d", i))
 		add(t, s, id, []string{"ann", "bob"}[i%2], epoch.Add(-time.Duration(i)*time.Microsecond))
 		switch i % 4 {
-		case 0: // it goes on
+		case 0: // still pending
 			advance(t, s, id, epoch, admit, claim)
-		case 1: // it never ran
-			advance(t, s, id, epoch, task.Cancel{By: "ann"})
+		case 1: // never ran
+			advance(t, s, id, epoch, lifecycle.Cancel{By: "ann"})
 		default:
-			advance(t, s, id, epoch, admit, claim, task.Cancel{By: "ann"})
+			advance(t, s, id, epoch, admit, claim, lifecycle.Cancel{By: "ann"})
 			want = append(want, id)
 		}
 	}
-	owing := task.Query{Scope: task.AnyOwner(), Owing: true}
+	owing := task.Query{Scope: task.AnyOwner(), OwesCancellation: true}
 	for limit := range 3 {
 		owing.Limit = limit
 		mustEqual(t, "owing", list(t, s, owing), want)
@@ -171,27 +173,27 @@ func listOwing(t reporter, s task.GateStore) {
 	heads := owing
 	heads.Heads = true
 	mustEqual(t, "heads of those", list(t, s, heads), want)
-	page, err := s.List(t.Context(), task.Query{Scope: task.AnyOwner(), Owing: true, Limit: 1})
+	page, err := s.List(t.Context(), task.Query{Scope: task.AnyOwner(), OwesCancellation: true, Limit: 1})
 	must(t, err)
 	_, err = s.List(t.Context(), task.Query{Scope: task.AnyOwner(), Limit: 1, Cursor: page.Next})
 	mustBe(t, err, task.ErrInvalidCursor)
 
-	advance(t, s, want[0], epoch, task.CancelUpstream{By: "gate 1", Now: true}) // tried, and not settled
+	advance(t, s, want[0], epoch, lifecycle.CancelUpstream{By: "gate 1", OwnerPresent: true}) // attempted, but not settled
 	mustEqual(t, "owing after a try", list(t, s, owing), want)
-	advance(t, s, want[0], epoch, task.SettleUpstream{By: "gate 1", Outcome: task.CancellationSent})
-	mustEqual(t, "owing after one was told", list(t, s, owing), want[1:])
+	advance(t, s, want[0], epoch, lifecycle.SettleUpstream{By: "gate 1", Outcome: gatetask.CancellationSent})
+	mustEqual(t, "owing after one was settled", list(t, s, owing), want[1:])
 	if n, err := s.Sweep(t.Context(), get(t, s, want[1]).Due().Add(time.Second), 100); n == 0 || err != nil {
 		t.Fatalf("Sweep = %d, %v", n, err)
 	}
 	mustEqual(t, "owing after the sweep", list(t, s, owing), []task.ID(nil))
 
-	// A store may be given a task that owes something already.
-	late := apply(t, build(t, draft("tg_copied", "ann"), epoch), epoch, admit, claim, task.Cancel{By: "ann"})
+	// A task may owe a cancellation when it is created.
+	late := apply(t, build(t, draft("tg_copied", "ann"), epoch), epoch, admit, claim, lifecycle.Cancel{By: "ann"})
 	must(t, s.Create(t.Context(), late, task.Limits{}))
 	mustEqual(t, "owing after a copy", list(t, s, owing), []task.ID{"tg_copied"})
 }
 
-func listTies(t reporter, s task.GateStore) {
+func listTies(t reporter, s gatestore.Store) {
 	ids := []task.ID{"tg_b", "tg_B", "tg_a", "tg_\u00e9", "tg_z", "tg_", "tg_10", "tg_9", "tg_\U0001f600", "tg_\uffee", "tg_-", "tg__"}
 	for i, id := range ids {
 		add(t, s, id, []string{"ann", "bob"}[i%2], epoch)
@@ -202,7 +204,7 @@ func listTies(t reporter, s task.GateStore) {
 	}
 }
 
-func listSelects(t reporter, s task.GateStore) {
+func listSelects(t reporter, s gatestore.Store) {
 	add(t, s, "tg_1", "ann", epoch)
 	must(t, s.Create(t.Context(), full(t, "tg_2", "ann"), task.Limits{}))
 	must(t, s.Create(t.Context(), rejected(t, "tg_3", "bob"), task.Limits{}))
@@ -233,20 +235,20 @@ func listSelects(t reporter, s task.GateStore) {
 	}
 }
 
-func listFollows(t reporter, s task.GateStore) {
+func listFollows(t reporter, s gatestore.Store) {
 	add(t, s, "tg_a", "ann", epoch)
 	in := func(state task.State) []task.ID {
 		return list(t, s, task.Query{Scope: task.OwnedBy("ann"), States: []task.State{state}})
 	}
 	for _, step := range []struct {
-		event task.Event
+		event lifecycle.Event
 		from  task.State
 		to    task.State
 	}{
-		{task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)}, task.Working, task.InputRequired},
-		{task.Approve{By: "bob"}, task.InputRequired, task.Approved},
-		{task.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)}, task.Approved, task.Executing},
-		{task.Complete{By: "gate", Result: task.Result{Kind: task.ResultOK}}, task.Executing, task.Completed},
+		{lifecycle.Submit{By: "gate", Deadline: epoch.Add(time.Minute)}, task.Working, task.InputRequired},
+		{lifecycle.Approve{By: "bob"}, task.InputRequired, task.Approved},
+		{lifecycle.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)}, task.Approved, task.Executing},
+		{lifecycle.Complete{By: "gate", Result: task.Result{Kind: task.ResultOK}}, task.Executing, task.Completed},
 	} {
 		advance(t, s, "tg_a", epoch, step.event)
 		mustEqual(t, "the former state", len(in(step.from)), 0)
@@ -255,7 +257,7 @@ func listFollows(t reporter, s task.GateStore) {
 }
 
 // listPages covers GOV-001 F-005.5: 20 tasks on a page, and 100 at most.
-func listPages(t reporter, s task.GateStore) {
+func listPages(t reporter, s gatestore.Store) {
 	const tasks = 105
 	for i := range tasks {
 		add(t, s, task.ID(fmt.Sprintf("tg_%03d", i)), "ann", epoch.Add(time.Duration(i/3)*time.Millisecond))
@@ -273,7 +275,7 @@ func listPages(t reporter, s task.GateStore) {
 	mustEqual(t, "different tasks", len(slices.Compact(ids)), tasks)
 }
 
-func listEnd(t reporter, s task.GateStore) {
+func listEnd(t reporter, s gatestore.Store) {
 	for i := range 6 {
 		add(t, s, task.ID(fmt.Sprint("tg_", i)), "ann", epoch)
 	}
@@ -284,12 +286,12 @@ func listEnd(t reporter, s task.GateStore) {
 	second, err := s.List(t.Context(), q)
 	must(t, err)
 	if first.Next == "" || second.Next != "" {
-		t.Fatalf("cursors %q and %q; want one after the first page only", first.Next, second.Next)
+		t.Fatalf("cursors %q and %q; want one only after the first page", first.Next, second.Next)
 	}
 }
 
 // halfway adds six tasks and returns the cursor after the newest three.
-func halfway(t reporter, s task.GateStore) task.Query {
+func halfway(t reporter, s gatestore.Store) task.Query {
 	t.Helper()
 	for i := range 6 {
 		add(t, s, task.ID(fmt.Sprint("tg_", i)), "ann", epoch.Add(time.Duration(i)*time.Second))
@@ -301,18 +303,18 @@ func halfway(t reporter, s task.GateStore) task.Query {
 	return q
 }
 
-func cursorInserts(t reporter, s task.GateStore) {
+func cursorInserts(t reporter, s gatestore.Store) {
 	q := halfway(t, s)
 	add(t, s, "tg_new", "ann", epoch.Add(time.Minute))
-	add(t, s, "tg_x", "ann", epoch.Add(3*time.Second)) // the time of the last one on the first page
+	add(t, s, "tg_x", "ann", epoch.Add(3*time.Second)) // the time of the last task on the first page
 	add(t, s, "tg_", "ann", epoch.Add(3*time.Second))
 	mustEqual(t, "the second half", list(t, s, q), []task.ID{"tg_x", "tg_2", "tg_1", "tg_0"})
 }
 
-func cursorDeletes(t reporter, s task.GateStore) {
+func cursorDeletes(t reporter, s gatestore.Store) {
 	q := halfway(t, s)
-	for _, id := range []task.ID{"tg_5", "tg_3", "tg_1"} { // tg_3 is where the cursor stands
-		advance(t, s, id, epoch.Add(6*time.Second), task.Cancel{By: "ann"})
+	for _, id := range []task.ID{"tg_5", "tg_3", "tg_1"} { // the cursor points to tg_3
+		advance(t, s, id, epoch.Add(6*time.Second), lifecycle.Cancel{By: "ann"})
 	}
 	if n, err := s.Sweep(t.Context(), epoch.Add(2*ttl), 10); n != 3 || err != nil {
 		t.Fatalf("Sweep = %d, %v; want 3 tasks", n, err)
@@ -320,7 +322,7 @@ func cursorDeletes(t reporter, s task.GateStore) {
 	mustEqual(t, "the second half", list(t, s, q), []task.ID{"tg_2", "tg_0"})
 }
 
-func cursorForged(t reporter, s task.GateStore) {
+func cursorForged(t reporter, s gatestore.Store) {
 	q := halfway(t, s)
 	forged := []string{"x", "!", "0", q.Cursor + "A", q.Cursor[1:], q.Cursor[:len(q.Cursor)-1], strings.ToUpper(q.Cursor), strings.Repeat("A", 4000)}
 	for i := range q.Cursor {
@@ -344,6 +346,6 @@ func cursorForged(t reporter, s task.GateStore) {
 		_, err := s.List(t.Context(), other)
 		mustBe(t, err, task.ErrInvalidCursor)
 	}
-	q.Limit = 1 // a cursor is good for pages of any size
+	q.Limit = 1 // the page size may change between pages
 	mustEqual(t, "the second half", list(t, s, q), []task.ID{"tg_2", "tg_1", "tg_0"})
 }

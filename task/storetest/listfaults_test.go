@@ -9,28 +9,29 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
 // listFaults are faults of List, Overdue and Sweep.
 var listFaults = map[string]func(*faulty){
-	"list has no limit":       changeList(func(q *task.Query) { q.Limit = 100 }, nil),
-	"list ignores owners":     changeList(func(q *task.Query) { q.Scope = task.AnyOwner() }, nil),
-	"list ignores states":     changeList(func(q *task.Query) { q.States = nil }, nil),
-	"list ignores digests":    changeList(func(q *task.Query) { q.Digest = task.Digest{} }, nil),
-	"list ignores cursors":    changeList(func(q *task.Query) { q.Cursor = "" }, nil),
-	"list ignores debts":      changeList(func(q *task.Query) { q.Owing = false }, nil),
-	"list forgets debts":      changeList(nil, func(p *task.Page) { p.Tasks = slices.DeleteFunc(p.Tasks, task.Task.Owes) }),
-	"list has whole heads":    changeList(func(q *task.Query) { q.Heads = false }, nil),
-	"list has whole outlines": changeList(func(q *task.Query) { q.Outlines = false }, nil),
-	"list is oldest first":    changeList(nil, func(p *task.Page) { slices.Reverse(p.Tasks) }),
-	"list forgets the rest":   changeList(nil, func(p *task.Page) { p.Next = "" }),
-	"list has no last page":   changeList(nil, func(p *task.Page) { p.Next += "A"[min(len(p.Next), 1):] }),
-	"list skips a task":       changeList(nil, func(p *task.Page) { p.Tasks = p.Tasks[min(len(p.Tasks), 1):] }),
-	"list repeats a task":     changeList(nil, func(p *task.Page) { p.Tasks = append(p.Tasks, p.Tasks[:min(len(p.Tasks), 1)]...) }),
-	"list orders by ID":       changeList(nil, func(p *task.Page) { slices.SortFunc(p.Tasks, byID) }),
-	"list orders in English":  changeList(nil, func(p *task.Page) { slices.SortStableFunc(p.Tasks, ignoringCase) }),
-	"list counts offsets":     offsets,
-	"list trusts cursors":     trusting,
+	"list has no limit":                      changeList(func(q *task.Query) { q.Limit = 100 }, nil),
+	"list ignores owners":                    changeList(func(q *task.Query) { q.Scope = task.AnyOwner() }, nil),
+	"list ignores states":                    changeList(func(q *task.Query) { q.States = nil }, nil),
+	"list ignores digests":                   changeList(func(q *task.Query) { q.Digest = task.Digest{} }, nil),
+	"list ignores cursors":                   changeList(func(q *task.Query) { q.Cursor = "" }, nil),
+	"list ignores owed cancellations":        changeList(func(q *task.Query) { q.OwesCancellation = false }, nil),
+	"list omits owed cancellations":          changeList(nil, func(p *task.Page) { p.Tasks = slices.DeleteFunc(p.Tasks, task.Task.OwesCancellation) }),
+	"list has whole heads":                   changeList(func(q *task.Query) { q.Heads = false }, nil),
+	"list has whole outlines":                changeList(func(q *task.Query) { q.Outlines = false }, nil),
+	"list is oldest first":                   changeList(nil, func(p *task.Page) { slices.Reverse(p.Tasks) }),
+	"list omits the cursor of the next page": changeList(nil, func(p *task.Page) { p.Next = "" }),
+	"list has no last page":                  changeList(nil, func(p *task.Page) { p.Next += "A"[min(len(p.Next), 1):] }),
+	"list skips a task":                      changeList(nil, func(p *task.Page) { p.Tasks = p.Tasks[min(len(p.Tasks), 1):] }),
+	"list repeats a task":                    changeList(nil, func(p *task.Page) { p.Tasks = append(p.Tasks, p.Tasks[:min(len(p.Tasks), 1)]...) }),
+	"list orders by ID":                      changeList(nil, func(p *task.Page) { slices.SortFunc(p.Tasks, byID) }),
+	"list ignores case in its order":         changeList(nil, func(p *task.Page) { slices.SortStableFunc(p.Tasks, ignoringCase) }),
+	"list counts offsets":                    offsets,
+	"list trusts cursors":                    trusting,
 	"list hands out its own memory": func(f *faulty) {
 		f.list = func(ctx context.Context, q task.Query) (task.Page, error) {
 			page, err := f.good.List(ctx, q)
@@ -55,7 +56,7 @@ var listFaults = map[string]func(*faulty){
 		}
 	},
 	"overdue finds nothing": changeOverdue(func(time.Time, []task.Task) []task.Task { return nil }),
-	"overdue is one off": func(f *faulty) {
+	"overdue is late by the smallest unit": func(f *faulty) {
 		f.overdue = func(ctx context.Context, at time.Time, n int) ([]task.Task, error) {
 			return f.good.Overdue(ctx, at.Add(time.Microsecond), n)
 		}
@@ -66,7 +67,7 @@ var listFaults = map[string]func(*faulty){
 		}
 	},
 	"overdue is in no order": changeOverdue(func(_ time.Time, found []task.Task) []task.Task { slices.Reverse(found); return found }),
-	"overdue finds what has ended": func(f *faulty) {
+	"overdue finds ended tasks": func(f *faulty) {
 		f.overdue = func(ctx context.Context, at time.Time, n int) ([]task.Task, error) {
 			page, err := f.good.List(ctx, task.Query{Scope: task.AnyOwner(), Limit: 100})
 			found := slices.DeleteFunc(page.Tasks, func(t task.Task) bool { return !t.Due().Before(at) })
@@ -74,13 +75,13 @@ var listFaults = map[string]func(*faulty){
 			return found[:min(n, len(found))], err
 		}
 	},
-	"overdue knows only the time to live": changeOverdue(func(at time.Time, found []task.Task) []task.Task {
+	"overdue only checks the TTL": changeOverdue(func(at time.Time, found []task.Task) []task.Task {
 		return slices.DeleteFunc(found, func(t task.Task) bool { return !t.ExpiresAt.Before(at) })
 	}),
 	"overdue hands out its own memory": func(f *faulty) {
 		f.overdue = func(ctx context.Context, at time.Time, n int) ([]task.Task, error) {
 			found, err := f.good.Overdue(ctx, at, n)
-			if n == 10 && len(found) == 1 { // not for SettleOverdue, which many call at the same time
+			if n == 10 && len(found) == 1 { // except for SettleOverdue, which many replicas call at the same time
 				f.get = func(context.Context, task.Ref) (task.Task, error) { return found[0], nil }
 			}
 			return found, err
@@ -94,22 +95,41 @@ var listFaults = map[string]func(*faulty){
 			return f.good.Sweep(ctx, before.Add(time.Microsecond), n)
 		}
 	},
+	"reclaim deletes nothing": func(f *faulty) {
+		f.reclaim = func(context.Context, task.Scope, int) (int, error) { return 0, nil }
+	},
+	"reclaim ignores owners": func(f *faulty) {
+		f.reclaim = func(ctx context.Context, _ task.Scope, n int) (int, error) {
+			return f.good.Reclaim(ctx, task.AnyOwner(), n)
+		}
+	},
+	"reclaim deletes all ended tasks": func(f *faulty) {
+		f.reclaim = func(ctx context.Context, _ task.Scope, n int) (int, error) {
+			return f.good.Sweep(ctx, time.Now().Add(100_000*time.Hour), n)
+		}
+	},
+	"reclaim counts tasks that others deleted": func(f *faulty) {
+		f.reclaim = func(ctx context.Context, s task.Scope, n int) (int, error) {
+			deleted, err := f.good.Reclaim(ctx, s, n)
+			return max(deleted, min(n, 1)), err
+		}
+	},
 	"sweep has no limit": func(f *faulty) {
 		f.sweep = func(ctx context.Context, before time.Time, _ int) (int, error) {
 			return f.good.Sweep(ctx, before, 1000)
 		}
 	},
-	"sweep deletes what is pending": func(f *faulty) {
+	"sweep deletes pending tasks": func(f *faulty) {
 		f.sweep = func(ctx context.Context, before time.Time, n int) (int, error) {
 			for {
-				ended, err := task.SettleOverdue(ctx, f.good, "fault", before)
+				ended, err := lifecycle.Updater{Store: f.good}.SettleOverdue(ctx, "fault", before)
 				if err != nil || len(ended) == 0 {
 					return f.good.Sweep(ctx, before.Add(24*time.Hour), n)
 				}
 			}
 		}
 	},
-	"sweep counts what others deleted": func(f *faulty) {
+	"sweep counts tasks that others deleted": func(f *faulty) {
 		f.sweep = func(ctx context.Context, before time.Time, n int) (int, error) {
 			page, err := f.good.List(ctx, task.Query{Scope: task.AnyOwner(), States: []task.State{task.Failed}, Limit: 100})
 			if err != nil {
@@ -153,7 +173,7 @@ func ignoringCase(a, b task.Task) int {
 	return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(strings.ToLower(string(a.ID)), strings.ToLower(string(b.ID))))
 }
 
-// offsets lists by the number of tasks that came before.
+// offsets uses the number of preceding tasks as cursor.
 func offsets(f *faulty) {
 	f.list = func(ctx context.Context, q task.Query) (task.Page, error) {
 		skip := 0
@@ -194,7 +214,7 @@ func (f *faulty) cut(q task.Query, page task.Page, skip int) task.Page {
 	return page
 }
 
-// trusting takes any cursor for a good one.
+// trusting accepts every cursor.
 func trusting(f *faulty) {
 	f.list = func(ctx context.Context, q task.Query) (task.Page, error) {
 		if _, err := q.Position(); err != nil {

@@ -6,19 +6,21 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
 func readCases() []testCase {
 	return []testCase{
-		{"Get of an unknown task", getUnknown},
-		{"another owner's task", foreign},
+		{"Get of an unknown task fails", getUnknown},
+		{"another owner's task is refused", foreign},
 		{"names are compared byte by byte", names},
 		{"tasks share no memory with Create and Get", noAliasing},
 		{"tasks share no memory with List, Swap and Overdue", noAliasingElsewhere},
 	}
 }
 
-func getUnknown(t reporter, s task.GateStore) {
+func getUnknown(t reporter, s gatestore.Store) {
 	for _, id := range []task.ID{"tg_nobody", "", "%", "tg_*"} {
 		_, err := s.Get(t.Context(), anyone(id))
 		mustBe(t, err, task.ErrNotFound)
@@ -27,7 +29,7 @@ func getUnknown(t reporter, s task.GateStore) {
 	}
 }
 
-func foreign(t reporter, s task.GateStore) {
+func foreign(t reporter, s gatestore.Store) {
 	want := add(t, s, "tg_a", "ann", epoch)
 	for _, scope := range []task.Scope{task.OwnedBy("bob"), task.OwnedBy(""), {}} {
 		_, err := s.Get(t.Context(), scope.Ref("tg_a"))
@@ -37,7 +39,7 @@ func foreign(t reporter, s task.GateStore) {
 		mustBe(t, s.WriteChunk(t.Context(), scope.Ref("tg_a"), 0, []byte("x")), task.ErrOwnerMismatch)
 		page, err := s.List(t.Context(), task.Query{Scope: scope})
 		must(t, err)
-		mustEqual(t, "somebody else's list", len(page.Tasks), 0)
+		mustEqual(t, "another owner's list", len(page.Tasks), 0)
 	}
 	_, err := s.ReadChunk(t.Context(), anyone("tg_a"), 0)
 	mustBe(t, err, task.ErrChunkMissing)
@@ -48,7 +50,7 @@ func foreign(t reporter, s task.GateStore) {
 	}
 }
 
-func names(t reporter, s task.GateStore) {
+func names(t reporter, s gatestore.Store) {
 	all := []string{
 		"ann", "Ann", "ann ", " ann", "a%n", "a_n", "a'n", `a"n`, `a\n`, "a\nn", "a{n}", "a:n", "a*n",
 		"\u00e9", "e\u0301", "\u00df", "ss", "\u65e5\u672c", "\U0001f600", "\uffff", "\u202eann",
@@ -66,47 +68,47 @@ func names(t reporter, s task.GateStore) {
 	}
 }
 
-func noAliasing(t reporter, s task.GateStore) {
+func noAliasing(t reporter, s gatestore.Store) {
 	for _, made := range []task.Task{full(t, "tg_a", "ann"), rejected(t, "tg_r", "bob")} {
 		want := made.Clone()
 		must(t, s.Create(t.Context(), made, task.Limits{}))
-		scribble(&made)
-		mustEqual(t, "after scribbling on what was created", get(t, s, want.ID), want)
+		overwrite(&made)
+		mustEqual(t, "after overwriting the created task", get(t, s, want.ID), want)
 		got := get(t, s, want.ID)
-		scribble(&got)
-		mustEqual(t, "after scribbling on what Get returned", get(t, s, want.ID), want)
+		overwrite(&got)
+		mustEqual(t, "after overwriting the task from Get", get(t, s, want.ID), want)
 	}
 }
 
-func noAliasingElsewhere(t reporter, s task.GateStore) {
+func noAliasingElsewhere(t reporter, s gatestore.Store) {
 	want := full(t, "tg_a", "ann")
 	must(t, s.Create(t.Context(), want, task.Limits{}))
 	page, err := s.List(t.Context(), task.Query{Scope: task.AnyOwner()})
 	must(t, err)
-	scribble(&page.Tasks[0])
-	mustEqual(t, "after scribbling on what List returned", get(t, s, "tg_a"), want)
+	overwrite(&page.Tasks[0])
+	mustEqual(t, "after overwriting the task from List", get(t, s, "tg_a"), want)
 
 	running := apply(t, build(t, draft("tg_b", "ann"), epoch), epoch,
-		task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)}, task.Approve{By: "bob"},
-		task.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)},
-		task.Progress{By: "gate", InputRequests: json.RawMessage(`{"a":1,"b":2}`), RequestState: "s1", Release: true},
+		lifecycle.Submit{By: "gate", Deadline: epoch.Add(time.Minute)}, lifecycle.Approve{By: "bob"},
+		lifecycle.Claim{By: "gate", LeaseUntil: epoch.Add(time.Minute)},
+		lifecycle.Progress{By: "gate", InputRequests: json.RawMessage(`{"a":1,"b":2}`), RequestState: "s1", Release: true},
 	)
 	must(t, s.Create(t.Context(), running, task.Limits{}))
-	running = apply(t, running, epoch, task.Answer{Responses: map[string]json.RawMessage{"a": json.RawMessage(`1.0`)}})
+	running = apply(t, running, epoch, lifecycle.Answer{Responses: map[string]json.RawMessage{"a": json.RawMessage(`1.0`)}})
 	want = running.Clone()
 	must(t, s.Swap(t.Context(), running))
-	scribble(&running)
-	mustEqual(t, "after scribbling on what was swapped", get(t, s, "tg_b"), want)
+	overwrite(&running)
+	mustEqual(t, "after overwriting the swapped task", get(t, s, "tg_b"), want)
 
 	overdue, err := s.Overdue(t.Context(), epoch.Add(2*ttl), 10)
 	must(t, err)
 	mustEqual(t, "overdue tasks", len(overdue), 1)
-	scribble(&overdue[0])
-	mustEqual(t, "after scribbling on what Overdue returned", get(t, s, "tg_b"), want)
+	overwrite(&overdue[0])
+	mustEqual(t, "after overwriting the task from Overdue", get(t, s, "tg_b"), want)
 }
 
-// scribble overwrites everything in t that might be shared with a copy.
-func scribble(t *task.Task) {
+// overwrite overwrites all memory of t that a copy might share.
+func overwrite(t *task.Task) {
 	for i := range t.Transitions {
 		t.Transitions[i].By = "mallory"
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
 func recordCases() []testCase {
@@ -23,85 +24,85 @@ func recordCases() []testCase {
 	}
 }
 
-func recordKept(t reporter, s task.GateStore) {
+func recordKept(t reporter, s gatestore.Store) {
 	ctx := t.Context()
 	_, err := s.GetRecord(ctx, "key/root")
 	mustBe(t, err, task.ErrNotFound)
-	for _, r := range []task.Record{
+	for _, r := range []gatestore.Record{
 		{Name: "key/root", Version: 1, Value: []byte("\x00\xff binary \x80")},
 		{Name: "session/A-z_0.9/x", Version: 1, Value: []byte("{}"), Expires: epoch.Add(time.Hour)},
 	} {
 		must(t, s.PutRecord(ctx, r))
 		got, err := s.GetRecord(ctx, r.Name)
 		must(t, err)
-		mustEqual(t, "what was kept", got, r)
-		got.Value[0] = 'X' // which is nobody's business but ours
+		mustEqual(t, "the stored record", got, r)
+		got.Value[0] = 'X' // must not change the stored record
 		again, err := s.GetRecord(ctx, r.Name)
 		must(t, err)
-		mustEqual(t, "what is kept after the caller changed the answer", again, r)
+		mustEqual(t, "the stored record after the caller changed the answer", again, r)
 	}
 }
 
-func recordVersions(t reporter, s task.GateStore) {
+func recordVersions(t reporter, s gatestore.Store) {
 	ctx := t.Context()
-	r := task.Record{Name: "a", Version: 2, Value: []byte("two")}
+	r := gatestore.Record{Name: "a", Version: 2, Value: []byte("two")}
 	mustBe(t, s.PutRecord(ctx, r), task.ErrConcurrentModification)
 	r.Version = 1
 	must(t, s.PutRecord(ctx, r))
 	mustBe(t, s.PutRecord(ctx, r), task.ErrConcurrentModification)
-	next := task.Record{Name: "a", Version: 2, Value: []byte("three"), Expires: epoch}
+	next := gatestore.Record{Name: "a", Version: 2, Value: []byte("three"), Expires: epoch}
 	must(t, s.PutRecord(ctx, next))
 	mustBe(t, s.PutRecord(ctx, next), task.ErrConcurrentModification)
 	got, err := s.GetRecord(ctx, "a")
 	must(t, err)
-	mustEqual(t, "what is kept after a change", got, next)
-	last := task.Record{Name: "a", Version: 3, Value: []byte("x")} // which does not expire any more
+	mustEqual(t, "the stored record after a change", got, next)
+	last := gatestore.Record{Name: "a", Version: 3, Value: []byte("x")} // no longer expires
 	must(t, s.PutRecord(ctx, last))
 	if n, err := s.SweepRecords(ctx, epoch.Add(time.Hour), 10); n != 0 || err != nil {
 		t.Fatalf("swept %d records that do not expire: %v", n, err)
 	}
 }
 
-// recordCreatedOnce lets many create the same record: one of them does.
-func recordCreatedOnce(t reporter, s task.GateStore) {
+// recordCreatedOnce lets many callers create the same record. One of them succeeds.
+func recordCreatedOnce(t reporter, s gatestore.Store) {
 	name := func(i int) string { return fmt.Sprintf("of %d", i) }
 	errs := together(16, func(i int) error {
-		return s.PutRecord(t.Context(), task.Record{Name: "key/root", Version: 1, Value: []byte(name(i))})
+		return s.PutRecord(t.Context(), gatestore.Record{Name: "key/root", Version: 1, Value: []byte(name(i))})
 	})
 	if n := succeeded(t, errs, task.ErrConcurrentModification); n != 1 {
-		t.Fatalf("%d of 16 created the same record", n)
+		t.Fatalf("%d of 16 callers created the same record", n)
 	}
 	got, err := s.GetRecord(t.Context(), "key/root")
 	must(t, err)
 	if winner := name(slices.Index(errs, nil)); string(got.Value) != winner {
-		t.Fatalf("the store has the record %q, and was told to keep that %q", got.Value, winner)
+		t.Fatalf("the store has the record %q; the creator's record is %q", got.Value, winner)
 	}
 }
 
-func recordDeleted(t reporter, s task.GateStore) {
+func recordDeleted(t reporter, s gatestore.Store) {
 	ctx := t.Context()
-	r := task.Record{Name: "a", Version: 1, Value: []byte("x"), Expires: epoch}
-	must(t, s.DeleteRecord(ctx, "a")) // there is none
+	r := gatestore.Record{Name: "a", Version: 1, Value: []byte("x"), Expires: epoch}
+	must(t, s.DeleteRecord(ctx, "a")) // it does not exist
 	must(t, s.PutRecord(ctx, r))
-	must(t, s.PutRecord(ctx, task.Record{Name: "b", Version: 1, Value: []byte("y")}))
+	must(t, s.PutRecord(ctx, gatestore.Record{Name: "b", Version: 1, Value: []byte("y")}))
 	must(t, s.DeleteRecord(ctx, "a"))
 	_, err := s.GetRecord(ctx, "a")
 	mustBe(t, err, task.ErrNotFound)
-	mustBe(t, s.PutRecord(ctx, task.Record{Name: "a", Version: 2, Value: []byte("x")}), task.ErrConcurrentModification)
+	mustBe(t, s.PutRecord(ctx, gatestore.Record{Name: "a", Version: 2, Value: []byte("x")}), task.ErrConcurrentModification)
 	if n, err := s.SweepRecords(ctx, epoch.Add(time.Hour), 10); n != 0 || err != nil {
-		t.Fatalf("swept %d records though it was deleted: %v", n, err)
+		t.Fatalf("swept %d records after the only one was deleted: %v", n, err)
 	}
-	wantRecords(t, s, task.RecordQuery{Limit: 10}, "b")
-	must(t, s.PutRecord(ctx, r)) // it can be made anew
+	wantRecords(t, s, gatestore.RecordQuery{Limit: 10}, "b")
+	must(t, s.PutRecord(ctx, r)) // it can be created again
 }
 
-func recordLimits(t reporter, s task.GateStore) {
+func recordLimits(t reporter, s gatestore.Store) {
 	ctx := t.Context()
-	long := make([]byte, task.MaxRecordName+1)
+	long := make([]byte, gatestore.MaxRecordName+1)
 	for i := range long {
 		long[i] = 'a'
 	}
-	for _, r := range []task.Record{
+	for _, r := range []gatestore.Record{
 		{Version: 1, Value: []byte("x")},
 		{Name: string(long), Version: 1, Value: []byte("x")},
 		{Name: "a b", Version: 1, Value: []byte("x")},
@@ -109,11 +110,11 @@ func recordLimits(t reporter, s task.GateStore) {
 		{Name: "a~", Version: 1, Value: []byte("x")},
 		{Name: "a", Value: []byte("x")},
 		{Name: "a", Version: 1},
-		{Name: "a", Version: 1, Value: make([]byte, task.MaxRecordValue+task.RecordFrame+1)},
+		{Name: "a", Version: 1, Value: make([]byte, gatestore.MaxRecordValue+gatestore.RecordFrame+1)},
 	} {
 		mustBe(t, s.PutRecord(ctx, r), task.ErrInvalid)
 	}
-	largest := task.Record{Name: string(long[1:]), Version: 1, Value: make([]byte, task.MaxRecordValue)}
+	largest := gatestore.Record{Name: string(long[1:]), Version: 1, Value: make([]byte, gatestore.MaxRecordValue)}
 	must(t, s.PutRecord(ctx, largest))
 	got, err := s.GetRecord(ctx, largest.Name)
 	must(t, err)
@@ -122,20 +123,20 @@ func recordLimits(t reporter, s task.GateStore) {
 	}
 }
 
-func recordList(t reporter, s task.GateStore) {
+func recordList(t reporter, s gatestore.Store) {
 	for _, name := range []string{"session/b/2", "key", "session/b/1", "sessions", "session/a/9", "session/b.", "session/B/1"} {
-		must(t, s.PutRecord(t.Context(), task.Record{Name: name, Version: 1, Value: []byte(name)}))
+		must(t, s.PutRecord(t.Context(), gatestore.Record{Name: name, Version: 1, Value: []byte(name)}))
 	}
-	wantRecords(t, s, task.RecordQuery{Prefix: "session/b/", Limit: 10}, "session/b/1", "session/b/2")
-	wantRecords(t, s, task.RecordQuery{Prefix: "session/", Limit: 3}, "session/B/1", "session/a/9", "session/b.")
-	wantRecords(t, s, task.RecordQuery{Prefix: "session/", After: "session/b.", Limit: 3}, "session/b/1", "session/b/2")
-	wantRecords(t, s, task.RecordQuery{After: "session/b/1", Limit: 10}, "session/b/2", "sessions")
-	wantRecords(t, s, task.RecordQuery{Prefix: "session/a/9", Limit: 10}, "session/a/9")
-	wantRecords(t, s, task.RecordQuery{Prefix: "none", Limit: 10})
-	wantRecords(t, s, task.RecordQuery{})
+	wantRecords(t, s, gatestore.RecordQuery{Prefix: "session/b/", Limit: 10}, "session/b/1", "session/b/2")
+	wantRecords(t, s, gatestore.RecordQuery{Prefix: "session/", Limit: 3}, "session/B/1", "session/a/9", "session/b.")
+	wantRecords(t, s, gatestore.RecordQuery{Prefix: "session/", After: "session/b.", Limit: 3}, "session/b/1", "session/b/2")
+	wantRecords(t, s, gatestore.RecordQuery{After: "session/b/1", Limit: 10}, "session/b/2", "sessions")
+	wantRecords(t, s, gatestore.RecordQuery{Prefix: "session/a/9", Limit: 10}, "session/a/9")
+	wantRecords(t, s, gatestore.RecordQuery{Prefix: "none", Limit: 10})
+	wantRecords(t, s, gatestore.RecordQuery{})
 }
 
-func wantRecords(t reporter, s task.GateStore, q task.RecordQuery, want ...string) {
+func wantRecords(t reporter, s gatestore.Store, q gatestore.RecordQuery, want ...string) {
 	t.Helper()
 	found, err := s.ListRecords(t.Context(), q)
 	must(t, err)
@@ -151,28 +152,28 @@ func wantRecords(t reporter, s task.GateStore, q task.RecordQuery, want ...strin
 	}
 }
 
-func recordSweep(t reporter, s task.GateStore) {
+func recordSweep(t reporter, s gatestore.Store) {
 	ctx := t.Context()
 	for name, expires := range map[string]time.Time{
 		"never": {}, "past1": epoch.Add(-2 * time.Hour), "past2": epoch.Add(-time.Hour), "past3": epoch.Add(-time.Microsecond), "now": epoch, "later": epoch.Add(time.Microsecond),
 	} {
-		must(t, s.PutRecord(ctx, task.Record{Name: name, Version: 1, Value: []byte(name), Expires: expires}))
+		must(t, s.PutRecord(ctx, gatestore.Record{Name: name, Version: 1, Value: []byte(name), Expires: expires}))
 	}
 	for _, want := range []int{2, 1, 0} {
 		if n, err := s.SweepRecords(ctx, epoch, 2); n != want || err != nil {
 			t.Fatalf("swept %d, want %d: %v", n, want, err)
 		}
 	}
-	wantRecords(t, s, task.RecordQuery{Limit: 10}, "later", "never", "now")
+	wantRecords(t, s, gatestore.RecordQuery{Limit: 10}, "later", "never", "now")
 }
 
-func recordOfNoUse(t reporter, s task.GateStore) {
+func recordOfNoUse(t reporter, s gatestore.Store) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	r := task.Record{Name: "a", Version: 1, Value: []byte("x")}
+	r := gatestore.Record{Name: "a", Version: 1, Value: []byte("x")}
 	calls := func(ctx context.Context) []error {
 		_, got := s.GetRecord(ctx, "a")
-		_, listed := s.ListRecords(ctx, task.RecordQuery{Limit: 1})
+		_, listed := s.ListRecords(ctx, gatestore.RecordQuery{Limit: 1})
 		_, swept := s.SweepRecords(ctx, epoch, 1)
 		return []error{s.PutRecord(ctx, r), s.DeleteRecord(ctx, "a"), got, listed, swept}
 	}
@@ -185,12 +186,12 @@ func recordOfNoUse(t reporter, s task.GateStore) {
 	}
 }
 
-// recordsOf checks that one of several replicas creates a record, and that all
-// see it at once, and at once not any more.
-func recordsOf(t reporter, replicas []task.GateStore) {
+// recordsOf checks that only one of several replicas creates a record, and that all replicas
+// see the creation and the deletion at once.
+func recordsOf(t reporter, replicas []gatestore.Store) {
 	ctx := t.Context()
 	errs := together(len(replicas), func(i int) error {
-		return replicas[i].PutRecord(ctx, task.Record{Name: "key/root", Version: 1, Value: []byte(strconv.Itoa(i))})
+		return replicas[i].PutRecord(ctx, gatestore.Record{Name: "key/root", Version: 1, Value: []byte(strconv.Itoa(i))})
 	})
 	if n := succeeded(t, errs, task.ErrConcurrentModification); n != 1 {
 		t.Fatalf("%d of %d replicas created the same record", n, len(replicas))

@@ -6,26 +6,27 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// brokenRecords do what their fields say, and otherwise what good ones do.
+// brokenRecords replace the methods whose fields are set.
 type brokenRecords struct {
-	task.Records
-	put   func(task.Records, context.Context, task.Record) error
-	get   func(task.Records, context.Context, string) (task.Record, error)
-	erase func(task.Records, context.Context, string) error
-	list  func(task.Records, context.Context, task.RecordQuery) ([]task.Record, error)
-	sweep func(task.Records, context.Context, time.Time, int) (int, error)
+	gatestore.Records
+	put   func(gatestore.Records, context.Context, gatestore.Record) error
+	get   func(gatestore.Records, context.Context, string) (gatestore.Record, error)
+	erase func(gatestore.Records, context.Context, string) error
+	list  func(gatestore.Records, context.Context, gatestore.RecordQuery) ([]gatestore.Record, error)
+	sweep func(gatestore.Records, context.Context, time.Time, int) (int, error)
 }
 
-func (b brokenRecords) PutRecord(ctx context.Context, r task.Record) error {
+func (b brokenRecords) PutRecord(ctx context.Context, r gatestore.Record) error {
 	if b.put == nil {
 		return b.Records.PutRecord(ctx, r)
 	}
 	return b.put(b.Records, ctx, r)
 }
 
-func (b brokenRecords) GetRecord(ctx context.Context, name string) (task.Record, error) {
+func (b brokenRecords) GetRecord(ctx context.Context, name string) (gatestore.Record, error) {
 	if b.get == nil {
 		return b.Records.GetRecord(ctx, name)
 	}
@@ -39,7 +40,7 @@ func (b brokenRecords) DeleteRecord(ctx context.Context, name string) error {
 	return b.erase(b.Records, ctx, name)
 }
 
-func (b brokenRecords) ListRecords(ctx context.Context, q task.RecordQuery) ([]task.Record, error) {
+func (b brokenRecords) ListRecords(ctx context.Context, q gatestore.RecordQuery) ([]gatestore.Record, error) {
 	if b.list == nil {
 		return b.Records.ListRecords(ctx, q)
 	}
@@ -62,53 +63,53 @@ func brokenBy(b brokenRecords) func(*faulty) {
 }
 
 var recordFaults = map[string]func(*faulty){
-	"a record is put whatever its version": brokenBy(brokenRecords{put: func(s task.Records, ctx context.Context, r task.Record) error {
+	"put ignores the version of a record": brokenBy(brokenRecords{put: func(s gatestore.Records, ctx context.Context, r gatestore.Record) error {
 		err := s.PutRecord(ctx, r)
 		if errors.Is(err, task.ErrConcurrentModification) {
 			return nil
 		}
 		return err
 	}}),
-	"a record of any size is taken": brokenBy(brokenRecords{put: func(s task.Records, ctx context.Context, r task.Record) error {
+	"put ignores the size of a record": brokenBy(brokenRecords{put: func(s gatestore.Records, ctx context.Context, r gatestore.Record) error {
 		err := s.PutRecord(ctx, r)
 		if errors.Is(err, task.ErrInvalid) {
 			return nil
 		}
 		return err
 	}}),
-	"a record loses its expiry": brokenBy(brokenRecords{put: func(s task.Records, ctx context.Context, r task.Record) error {
+	"a record loses its expiry": brokenBy(brokenRecords{put: func(s gatestore.Records, ctx context.Context, r gatestore.Record) error {
 		r.Expires = time.Time{}
 		return s.PutRecord(ctx, r)
 	}}),
-	"a missing record is an empty one": brokenBy(brokenRecords{get: func(s task.Records, ctx context.Context, name string) (task.Record, error) {
+	"a missing record is an empty one": brokenBy(brokenRecords{get: func(s gatestore.Records, ctx context.Context, name string) (gatestore.Record, error) {
 		r, err := s.GetRecord(ctx, name)
 		if errors.Is(err, task.ErrNotFound) {
-			return task.Record{}, nil
+			return gatestore.Record{}, nil
 		}
 		return r, err
 	}}),
-	"a record is not deleted": brokenBy(brokenRecords{erase: func(s task.Records, ctx context.Context, _ string) error {
+	"a record is not deleted": brokenBy(brokenRecords{erase: func(s gatestore.Records, ctx context.Context, _ string) error {
 		return s.DeleteRecord(ctx, "another")
 	}}),
-	"records are listed whatever their prefix": brokenBy(brokenRecords{list: func(s task.Records, ctx context.Context, q task.RecordQuery) ([]task.Record, error) {
+	"list of records ignores the prefix": brokenBy(brokenRecords{list: func(s gatestore.Records, ctx context.Context, q gatestore.RecordQuery) ([]gatestore.Record, error) {
 		q.Prefix = ""
 		return s.ListRecords(ctx, q)
 	}}),
-	"a list of records always begins at the first": brokenBy(brokenRecords{list: func(s task.Records, ctx context.Context, q task.RecordQuery) ([]task.Record, error) {
+	"a list of records always begins at the first": brokenBy(brokenRecords{list: func(s gatestore.Records, ctx context.Context, q gatestore.RecordQuery) ([]gatestore.Record, error) {
 		q.After = ""
 		return s.ListRecords(ctx, q)
 	}}),
-	"a list of records has no limit": brokenBy(brokenRecords{list: func(s task.Records, ctx context.Context, q task.RecordQuery) ([]task.Record, error) {
+	"a list of records has no limit": brokenBy(brokenRecords{list: func(s gatestore.Records, ctx context.Context, q gatestore.RecordQuery) ([]gatestore.Record, error) {
 		q.Limit = 100
 		return s.ListRecords(ctx, q)
 	}}),
-	"records are swept too early": brokenBy(brokenRecords{sweep: func(s task.Records, ctx context.Context, before time.Time, limit int) (int, error) {
+	"records are swept too early": brokenBy(brokenRecords{sweep: func(s gatestore.Records, ctx context.Context, before time.Time, limit int) (int, error) {
 		return s.SweepRecords(ctx, before.Add(time.Microsecond), limit)
 	}}),
-	"all expired records are swept at once": brokenBy(brokenRecords{sweep: func(s task.Records, ctx context.Context, before time.Time, _ int) (int, error) {
+	"all expired records are swept at once": brokenBy(brokenRecords{sweep: func(s gatestore.Records, ctx context.Context, before time.Time, _ int) (int, error) {
 		return s.SweepRecords(ctx, before, 100)
 	}}),
-	"records outlive the end of the context": brokenBy(brokenRecords{get: func(s task.Records, ctx context.Context, name string) (task.Record, error) {
+	"get of a record ignores its context": brokenBy(brokenRecords{get: func(s gatestore.Records, ctx context.Context, name string) (gatestore.Record, error) {
 		return s.GetRecord(context.WithoutCancel(ctx), name)
 	}}),
 }

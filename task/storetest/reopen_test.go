@@ -6,18 +6,19 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
-// open is a store that ignores being closed.
-type everOpen struct{ task.GateStore }
+// everOpen is a store whose Close has no effect.
+type everOpen struct{ gatestore.Store }
 
-// Close implements [task.GateStore].
+// Close implements [gatestore.Store].
 func (everOpen) Close() error { return nil }
 
-// A store that keeps nothing beyond its process fails, and one that does passes.
-func TestReopen(t *testing.T) {
+// A store without storage fails RunReopen, and a store with storage passes.
+func TestReopenDetectsLostTasks(t *testing.T) {
 	memory := memstore.New(memstore.Options{})
 	defer memory.Close()
 	storetest.RunReopen(t, func() task.Store { return everOpen{memory} })
@@ -29,12 +30,12 @@ func TestReopen(t *testing.T) {
 	})
 	done.Wait()
 	if !strings.Contains(r.failure, "not found") {
-		t.Errorf("a store that forgets everything fails with %q", r.failure)
+		t.Errorf("a store without storage fails with %q", r.failure)
 	}
 }
 
-// The cases about tasks need nothing else of a store.
-func TestRun(t *testing.T) {
+// The cases of Run need a store without optional parts.
+func TestRunNeedsOnlyTasks(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) task.Store {
 		s := memstore.New(memstore.Options{})
 		t.Cleanup(func() { s.Close() })

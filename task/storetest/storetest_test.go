@@ -14,14 +14,16 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestSuiteAccepts shows that the faults below are the only reason to fail.
-func TestSuiteAccepts(t *testing.T) {
+// TestSuiteAcceptsGoodStore shows that a store without faults passes every case.
+func TestSuiteAcceptsGoodStore(t *testing.T) {
 	for _, c := range storetest.Cases() {
 		if failure := outcome(t, c, func(*faulty) {}); failure != "" {
 			t.Errorf("%s: %s", c.Name(), failure)
@@ -29,15 +31,14 @@ func TestSuiteAccepts(t *testing.T) {
 	}
 }
 
-// TestSuiteNotices breaks a good store in one way at a time and checks that
-// some case fails. A suite that cannot fail proves nothing.
-func TestSuiteNotices(t *testing.T) {
+// TestSuiteDetectsEveryFault adds one fault at a time to a good store and checks that a case fails.
+func TestSuiteDetectsEveryFault(t *testing.T) {
 	for name, fault := range faults() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, c := range storetest.Cases() {
 				if failure := outcome(t, c, fault); failure != "" {
-					t.Logf("noticed by %q: %s", c.Name(), failure)
+					t.Logf("detected by %q: %s", c.Name(), failure)
 					return
 				}
 			}
@@ -46,8 +47,7 @@ func TestSuiteNotices(t *testing.T) {
 	}
 }
 
-// TestEveryCaseCanFail checks that no case is idle: each is the one that fails
-// for some fault, or at least one that does.
+// TestEveryCaseCanFail checks that each case fails for at least one fault.
 func TestEveryCaseCanFail(t *testing.T) {
 	for _, c := range storetest.Cases() {
 		t.Run(c.Name(), func(t *testing.T) {
@@ -57,13 +57,13 @@ func TestEveryCaseCanFail(t *testing.T) {
 					return
 				}
 			}
-			t.Error("fails for no fault")
+			t.Error("no fault makes this case fail")
 		})
 	}
 }
 
-// outcome runs a case against a store with a fault and returns how it failed.
-// It runs in a bubble of its own, so that waiting takes no time.
+// outcome runs a case against a store with a fault and returns the failure. It runs in a
+// synctest bubble, so that waiting takes no time.
 func outcome(t *testing.T, c storetest.Case, fault func(*faulty)) string {
 	t.Helper()
 	var failure string
@@ -91,9 +91,9 @@ func outcome(t *testing.T, c storetest.Case, fault func(*faulty)) string {
 	return failure
 }
 
-// A recorder is a reporter that notes the first failure and ends the case.
+// A recorder is a reporter that records the first failure and ends the case.
 type recorder struct {
-	ctx     context.Context //nolint:containedctx // testing.T has one too
+	ctx     context.Context // in place of the context of testing.T
 	failure string
 }
 
@@ -104,13 +104,12 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// A faulty store does what its fields say, which is what a good store does
-// until one of them is replaced.
+// A faulty store calls its function fields. They call a good store until a fault replaces one.
 type faulty struct {
-	task.Records
+	gatestore.Records
 
 	good    *memstore.Store
-	mu      sync.Mutex // for faults with a memory
+	mu      sync.Mutex // for faults with state
 	offsets map[string]int
 	watches int
 	create  func(context.Context, task.Task, task.Limits, ...task.Note) error
@@ -119,12 +118,13 @@ type faulty struct {
 	list    func(context.Context, task.Query) (task.Page, error)
 	overdue func(context.Context, time.Time, int) ([]task.Task, error)
 	sweep   func(context.Context, time.Time, int) (int, error)
+	reclaim func(context.Context, task.Scope, int) (int, error)
 	write   func(context.Context, task.Ref, int, []byte) error
 	read    func(context.Context, task.Ref, int) ([]byte, error)
 	watch   func(context.Context, task.Ref) (<-chan struct{}, error)
 	append  func(context.Context, ...task.Note) error
-	entries func(context.Context, task.JournalQuery) ([]task.Entry, error)
-	ends    func(context.Context) (task.Ends, error)
+	entries func(context.Context, auditlog.Query) ([]auditlog.Entry, error)
+	ends    func(context.Context) (auditlog.Ends, error)
 	trim    func(context.Context, time.Time, int) (int, error)
 	close   func() error
 }
@@ -132,7 +132,7 @@ type faulty struct {
 func sound(good *memstore.Store) *faulty {
 	return &faulty{
 		Records: good, good: good,
-		create: good.Create, get: good.Get, swap: good.Swap, list: good.List, overdue: good.Overdue, sweep: good.Sweep,
+		create: good.Create, get: good.Get, swap: good.Swap, list: good.List, overdue: good.Overdue, sweep: good.Sweep, reclaim: good.Reclaim,
 		write: good.WriteChunk, read: good.ReadChunk, watch: good.Watch,
 		append: good.Append, entries: good.Entries, ends: good.Ends, trim: good.Trim, close: good.Close,
 	}
@@ -152,6 +152,10 @@ func (f *faulty) List(ctx context.Context, q task.Query) (task.Page, error) { re
 
 func (f *faulty) Sweep(ctx context.Context, b time.Time, n int) (int, error) {
 	return f.sweep(ctx, b, n)
+}
+
+func (f *faulty) Reclaim(ctx context.Context, s task.Scope, n int) (int, error) {
+	return f.reclaim(ctx, s, n)
 }
 
 func (f *faulty) Watch(ctx context.Context, r task.Ref) (<-chan struct{}, error) {
@@ -174,11 +178,11 @@ func (f *faulty) Append(ctx context.Context, notes ...task.Note) error {
 	return f.append(ctx, notes...)
 }
 
-func (f *faulty) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+func (f *faulty) Entries(ctx context.Context, q auditlog.Query) ([]auditlog.Entry, error) {
 	return f.entries(ctx, q)
 }
 
-func (f *faulty) Ends(ctx context.Context) (task.Ends, error) { return f.ends(ctx) }
+func (f *faulty) Ends(ctx context.Context) (auditlog.Ends, error) { return f.ends(ctx) }
 
 func (f *faulty) Trim(ctx context.Context, before time.Time, n int) (int, error) {
 	return f.trim(ctx, before, n)
@@ -186,7 +190,7 @@ func (f *faulty) Trim(ctx context.Context, before time.Time, n int) (int, error)
 
 func (f *faulty) Close() error { return f.close() }
 
-// faults returns ways to break a store, named by what is wrong with it.
+// faults returns functions that break a store, by the names of the faults.
 func faults() map[string]func(*faulty) {
 	all := make(map[string]func(*faulty))
 	for _, some := range []map[string]func(*faulty){taskFaults, listFaults, blobFaults, watchFaults, journalFaults, recordFaults} {

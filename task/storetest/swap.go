@@ -6,23 +6,25 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
 func swapCases() []testCase {
 	return []testCase{
-		{"Swap needs the version before", swapVersion},
-		{"Swap says what the task has become", swapConflict},
+		{"Swap needs the previous version", swapVersion},
+		{"Swap conflict contains the current task", swapConflict},
 		{"Swap keeps every field", swapRoundTrip},
-		{"one of many concurrent swaps wins", swapRace},
+		{"one of many concurrent swaps succeeds", swapRace},
 		{"concurrent changes are all kept", swapAll},
-		{"of concurrent decisions one is final", swapDecisions},
+		{"one of many concurrent decisions is final", swapDecisions},
 	}
 }
 
-func swapVersion(t reporter, s task.GateStore) {
+func swapVersion(t reporter, s gatestore.Store) {
 	first := build(t, draft("tg_a", "ann"), epoch)
-	second := apply(t, first, epoch.Add(time.Second), task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)})
-	third := apply(t, second, epoch.Add(2*time.Second), task.Approve{By: "bob"})
+	second := apply(t, first, epoch.Add(time.Second), lifecycle.Submit{By: "gate", Deadline: epoch.Add(time.Minute)})
+	third := apply(t, second, epoch.Add(2*time.Second), lifecycle.Approve{By: "bob"})
 	mustBe(t, s.Swap(t.Context(), second), task.ErrNotFound)
 
 	must(t, s.Create(t.Context(), first, task.Limits{}))
@@ -37,19 +39,19 @@ func swapVersion(t reporter, s task.GateStore) {
 	mustEqual(t, "after another", get(t, s, "tg_a"), third)
 }
 
-func swapConflict(t reporter, s task.GateStore) {
+func swapConflict(t reporter, s gatestore.Store) {
 	first := add(t, s, "tg_a", "ann", epoch)
-	stale := apply(t, first, epoch, task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)})
-	advance(t, s, "tg_a", epoch, task.Cancel{By: "ann"})
+	stale := apply(t, first, epoch, lifecycle.Submit{By: "gate", Deadline: epoch.Add(time.Minute)})
+	advance(t, s, "tg_a", epoch, lifecycle.Cancel{By: "ann"})
 
 	err := s.Swap(t.Context(), stale)
 	var e *task.Error
-	if !errors.As(err, &e) || e.Kind != task.KindConcurrentModification || e.Actual != task.Cancelled || e.ID != "tg_a" {
-		t.Fatalf("err = %#v; want a conflict with a task that is cancelled", err)
+	if !errors.As(err, &e) || e.Kind != task.ErrConcurrentModification || e.Actual != task.Cancelled || e.ID != "tg_a" {
+		t.Fatalf("err = %#v; want a conflict with the cancelled task", err)
 	}
 }
 
-func swapRoundTrip(t reporter, s task.GateStore) {
+func swapRoundTrip(t reporter, s gatestore.Store) {
 	want := full(t, "tg_a", "ann")
 	bare := build(t, draft("tg_a", "ann"), epoch)
 	bare.Version = want.Version - 1
@@ -62,11 +64,11 @@ func swapRoundTrip(t reporter, s task.GateStore) {
 	mustEqual(t, "an emptied task", get(t, s, "tg_a"), bare)
 }
 
-func swapRace(t reporter, s task.GateStore) {
+func swapRace(t reporter, s gatestore.Store) {
 	first := add(t, s, "tg_a", "ann", epoch)
 	next := make([]task.Task, 50)
 	for i := range next {
-		next[i] = apply(t, first, epoch, task.Cancel{By: fmt.Sprint("canceller ", i)})
+		next[i] = apply(t, first, epoch, lifecycle.Cancel{By: fmt.Sprint("canceller ", i)})
 	}
 	errs := together(len(next), func(i int) error { return s.Swap(t.Context(), next[i]) })
 	if n := succeeded(t, errs, task.ErrConcurrentModification); n != 1 {
@@ -79,25 +81,25 @@ func swapRace(t reporter, s task.GateStore) {
 	}
 }
 
-func swapAll(t reporter, s task.GateStore) {
+func swapAll(t reporter, s gatestore.Store) {
 	add(t, s, "tg_a", "ann", epoch)
 	const writers = 20
-	must(t, errors.Join(collide(t, s, "tg_a", writers, func(i int) task.Event {
-		return task.SetVariables{Side: task.ServerSide, Values: task.Variables{fmt.Sprint("server.v", i): []byte("1")}}
+	must(t, errors.Join(collide(t, s, "tg_a", writers, func(i int) lifecycle.Event {
+		return lifecycle.SetVariables{Side: task.ServerSide, Values: task.Variables{fmt.Sprint("server.v", i): []byte("1")}}
 	})...))
 	if got := get(t, s, "tg_a"); len(got.Variables) != writers || got.Version != writers+1 {
 		t.Fatalf("%d variables in version %d; want %d in %d", len(got.Variables), got.Version, writers, writers+1)
 	}
 }
 
-func swapDecisions(t reporter, s task.GateStore) {
+func swapDecisions(t reporter, s gatestore.Store) {
 	add(t, s, "tg_a", "ann", epoch)
-	advance(t, s, "tg_a", epoch, task.Submit{By: "gate", Deadline: epoch.Add(time.Minute)})
-	errs := collide(t, s, "tg_a", 20, func(i int) task.Event {
+	advance(t, s, "tg_a", epoch, lifecycle.Submit{By: "gate", Deadline: epoch.Add(time.Minute)})
+	errs := collide(t, s, "tg_a", 20, func(i int) lifecycle.Event {
 		if i%2 == 1 {
-			return task.Reject{By: fmt.Sprint("approver ", i)}
+			return lifecycle.Reject{By: fmt.Sprint("approver ", i)}
 		}
-		return task.Approve{By: fmt.Sprint("approver ", i)}
+		return lifecycle.Approve{By: fmt.Sprint("approver ", i)}
 	})
 	won := succeeded(t, errs, task.ErrConcurrentModification)
 	if got := get(t, s, "tg_a"); won != 1 || len(got.Transitions) != 2 {

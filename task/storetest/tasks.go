@@ -7,11 +7,14 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// Run checks a store that keeps tasks: it runs each case against an empty store from
-// open, which should close the store with t.Cleanup. A store with more parts than
-// [task.Store] should have all those of a [task.GateStore], and use [RunGate].
+// Run checks a store that only keeps tasks. It runs each case against an empty store from open,
+// which should close the store with t.Cleanup. A store with more parts than [task.Store] should
+// implement [gatestore.Store] completely, and use [RunGate].
 func Run(t *testing.T, open func(t *testing.T) task.Store) {
 	t.Helper()
 	for _, c := range slices.Concat(createCases(), readCases(), swapCases(), listCases(), dueCases()) {
@@ -19,7 +22,7 @@ func Run(t *testing.T, open func(t *testing.T) task.Store) {
 	}
 }
 
-// onlyTasks is a store of which only the tasks may be used. Chunks belong to tasks.
+// onlyTasks hides the optional parts of a store, except chunks, which belong to tasks.
 type onlyTasks struct {
 	task.Store
 	others
@@ -41,14 +44,15 @@ func (o onlyTasks) ReadChunk(ctx context.Context, ref task.Ref, n int) ([]byte, 
 
 type others interface {
 	task.Watcher
-	task.Journal
-	task.Records
+	auditlog.Journal
+	gatestore.Records
+	gatestore.Reclaimer
 }
 
-// RunReopen checks that what a store has kept is there when it is opened again. Open
-// returns a handle on the same store each time, which is empty at first and whose last
-// handle has been closed by then; to close one is RunReopen's part. It checks as much
-// as the store has of a [task.GateStore].
+// RunReopen checks that stored data is still there after the store is opened again. Open
+// returns a new handle on the same store each time. The store is empty at first. RunReopen
+// closes each handle before it opens the next. It checks all parts of a [gatestore.Store] that
+// the store implements.
 func RunReopen(t *testing.T, open func() task.Store) {
 	t.Helper()
 	reopen(t, open)
@@ -76,7 +80,7 @@ func reopen(t reporter, open func() task.Store) {
 	mustEqual(t, "the number of tasks that are pending", len(pending), 2)
 	mustBe(t, second.Create(t.Context(), build(t, draft("tg_more", "ann"), epoch), task.Limits{PerOwner: 2}), task.ErrRateLimited)
 	stillThere(t, second)
-	must(t, second.Swap(t.Context(), apply(t, wants[1], epoch.Add(time.Minute), task.Cancel{By: "ann"})))
+	must(t, second.Swap(t.Context(), apply(t, wants[1], epoch.Add(time.Minute), lifecycle.Cancel{By: "ann"})))
 	closeStore(t, second)
 
 	third := open()
@@ -86,34 +90,34 @@ func reopen(t reporter, open func() task.Store) {
 	closeStore(t, third)
 }
 
-// kept has the store keep something of everything, and returns the tasks.
+// kept adds data of each kind to the store, and returns the tasks.
 func kept(t reporter, s task.Store) []task.Task {
 	t.Helper()
 	whole, changed, plain := full(t, "tg_full", "ann"), build(t, draft("tg_changed", "ann"), epoch), build(t, draft("tg_plain", "ann"), epoch)
 	for _, made := range []task.Task{whole, changed, plain} {
 		must(t, s.Create(t.Context(), made, task.Limits{}))
 	}
-	changed = apply(t, changed, epoch.Add(time.Second), task.Submit{By: "gate", Deadline: epoch.Add(ttl)})
+	changed = apply(t, changed, epoch.Add(time.Second), lifecycle.Submit{By: "gate", Deadline: epoch.Add(ttl)})
 	must(t, s.Swap(t.Context(), changed))
 	gone := draft("tg_swept", "ann")
 	gone.TTL = time.Minute
-	must(t, s.Create(t.Context(), apply(t, build(t, gone, epoch), epoch, task.Cancel{By: "ann"}), task.Limits{}))
+	must(t, s.Create(t.Context(), apply(t, build(t, gone, epoch), epoch, lifecycle.Cancel{By: "ann"}), task.Limits{}))
 	n, err := s.Sweep(t.Context(), epoch.Add(2*time.Minute), 10)
 	must(t, err)
 	mustEqual(t, "the number of tasks that were swept", n, 1)
 	if b, ok := s.(task.Blobs); ok {
 		must(t, b.WriteChunk(t.Context(), anyone("tg_full"), 0, []byte("a chunk")))
 	}
-	if j, ok := s.(task.Journal); ok {
+	if j, ok := s.(auditlog.Journal); ok {
 		must(t, j.Append(t.Context(), note("tg_full", "noted")))
 	}
-	if r, ok := s.(task.Records); ok {
-		must(t, r.PutRecord(t.Context(), task.Record{Name: "kept/1", Version: 1, Value: []byte("a value")}))
+	if r, ok := s.(gatestore.Records); ok {
+		must(t, r.PutRecord(t.Context(), gatestore.Record{Name: "kept/1", Version: 1, Value: []byte("a value")}))
 	}
 	return []task.Task{whole, changed, plain}
 }
 
-// stillThere checks that what kept has kept besides tasks is there.
+// stillThere checks the data that kept has added besides tasks.
 func stillThere(t reporter, s task.Store) {
 	t.Helper()
 	if b, ok := s.(task.Blobs); ok {
@@ -121,12 +125,12 @@ func stillThere(t reporter, s task.Store) {
 		must(t, err)
 		mustEqual(t, "the chunk", string(chunk), "a chunk")
 	}
-	if j, ok := s.(task.Journal); ok {
-		entries, err := j.Entries(t.Context(), task.JournalQuery{})
+	if j, ok := s.(auditlog.Journal); ok {
+		entries, err := j.Entries(t.Context(), auditlog.Query{})
 		must(t, err)
 		mustEqual(t, "the steps in the journal", steps(entries), []string{"tg_full noted"})
 	}
-	if r, ok := s.(task.Records); ok {
+	if r, ok := s.(gatestore.Records); ok {
 		record, err := r.GetRecord(t.Context(), "kept/1")
 		must(t, err)
 		mustEqual(t, "the record", string(record.Value), "a value")

@@ -9,14 +9,14 @@ import (
 
 // watchFaults are faults of Watch and Close.
 var watchFaults = map[string]func(*faulty){
-	"watch never tells": changeWatch(func(_ context.Context, _ *faulty, _ task.Ref, good <-chan struct{}) <-chan struct{} {
+	"watch never notifies": changeWatch(func(_ context.Context, _ *faulty, _ task.Ref, good <-chan struct{}) <-chan struct{} {
 		return relay(good, func() bool { return false })
 	}),
-	"watch tells once": changeWatch(func(_ context.Context, _ *faulty, _ task.Ref, good <-chan struct{}) <-chan struct{} {
+	"watch notifies once": changeWatch(func(_ context.Context, _ *faulty, _ task.Ref, good <-chan struct{}) <-chan struct{} {
 		told := 0
 		return relay(good, func() bool { told++; return told == 1 })
 	}),
-	"watch tells late": changeWatch(func(ctx context.Context, _ *faulty, _ task.Ref, good <-chan struct{}) <-chan struct{} {
+	"watch notifies late": changeWatch(func(ctx context.Context, _ *faulty, _ task.Ref, good <-chan struct{}) <-chan struct{} {
 		return relay(good, func() bool {
 			select {
 			case <-time.After(150 * time.Millisecond):
@@ -37,12 +37,12 @@ var watchFaults = map[string]func(*faulty){
 		}()
 		return endless
 	}),
-	"watch knows one watcher": changeWatch(func(_ context.Context, f *faulty, _ task.Ref, good <-chan struct{}) <-chan struct{} {
+	"watch notifies one watcher": changeWatch(func(_ context.Context, f *faulty, _ task.Ref, good <-chan struct{}) <-chan struct{} {
 		f.watches++
 		mine := f.watches
 		return relay(good, func() bool { return f.watches == mine })
 	}),
-	"watch knows no scopes": func(f *faulty) {
+	"watch ignores scopes": func(f *faulty) {
 		f.watch = func(ctx context.Context, r task.Ref) (<-chan struct{}, error) {
 			if r.ID == "" {
 				r.ID = "tg_nobody"
@@ -50,13 +50,13 @@ var watchFaults = map[string]func(*faulty){
 			return f.good.Watch(ctx, r)
 		}
 	},
-	"watch is not told of deletions": changeWatch(func(_ context.Context, f *faulty, ref task.Ref, good <-chan struct{}) <-chan struct{} {
+	"watch does not notify of deletions": changeWatch(func(_ context.Context, f *faulty, ref task.Ref, good <-chan struct{}) <-chan struct{} {
 		return relay(good, func() bool {
 			_, err := f.good.Get(context.Background(), task.AnyOwner().Ref(ref.ID))
 			return err == nil || ref.ID == ""
 		})
 	}),
-	"watch holds up writers": func(f *faulty) {
+	"watch blocks writers": func(f *faulty) {
 		f.swap = func(ctx context.Context, t task.Task, n ...task.Note) error {
 			if t.Version > 60 {
 				return context.DeadlineExceeded
@@ -81,7 +81,7 @@ func changeWatch(change func(context.Context, *faulty, task.Ref, <-chan struct{}
 	}
 }
 
-// relay tells what good tells, if tell says so, and ends when good does.
+// relay forwards notifications of good if tell reports true, and ends when good does.
 func relay(good <-chan struct{}, tell func() bool) <-chan struct{} {
 	told := make(chan struct{}, 1)
 	go func() {

@@ -1,5 +1,5 @@
-// Lets a test steer a client: one order per line comes in, any number of
-// reports per line go out, the last one of an order being "returned" or "threw".
+// Lets a test control a client: it reads one order per line, and prints any number of
+// reports, one per line. The last report of an order is "returned" or "threw".
 import { createInterface } from "node:readline";
 
 export async function obey(connect) {

@@ -7,7 +7,7 @@ import { obey } from "./obey.mjs";
 await obey(async (url) => {
   const client = new Client({ name: "sdk", version: "1" });
   await client.connect(new StreamableHTTPClientTransport(new URL(url)));
-  await client.listTools(); // tells the client which tools can be called as tasks
+  await client.listTools(); // the client learns the task support of the tools
   const tasks = client.experimental.tasks;
   return {
     close: () => client.close(),

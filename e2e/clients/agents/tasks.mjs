@@ -1,5 +1,5 @@
-// The tasks extension's client, for both generations of tasks. A second
-// argument makes it a modern one.
+// The client of the tasks extension, for the tasks of both eras. A second
+// argument selects the modern era.
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import {
   createTaskSessionFromClient,
@@ -48,8 +48,8 @@ await obey(async (url) => {
   };
 });
 
-// The extension leaves it to its host to send what the client of the core
-// protocol does not know.
+// With the extension, the host itself must send the messages that the client of
+// the core protocol does not support.
 function dispatcher(url) {
   let id = 0;
   return async (request, { signal } = {}) => {
@@ -66,7 +66,7 @@ function dispatcher(url) {
       },
       body: JSON.stringify({ jsonrpc: "2.0", id: `raw-${++id}`, ...request }),
     });
-    const text = await response.text(); // a body, or events of which the last is the answer
+    const text = await response.text(); // a body, or events, the last of which is the answer
     const { result, error } = JSON.parse(text.startsWith("{") ? text : text.match(/^data: .*$/gm).at(-1).slice("data: ".length));
     return error ? { kind: "error", error } : { kind: "result", result };
   };

@@ -54,8 +54,8 @@ func (r *anthropicRequest) question(s Script) question {
 
 const notification = "<task-notification>"
 
-// read takes note of a block. Claude Code reports the end of a call that went on
-// in the background in a message of its own.
+// read handles a block. Claude Code reports the end of a background call in a separate
+// message.
 func (q *question) read(s Script, b anthropicBlock, calls map[string]bool) {
 	switch {
 	case b.Type == "tool_use" && s.wants(b.Name):

@@ -7,8 +7,8 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// events writes an answer as server-sent events. A host that is gone needs no
-// answer, so errors of writing are ignored.
+// events writes an answer as server-sent events. Write errors are ignored, because a host that
+// has disconnected needs no answer.
 type events struct {
 	w      http.ResponseWriter
 	number int // of the next event, for APIs that count them

@@ -55,8 +55,8 @@ func geminiResult(response map[string]jsontext.Value) string {
 	return "neither output nor error"
 }
 
-// geminiForm is what Gemini CLI's own questions about a conversation expect:
-// which model should answer, and who speaks next.
+// geminiForm is the form of answers to Gemini CLI's internal requests: which model should
+// answer, and which participant speaks next.
 const geminiForm = `{"complexity_score":1,"complexity_reasoning":"scripted","reasoning":"scripted","model_choice":"flash","next_speaker":"user"}`
 
 func geminiAnswer(s *Server, w http.ResponseWriter, h *http.Request, r *geminiRequest) {

@@ -1,11 +1,9 @@
-// Package model is a scripted language model behind an HTTP server. Agent hosts
-// take it for Anthropic's, OpenAI's or Google's service, so that they can be run
-// without one.
+// Package model is a scripted language model behind an HTTP server. It implements the APIs of
+// Anthropic, OpenAI and Google, so that agent hosts can run without a real model.
 //
-// The model wants one thing: to call one tool with fixed arguments. When the
-// result is there it repeats the result and stops. If the result says that the
-// call should be made again, it makes the same call again, unless its script
-// forbids that. The package knows nothing of the hosts or the gate.
+// The model calls one tool with fixed arguments. When it gets the result, it repeats the
+// result and stops. If the result asks for another call, it makes the same call again, unless
+// its script forbids this. The package is independent of the hosts and the gate.
 package model
 
 import (
@@ -23,20 +21,20 @@ import (
 
 const maxBody = 32 << 20 // bytes of one request: hosts send long prompts
 
-// A Script says what the model does.
+// A Script defines the behaviour of the model.
 type Script struct {
 	Tool      string // the end of the tool's name: hosts put the server's name before it
 	Arguments string // a JSON object
-	MaxCalls  int    // the model gives up after so many calls
-	Retry     bool   // the model also calls again when a call took too long for the host
-	Again     string // when the user says this, everything begins anew
+	MaxCalls  int    // the model gives up after this many calls
+	Retry     bool   // the model repeats a call that the host timed out
+	Again     string // a user message that starts the script again
 }
 
 // A Turn is one request that the model answered.
 type Turn struct {
 	At      time.Time
 	API     string
-	Results []string // what the calls of the tool returned so far, or since the user said Again
+	Results []string // the results of the calls so far, or since the message Again
 	Called  bool     // the answer is a call of the tool
 }
 
@@ -56,15 +54,15 @@ func New(script Script, now func() time.Time) *Server {
 	return &Server{script: script, now: now}
 }
 
-// Turns returns what the model has been asked so far. Requests that offered no
-// tools, such as those for a title of the conversation, are not among them.
+// Turns returns the answered requests so far. It omits requests without tools, such as those
+// for a title of the conversation.
 func (s *Server) Turns() []Turn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Turn(nil), s.turns...)
 }
 
-// Unknown returns the requests that the model had no answer to.
+// Unknown returns the requests that the model could not answer.
 func (s *Server) Unknown() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,11 +98,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // object is a JSON object that is written.
 type object = map[string]any
 
-// serve reads a request of one API and has it answered.
+// serve reads a request of one API and answers it.
 func serve[T any](s *Server, w http.ResponseWriter, r *http.Request, answer func(*Server, http.ResponseWriter, *http.Request, *T)) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
-		return // the host is gone
+		return // the host has disconnected
 	}
 	q := new(T)
 	if err := json.Unmarshal(body, q); err != nil {
@@ -116,13 +114,13 @@ func serve[T any](s *Server, w http.ResponseWriter, r *http.Request, answer func
 
 func reply(w http.ResponseWriter, value any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.MarshalWrite(w, value) // a host that is gone needs no answer
+	_ = json.MarshalWrite(w, value) // a disconnected host needs no answer
 }
 
-// id returns an identifier that was not used before.
+// id returns a unique identifier.
 func (s *Server) id(prefix string) string { return fmt.Sprintf("%s_%06d", prefix, s.ids.Add(1)) }
 
-// text returns what a member says that is a string, or a list of parts with text.
+// text returns the text of a member that is a string or a list of parts.
 func text(value jsontext.Value) string {
 	var plain string
 	if json.Unmarshal(value, &plain) == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/e2e/hosts/model"
 )
 
-// requests are one conversation in each API: what is asked first, and what is
-// asked when the tool has returned RESULT.
+// requests are one conversation in each API: the first request, and the request after the tool
+// has returned RESULT.
 var requests = []struct {
 	api, path   string
 	first, then string
@@ -50,8 +50,8 @@ var requests = []struct {
 	},
 }
 
-// TestConversations has the model call the tool, repeat its result, and call it
-// again if the result says so, in every API, streamed and not.
+// In every API, streamed and not, the model calls the tool, repeats its result, and calls it
+// again if the result asks for that.
 func TestConversations(t *testing.T) {
 	for _, r := range requests {
 		for _, stream := range []string{"true", "false"} {
@@ -76,7 +76,7 @@ func TestConversations(t *testing.T) {
 	}
 }
 
-// TestHiddenTool has the model search for a tool that is named in the prompt only.
+// The model searches for a tool that is named only in the prompt.
 func TestHiddenTool(t *testing.T) {
 	m := model.New(model.Script{Tool: "remove", Arguments: `{}`, MaxCalls: 2}, time.Now)
 	contains(t, post(t, m, "/v1/messages", `{"messages":[{"role":"user","content":"there is mcp__gate__remove"}],"tools":[{"name":"ToolSearch"}]}`),
@@ -86,7 +86,7 @@ func TestHiddenTool(t *testing.T) {
 		`"name":"mcp__gate__remove"`)
 }
 
-// TestTimedOut has the model call again after a host's time limit, if it is to.
+// The model repeats a call after the host's time limit, if its script allows it.
 func TestTimedOut(t *testing.T) {
 	for retry, want := range map[bool]string{true: `"tool_calls"`, false: "The tool said"} {
 		m := model.New(model.Script{Tool: "remove", Arguments: `{}`, MaxCalls: 2, Retry: retry}, time.Now)
@@ -94,7 +94,7 @@ func TestTimedOut(t *testing.T) {
 	}
 }
 
-// TestUnknownRequest demands that the model reports what it does not know.
+// The model reports unknown requests.
 func TestUnknownRequest(t *testing.T) {
 	m := model.New(model.Script{Tool: "remove", Arguments: `{}`, MaxCalls: 2}, time.Now)
 	post(t, m, "/v1/pictures", `{}`)

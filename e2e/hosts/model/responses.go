@@ -29,7 +29,7 @@ type responsesItem struct {
 	Output jsontext.Value `json:"output"`
 }
 
-// question also returns the namespaces of tools: Codex groups those of a server.
+// question also returns the namespaces of tools, because Codex groups the tools of a server.
 func (r *responsesRequest) question(s Script) (question, map[string]string) {
 	q, spaces := question{api: "responses", prompt: string(r.Input)}, map[string]string{}
 	for _, t := range r.Tools {

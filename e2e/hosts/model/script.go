@@ -7,13 +7,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A question is what a request of any API asks the model.
+// A question is a request to the model in any API.
 type question struct {
 	api      string
-	tools    []string // on offer
+	tools    []string // the offered tools
 	results  []string // of the wanted tool, in order
 	searched bool     // the model has looked for the tool
-	prompt   string   // the whole request: some hosts name tools only there
+	prompt   string   // the whole request, because some hosts name tools only there
 }
 
 // An action is the model's answer: a call of a tool, or else text.
@@ -23,7 +23,7 @@ type action struct {
 	text      string
 }
 
-// answer decides on a question and remembers it.
+// answer decides on an action and records the question.
 func (s *Server) answer(q question) action {
 	if len(q.tools) == 0 {
 		return action{text: "ok"}
@@ -35,8 +35,8 @@ func (s *Server) answer(q question) action {
 	return a
 }
 
-// wants reports whether a tool is the one that the model is to call. Some hosts
-// have one tool through which all hidden tools are called.
+// wants reports whether a tool is the tool that the model calls. Some hosts have one tool that
+// calls all hidden tools.
 func (s Script) wants(name string) bool {
 	return strings.HasSuffix(name, s.Tool) || name == indirect
 }
@@ -63,8 +63,8 @@ func (s Script) next(q question) action {
 	return s.find(q)
 }
 
-// find calls a tool that the host keeps back until the model searches for it.
-// The name of such a tool stands in the prompt.
+// find calls a tool that the host hides until the model searches for it. Its name is in the
+// prompt.
 func (s Script) find(q question) action {
 	hidden := regexp.MustCompile(`mcp__\w*?` + regexp.QuoteMeta(s.Tool)).FindString(q.prompt)
 	if hidden == "" {

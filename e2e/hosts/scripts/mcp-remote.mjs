@@ -1,6 +1,6 @@
-// A client that knows stdio only and reaches the gate through mcp-remote, as
-// mcp.json says. It makes the call itself, again if it is told to, and prints what
-// it gets, a line for each call.
+// A client that supports only stdio and connects to the gate through mcp-remote,
+// as configured in mcp.json. It makes the call itself, repeats it if the result asks for
+// that, and prints the results, one line for each call.
 import { readFileSync } from 'node:fs';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';

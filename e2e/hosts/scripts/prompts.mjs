@@ -1,5 +1,5 @@
-// prompts yields what the user says: the prompt, and then each line of stdin if the
-// user is to come back later.
+// prompts yields the user's messages: the prompt, and then each line of stdin if the
+// user sends later messages.
 import { createInterface } from 'node:readline';
 
 export async function* prompts() {

@@ -1,5 +1,5 @@
-// Command jobs is a server with tools that run long, over HTTP. It passes all of the
-// official conformance suite that is about tasks.
+// Command jobs is a server with slow tools, over HTTP. It passes the task tests of the official
+// conformance suite.
 package main
 
 import (

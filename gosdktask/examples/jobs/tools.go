@@ -15,7 +15,7 @@ type in struct {
 	Seconds float64 `json:"seconds,omitempty"`
 }
 
-// add adds a tool, which runs when the client has answered its questions.
+// add adds a tool that runs after the client has answered its questions.
 func add(s *mcp.Server, name string, run func(ctx context.Context, args in, answers string) (string, error), questions ...string) {
 	open := mcp.InputRequestMap{}
 	for _, q := range questions {
@@ -53,8 +53,8 @@ func slow(ctx context.Context, args in, _ string) (string, error) {
 	}
 }
 
-// newServer returns a server with the tools that the suite calls. Nothing in it is
-// about tasks.
+// newServer returns a server with the tools that the suite calls. Its code does not mention
+// tasks.
 func newServer() *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "jobs", Version: "1"}, nil)
 	add(server, "greet", greet)

@@ -1,4 +1,4 @@
-// Package ownstore is a store for one process that keeps each task in a file.
+// Package ownstore is a store for one process. It keeps each task in a file.
 package ownstore
 
 import (
@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
 // A Store keeps tasks in a directory.
@@ -22,12 +24,12 @@ type Store struct {
 }
 
 func (s *Store) file(id task.ID) string {
-	return filepath.Join(s.Dir, fmt.Sprintf("%x.json", sha256.Sum256([]byte(id)))) // whatever is in an id
+	return filepath.Join(s.Dir, fmt.Sprintf("%x.json", sha256.Sum256([]byte(id)))) // safe for any id
 }
 
-// write replaces the file of a task as a whole, and returns when the task is on disk.
+// write replaces the file of a task in one step, and returns when the task is on disk.
 func (s *Store) write(t task.Task) error {
-	text, err := task.Encode(t)
+	text, err := storekit.Encode(t)
 	if err != nil {
 		return err
 	}
@@ -53,7 +55,7 @@ func (s *Store) all(ctx context.Context) ([]task.Task, error) {
 		if err != nil {
 			return nil, err
 		}
-		if tasks[i], err = task.Decode(text); err != nil {
+		if tasks[i], err = storekit.Decode(text); err != nil {
 			return nil, err
 		}
 	}
@@ -71,7 +73,7 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, _ .
 	var load task.Load
 	for _, other := range tasks {
 		if other.ID == t.ID {
-			return &task.Error{Kind: task.KindExists, ID: t.ID, Action: task.ActionCreate}
+			return &task.Error{Kind: task.ErrExists, ID: t.ID, Action: action.Create}
 		}
 		load.Add(other, t)
 	}
@@ -85,13 +87,13 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, _ .
 func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 	text, err := os.ReadFile(s.file(ref.ID))
 	if errors.Is(err, os.ErrNotExist) {
-		err = ref.NotFound(task.ActionGet)
+		err = ref.NotFound(action.Get)
 	}
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return task.Task{}, err
 	}
-	t, err := task.Decode(text)
-	if err = errors.Join(err, ref.Check(t.Owner, task.ActionGet)); err != nil {
+	t, err := storekit.Decode(text)
+	if err = errors.Join(err, ref.Check(t.Owner, action.Get)); err != nil {
 		return task.Task{}, err
 	}
 	return t, nil
@@ -106,7 +108,7 @@ func (s *Store) Swap(ctx context.Context, t task.Task, _ ...task.Note) error {
 		return err
 	}
 	if old.Version != t.Version-1 {
-		return &task.Error{Kind: task.KindConcurrentModification, ID: t.ID, Action: task.ActionSwap, State: old.State, Actual: old.State}
+		return &task.Error{Kind: task.ErrConcurrentModification, ID: t.ID, Action: action.Swap, State: old.State, Actual: old.State}
 	}
 	return s.write(t)
 }

@@ -1,5 +1,5 @@
-// Command restart is a server whose tasks survive a crash: they are in a file. Start
-// it with an address and the name of the file, kill it while a task runs, and start it
+// Command restart is a server whose tasks survive a crash, because they are stored in a file.
+// Start it with an address and the name of the file, kill it while a task runs, and start it
 // again.
 package main
 
@@ -21,7 +21,7 @@ type in struct {
 	To int `json:"to"`
 }
 
-// count may be called twice for one task: it goes on where it was.
+// count may be called again after a crash. It continues where it stopped.
 func count(ctx context.Context, _ *mcp.CallToolRequest, args in) (*mcp.CallToolResult, any, error) {
 	call, ok := gosdktask.From(ctx)
 	if !ok {
@@ -48,7 +48,7 @@ func count(ctx context.Context, _ *mcp.CallToolRequest, args in) (*mcp.CallToolR
 
 // pay must not be called twice for one task.
 func pay(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
-	<-ctx.Done() // the bank is slow
+	<-ctx.Done() // simulates a slow bank
 	return nil, nil, ctx.Err()
 }
 

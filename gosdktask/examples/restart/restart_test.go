@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// serve in the environment makes the test binary the server itself.
+// serve is the environment variable that makes the test binary run as the server.
 const serve = "RESTART_SERVE"
 
 func TestMain(m *testing.M) {
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A world is a server that is killed and started again.
+// A world is a server that the test kills and starts again.
 type world struct {
 	t       *testing.T
 	address string
@@ -51,18 +51,18 @@ func (w *world) start() {
 			return
 		}
 		if time.Now().After(deadline) {
-			w.t.Fatal("the server does not listen")
+			w.t.Fatal("the server did not start to listen")
 		}
 	}
 }
 
-// kill kills the server as kill -9 does.
+// kill kills the server with SIGKILL.
 func (w *world) kill() {
 	w.t.Helper()
 	if err := w.server.Process.Kill(); err != nil {
 		w.t.Error(err)
 	}
-	_ = w.server.Wait() // it was killed
+	_ = w.server.Wait() // it was killed, so its exit status is an error
 }
 
 // An answer is the part of a response that the tests look at.
@@ -101,7 +101,7 @@ func (w *world) ask(method, params string) (a answer) {
 	return a
 }
 
-// until asks for a task until it is as done says.
+// until polls a task until done reports true.
 func (w *world) until(params string, done func(answer) bool) answer {
 	w.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -115,11 +115,11 @@ func (w *world) until(params string, done func(answer) bool) answer {
 	}
 }
 
-// A server that is killed while its tasks run keeps what it promised: work that may be
-// done twice is done to its end by the next process, and goes on where it was. Any
-// other task fails, and says that nobody knows whether its work was done. Both have
-// ended a few seconds after the crash, long before their time.
-func TestCrash(t *testing.T) {
+// After a server was killed while its tasks ran, the next process runs the tasks of
+// Options.Rerun again, which continue where they stopped. All other tasks fail, with an error
+// that says that the outcome is unknown. Both kinds end a few seconds after the crash, long
+// before their TTL.
+func TestTasksEndAfterCrash(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -137,11 +137,11 @@ func TestCrash(t *testing.T) {
 	began := time.Now()
 	w.until(counts, func(a answer) bool { return a.Result.Status == "completed" })
 	if text := w.ask("tasks/result", counts).Result.Content[0].Text; !strings.HasSuffix(text, "to 60") || strings.HasPrefix(text, "counted from 0 ") {
-		t.Errorf("the task that may run twice %s", text)
+		t.Errorf("the repeatable task returned %s", text)
 	}
 	paid := w.until(pays, func(a answer) bool { return a.Result.Status != "working" })
 	if paid.Result.Status != "failed" || !strings.HasSuffix(paid.Result.Message, "Outcome unknown: it may have run.") {
-		t.Errorf("the task that must not run twice: %+v", paid)
+		t.Errorf("the task that must not be repeated: %+v", paid)
 	}
-	t.Logf("both ended %v after the restart", time.Since(began))
+	t.Logf("both tasks ended %v after the restart", time.Since(began))
 }

@@ -1,4 +1,4 @@
-// Command stdio is a server with a tool that runs long, for a client that starts it.
+// Command stdio is a server with a slow tool. Its client starts it and talks to it over a pipe.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { tasks.Run(ctx) })
-	err = server.Run(ctx, tasks.Transport(&mcp.StdioTransport{})) // until the client has gone
+	err = server.Run(ctx, tasks.Transport(&mcp.StdioTransport{})) // returns when the client has closed the pipe
 	stop()
 	running.Wait()
 	log.Print(err)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// serve in the environment makes the test binary the server itself.
+// serve is the environment variable that makes the test binary run as the server.
 const serve = "STDIO_SERVE"
 
 func TestMain(m *testing.M) {
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A child is the server as a client has started it.
+// A child is a server process that a client has started.
 type child struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -53,7 +53,7 @@ func start(t *testing.T) *child {
 	return c
 }
 
-// A message is the part of what the server says that the tests look at.
+// A message holds the members of the server's messages that the tests use.
 type message struct {
 	ID     int
 	Method string
@@ -69,7 +69,7 @@ type message struct {
 	Error *struct{ Message string }
 }
 
-// ask returns the answer to a request. It skips what the server says before.
+// ask returns the answer to a request. It skips messages that come before the answer.
 func (c *child) ask(id int, method, params string) message {
 	c.t.Helper()
 	if _, err := fmt.Fprintf(c.in, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", id, method, params); err != nil {
@@ -97,7 +97,7 @@ func (c *child) read() (m message) {
 	return m
 }
 
-// leave closes the pipe. The server ends without an error, soon and by itself.
+// leave closes the pipe. The server then exits soon, without an error.
 func (c *child) leave() {
 	c.t.Helper()
 	c.in.Close()
@@ -109,12 +109,12 @@ func (c *child) leave() {
 			c.t.Error(err)
 		}
 	case <-time.After(time.Minute):
-		c.t.Error("the server does not end")
+		c.t.Error("the server did not exit")
 	}
 }
 
 // A client of 2025-11-25 gets a task at once, may list it, and gets the result.
-func Test2025(t *testing.T) {
+func TestClientOf2025GetsTaskAndResult(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	defer c.leave()
@@ -135,8 +135,8 @@ func Test2025(t *testing.T) {
 const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},` +
 	`"io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
 
-// A client of 2026-07-28 subscribes to its task and is told how it ends.
-func Test2026(t *testing.T) {
+// A client of 2026-07-28 subscribes to its task and is notified when it ends.
+func TestClientOf2026IsNotifiedOfEnd(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	defer c.leave()
@@ -150,7 +150,7 @@ func Test2026(t *testing.T) {
 			break
 		}
 		if m.ID == 2 {
-			t.Fatal("the subscription has ended before the task")
+			t.Fatal("the subscription ended before the task")
 		}
 	}
 	got := c.ask(3, "tasks/get", `{"taskId":"`+id+`",`+meta+`}`)
@@ -159,8 +159,8 @@ func Test2026(t *testing.T) {
 	}
 }
 
-// A client that leaves while a task runs ends the server.
-func TestLeave(t *testing.T) {
+// The server exits when its client closes the pipe while a task runs.
+func TestServerExitsWithClient(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	c.ask(1, "tools/call", `{"name":"slow","arguments":{},`+meta+`}`)

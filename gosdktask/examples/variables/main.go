@@ -1,6 +1,6 @@
-// Command variables is a server whose tool makes a plan, lets its client choose, and
-// goes on. The plan and the choice are variables of the task: both sides see them at
-// any time, and they outlive a lost connection.
+// Command variables is a server whose tool makes a plan, lets its client choose, and then
+// continues. The plan and the choice are variables of the task. Client and server can read them
+// at any time, and they survive a lost connection.
 package main
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/gosdktask"
 )
 
-// research writes variables whose names begin with server. The client writes those
-// that begin with client., in the _meta of its call or of tasks/update.
+// research writes variables whose names begin with "server.". The client writes those that
+// begin with "client.", in the _meta of its call or of tasks/update.
 func research(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
 	call, ok := gosdktask.From(ctx)
 	if !ok {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// serve in the environment makes the test binary the server itself.
+// serve is the environment variable that makes the test binary run as the server.
 const serve = "VARIABLES_SERVE"
 
 func TestMain(m *testing.M) {
@@ -45,7 +45,7 @@ func start(t *testing.T) string {
 	}
 	t.Cleanup(func() {
 		kill()
-		_ = server.Wait() // it was killed
+		_ = server.Wait() // it was killed, so its exit status is an error
 	})
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		conn, err := net.Dial("tcp", address)
@@ -54,12 +54,12 @@ func start(t *testing.T) string {
 			return address
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the server does not listen")
+			t.Fatal("the server did not start to listen")
 		}
 	}
 }
 
-// An answer is the part of a response that the test looks at.
+// An answer holds the members of a response that the test uses.
 type answer struct {
 	Result struct {
 		TaskID, Status, StatusMessage string
@@ -71,7 +71,7 @@ type answer struct {
 	Error *struct{ Message string }
 }
 
-// ask sends a request of 2026-07-28 whose client has tasks, with variables.
+// ask sends a request with variables, as a client of 2026-07-28 that supports tasks.
 func ask(t *testing.T, address, method, params, variables string) (a answer) {
 	t.Helper()
 	var names struct{ Name, TaskID string }
@@ -108,7 +108,7 @@ func ask(t *testing.T, address, method, params, variables string) (a answer) {
 	return a
 }
 
-// until asks for a task until it is as done says.
+// until polls a task until done reports true.
 func until(t *testing.T, address, id string, done func(answer) bool) answer {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -122,9 +122,9 @@ func until(t *testing.T, address, id string, done func(answer) bool) answer {
 	}
 }
 
-// The client reads the plan, chooses, and gets what it has chosen, each with a
-// connection of its own. A choice that the call brings is not waited for.
-func TestChoice(t *testing.T) {
+// The client reads the plan, chooses, and gets the result for its choice, with a new connection
+// for each step. The tool does not wait if the call already contains the choice.
+func TestClientChoosesFromPlan(t *testing.T) {
 	address := start(t)
 	id := ask(t, address, "tools/call", `{"name":"research","arguments":{}}`, "").Result.TaskID
 	planned := until(t, address, id, func(a answer) bool {

@@ -15,22 +15,23 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// A Config is what the API is made of.
+// A Config configures the API.
 type Config struct {
-	Desk      *approval.Desk
-	Cases     *casefile.Viewer
+	Approvals *approval.Service
+	Viewer    *review.Viewer
 	Auth      *operator.Auth
-	KeepAlive time.Duration           // how often a silent stream of events gets a comment; 15 s
-	Systems   map[string]System       // that decide by signed messages, by the name of their channel
-	Channels  func() []channel.Status // the status of each channel; nil if there are none
+	KeepAlive time.Duration                         // interval of comments on a silent stream; 15 s
+	Receiver  func(channel string) channel.Receiver // returns the channel that sends decisions to the gate, or nil
+	Channels  func() []channel.Status               // the status of each channel; may be nil
 	Now       func() time.Time
 	Log       *slog.Logger
 }
@@ -47,23 +48,25 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, val
 	h.send(w, r, status, append(text, '\n'))
 }
 
-// visibleJSON returns a value as JSON that hides no character from a reader: it has
-// escapes, which mean the same.
+// visibleJSON returns a value as JSON in which hidden characters are escaped.
 func visibleJSON(value any) ([]byte, error) {
 	text, err := json.Marshal(value)
-	return []byte(plain.Escape(string(text))), err
+	//mutate:swap "return []byte(safetext.Escape(string(text)))" "_ = safetext.Escape; return text" TestNamesDifferInSpaces an answer of the API hides characters
+	return []byte(safetext.Escape(string(text))), err
 }
 
-// send answers with text, which is JSON.
+// send writes text, which is JSON unless the header says otherwise.
 func (h *handler) send(w http.ResponseWriter, r *http.Request, status int, text []byte) {
-	w.Header().Set("Content-Type", "application/json")
+	if w.Header().Get("Content-Type") == "" {
+		w.Header().Set("Content-Type", "application/json")
+	}
 	w.WriteHeader(status)
 	if _, err := w.Write(text); err != nil {
-		h.Log.DebugContext(r.Context(), "answer not sent", "error", err)
+		h.Log.DebugContext(r.Context(), "answer not sent", "err", err)
 	}
 }
 
-// A problem is an error as clients of the API see it.
+// A problem is an error as clients see it.
 type problem struct {
 	status  int
 	Type    string `json:"type"`
@@ -73,7 +76,7 @@ type problem struct {
 // Error implements error.
 func (p *problem) Error() string { return p.Type + ": " + p.Message }
 
-// The problems of requests themselves.
+// Errors of requests.
 var (
 	errUnknown   error = &problem{http.StatusNotFound, "not_found", "not found"}
 	errTooLarge  error = &problem{http.StatusRequestEntityTooLarge, "too_large", "the body is too large"}
@@ -84,27 +87,26 @@ func badRequest(message string) error {
 	return &problem{http.StatusBadRequest, "bad_request", message}
 }
 
-// problems has the errors of the desk as clients see them. The first one that
-// matches counts.
+// problems maps errors to problems. The first match counts.
 var problems = []struct {
 	err error
-	problem
+	as  problem
 }{
 	{approval.ErrUnsure, problem{
 		http.StatusServiceUnavailable, "decision_unknown",
 		"the store did not say whether your decision was recorded; look at the call again",
 	}},
 	{approval.ErrForbidden, problem{http.StatusForbidden, "forbidden", "you are not an approver of this workflow"}},
-	{task.ErrSelfApproval, problem{http.StatusForbidden, "self_approval", "you cannot approve a call from your own agent"}},
-	{casefile.ErrNotShown, problem{http.StatusPreconditionRequired, "digest_required", "an approval needs the shownDigest of the call that you were shown"}},
-	{casefile.ErrViewChanged, problem{http.StatusConflict, "view_changed", "the call differs from what you were shown; look at it again"}},
-	{casefile.ErrUnread, problem{
+	{lifecycle.ErrSelfApproval, problem{http.StatusForbidden, "self_approval", "you cannot approve a call from your own agent"}},
+	{review.ErrNotShown, problem{http.StatusPreconditionRequired, "digest_required", "an approval needs the shownDigest of the call that you were shown"}},
+	{review.ErrViewChanged, problem{http.StatusConflict, "view_changed", "the call differs from what you were shown; look at it again"}},
+	{review.ErrUnread, problem{
 		http.StatusConflict, "arguments_unread",
 		"you were shown only part of the arguments; get all of them with arguments=all, or say with unreadBytes how many bytes you approve unread",
 	}},
 	{grantstore.ErrRevoked, problem{http.StatusConflict, "already_revoked", "this standing approval was revoked before"}},
 	{task.ErrNotFound, problem{http.StatusNotFound, "not_found", "no such approval"}},
-	{task.ErrAlreadyDecided, problem{http.StatusConflict, "already_decided", "you have already approved this call"}},
+	{lifecycle.ErrAlreadyDecided, problem{http.StatusConflict, "already_decided", "you have already approved this call"}},
 	{task.ErrInvalidTransition, problem{http.StatusConflict, "already_decided", "this call has already been decided"}},
 	{task.ErrConcurrentModification, problem{http.StatusConflict, "conflict", "somebody else decided first"}},
 	{task.ErrAlreadyTerminal, problem{http.StatusGone, "ended", "this call is no longer pending"}},
@@ -116,32 +118,32 @@ var problems = []struct {
 	{task.ErrClosed, problem{http.StatusServiceUnavailable, "shutting_down", "the gate is shutting down"}},
 }
 
-// explain returns err as clients see it. An error that is not known is not shown.
+// explain returns err as clients see it. Unknown errors are not shown.
 func explain(err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
 	}
-	if refused, ok := errors.AsType[*casefile.NoGrantError](err); ok {
+	if refused, ok := errors.AsType[*review.NoGrantError](err); ok {
 		return &problem{http.StatusUnprocessableEntity, "grant_refused", refused.Error()}
 	}
-	if lost, ok := errors.AsType[*approval.NotGivenError](err); ok {
+	if lost, ok := errors.AsType[*approval.GrantFailedError](err); ok {
 		return &problem{http.StatusConflict, "grant_not_given", lost.Error()}
 	}
 	for _, known := range problems {
 		if errors.Is(err, known.err) {
-			return &known.problem
+			return &known.as
 		}
 	}
 	return &problem{http.StatusInternalServerError, "internal_error", "internal error"}
 }
 
-// Message says in words why the desk refused something.
+// Message describes an error in words.
 func Message(err error) string { return explain(err).Message }
 
-// refusal is the body of every answer that is not a success.
+// refusal is the body of every error answer.
 type refusal struct {
-	Error    *problem           `json:"error"`
-	Approval *casefile.Approval `json:"approval,omitzero"` // as it is now, if the answer is about a decision
+	Error    *problem         `json:"error"`
+	Approval *review.Approval `json:"approval,omitzero"` // the current call, for a refused decision
 }
 
 const retryAfter = 5 * time.Second
@@ -150,38 +152,32 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := explain(err)
 	switch p.status {
 	case http.StatusInternalServerError:
-		h.Log.ErrorContext(r.Context(), "approvals api", "path", r.URL.Path, "error", err)
+		h.Log.ErrorContext(r.Context(), "approvals api", "path", r.URL.Path, "err", err)
 	case http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
 	}
 	h.answer(w, r, p.status, refusal{Error: p})
 }
 
-// refuseDecision is refuse for a decision. It also shows how the call stands,
-// so that whoever decides can look again.
-func (h *handler) refuseDecision(w http.ResponseWriter, r *http.Request, id task.ID, err error) {
-	now, lost := h.Cases.Show(r.Context(), id)
-	p := explain(err)
-	if lost != nil || p.status < http.StatusConflict || p.status >= http.StatusInternalServerError {
-		h.refuse(w, r, err)
-		return
-	}
-	h.answer(w, r, p.status, refusal{Error: p, Approval: &now})
-}
-
-// strict serves what r does, and refuses a request with query parameters that r does not
-// take: a misspelled filter would select everything.
-func (h *handler) strict(r route) operator.Service {
+// strict serves r, and refuses unknown query parameters: a misspelled filter would select
+// everything.
+func (h *handler) strict(r route) operator.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request, who operator.Operator) {
 		if err := checkQuery(req.URL.RawQuery, r.query); err != nil {
 			h.refuse(w, req, err)
 			return
 		}
-		r.serve(w, req, who)
+		answer, err := r.serve(w, req, who)
+		switch {
+		case err != nil:
+			h.refuse(w, req, err)
+		case answer != nil:
+			h.answer(w, req, http.StatusOK, answer)
+		}
 	}
 }
 
-// checkQuery returns what is wrong with the names in a query, of which known are taken.
+// checkQuery returns an error if a query has unknown or repeated parameters.
 func checkQuery(query string, known []string) error {
 	q, err := url.ParseQuery(query)
 	if err != nil {
@@ -191,6 +187,7 @@ func checkQuery(query string, known []string) error {
 		switch {
 		case !slices.Contains(known, name) && len(known) == 0:
 			return badRequest(fmt.Sprintf("unknown query parameter %q: this request takes none", name))
+		//mutate:false TestUnknownParametersAreRefused a misspelled filter selects everything
 		case !slices.Contains(known, name):
 			return badRequest(fmt.Sprintf("unknown query parameter %q: this request takes %s", name, strings.Join(known, ", ")))
 		case len(q[name]) > 1:
@@ -200,7 +197,7 @@ func checkQuery(query string, known []string) error {
 	return nil
 }
 
-// limit reads how many things are asked for at most, or zero.
+// limit parses the limit parameter; it returns 0 if it is absent.
 func limit(q url.Values, most int) (int, error) {
 	text := q.Get("limit")
 	if text == "" {

@@ -1,13 +1,12 @@
-// Package api serves the desk to approvers over HTTP: what is pending, each
-// held call, the decision, a stream of events, and the journal. It belongs on the operators'
-// listener, never on the agents'.
+// Package api serves held calls to approvers over HTTP: lists, single calls, decisions, a stream
+// of events, and the journal. It belongs on the operators' listener, never on the agents'.
 //
-// Package operator says who makes a request and what they may do, and keeps
-// other sites from making a browser decide. There are no CORS headers, so they
-// cannot read anything either.
+// Package operator authenticates requests, checks roles and rejects cross-site requests. There are
+// no CORS headers, so other sites cannot read answers.
 package api
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"io"
@@ -15,23 +14,32 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/audit"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/toolhistory"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
-// New returns the handler of everything under /api.
+// New returns the handler of all paths under /api.
 func New(c Config) (http.Handler, error) {
-	if c.Desk == nil || c.Cases == nil || c.Auth == nil {
-		return nil, errors.New("api: needs a desk, its cases and a way to authenticate")
+	if c.Approvals == nil || c.Viewer == nil || c.Auth == nil {
+		return nil, errors.New("api: Config needs Approvals, Viewer and Auth")
 	}
 	if c.KeepAlive <= 0 {
 		c.KeepAlive = 15 * time.Second
+	}
+	if c.Receiver == nil {
+		c.Receiver = func(string) channel.Receiver { return nil }
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -43,21 +51,25 @@ func New(c Config) (http.Handler, error) {
 	for _, r := range h.routes() {
 		mux.HandleFunc(r.pattern, c.Auth.Handle(r.role, h.unauthorised, h.strict(r)))
 	}
-	mux.HandleFunc(signedRoute, h.answered)
-	mux.HandleFunc("/", c.Auth.Handle(operator.Viewer, h.unauthorised, h.nothing))
+	mux.HandleFunc(signedRoute, h.receive)
+	mux.HandleFunc("/", c.Auth.Handle(operator.Viewer, h.unauthorised, func(w http.ResponseWriter, r *http.Request, _ operator.Operator) {
+		h.refuse(w, r, errUnknown)
+	}))
 	return mux, nil
 }
 
-// A route is a request that is served, the role that it needs, and the names of the
-// query parameters that it takes.
+// A service returns an answer to encode as JSON, or nil if it has written the answer.
+type service func(w http.ResponseWriter, r *http.Request, who operator.Operator) (any, error)
+
+// A route is a request pattern with its role and its query parameters.
 type route struct {
 	pattern string
 	role    operator.Role
-	serve   operator.Service
+	serve   service
 	query   []string
 }
 
-// routes returns all of them. openapi.json describes each.
+// routes returns all routes. The file openapi.json describes each.
 func (h *handler) routes() []route {
 	list := []string{"state", "tool", "agent", "workflow", "q", "limit", "cursor"}
 	journal := []string{"task", "tool", "requester", "principal", "approver", "grant", "since", "until", "after", "limit"}
@@ -71,6 +83,9 @@ func (h *handler) routes() []route {
 		{"GET /api/grants", operator.Viewer, h.grants, []string{"state"}},
 		{"GET /api/grants/{id}", operator.Viewer, h.grant, nil},
 		{"POST /api/grants/{id}/revoke", operator.Approver, h.revoke, nil},
+		{"GET /api/changes", operator.Viewer, h.changes, nil},
+		//mutate:swap "Admin" "Approver" internal/app.TestChangedToolIsHeld an approver accepts a changed tool
+		{"POST /api/changes/{id}/accept", operator.Admin, h.accept, nil},
 		{"GET /api/audit", operator.Admin, h.audit, journal},
 		{"GET /api/audit/ends", operator.Admin, h.auditEnds, nil},
 		{"GET /api/channels", operator.Viewer, h.channels, nil},
@@ -81,38 +96,29 @@ func (h *handler) routes() []route {
 //go:embed openapi.json
 var openAPI []byte
 
-// describe answers with the description of the API.
-func (h *handler) describe(w http.ResponseWriter, r *http.Request, _ operator.Operator) {
+// describe answers with the OpenAPI description.
+func (h *handler) describe(w http.ResponseWriter, r *http.Request, _ operator.Operator) (any, error) {
 	h.send(w, r, http.StatusOK, openAPI)
+	return nil, nil
 }
 
-// unauthorised refuses a request that package operator does.
+// unauthorised answers a request that package operator refuses.
 func (h *handler) unauthorised(w http.ResponseWriter, r *http.Request, why *operator.Error) {
 	h.refuse(w, r, &problem{why.Status, why.Type, why.Message})
 }
 
-func (h *handler) nothing(w http.ResponseWriter, r *http.Request, _ operator.Operator) {
-	h.refuse(w, r, errUnknown)
-}
-
-func (h *handler) list(w http.ResponseWriter, r *http.Request, _ operator.Operator) {
+func (h *handler) list(_ http.ResponseWriter, r *http.Request, _ operator.Operator) (any, error) {
 	f, err := filter(r)
 	if err != nil {
-		h.refuse(w, r, err)
-		return
+		return nil, err
 	}
-	page, err := h.Cases.Pending(r.Context(), f)
-	if err != nil {
-		h.refuse(w, r, err)
-		return
-	}
-	h.answer(w, r, http.StatusOK, page)
+	return h.Viewer.Pending(r.Context(), f)
 }
 
-// filter reads what of the approvals is asked for.
-func filter(r *http.Request) (casefile.Filter, error) {
+// filter parses the filter of a list.
+func filter(r *http.Request) (review.Filter, error) {
 	q := r.URL.Query()
-	f := casefile.Filter{
+	f := review.Filter{
 		Cursor: q.Get("cursor"), Tool: q.Get("tool"), Principal: q.Get("agent"), Workflow: q.Get("workflow"), Text: q.Get("q"),
 	}
 	switch state := q.Get("state"); state {
@@ -130,35 +136,29 @@ func filter(r *http.Request) (casefile.Filter, error) {
 	return f, err
 }
 
-func (h *handler) show(w http.ResponseWriter, r *http.Request, who operator.Operator) {
-	show := h.Cases.Show
+func (h *handler) show(_ http.ResponseWriter, r *http.Request, who operator.Operator) (any, error) {
+	show := h.Viewer.Show
 	switch r.URL.Query().Get("arguments") {
 	case "":
 	case "all":
-		show = h.Cases.ShowAll
+		show = h.Viewer.ShowAll
 	default:
-		h.refuse(w, r, badRequest("arguments must be all, or left out"))
-		return
+		return nil, badRequest("arguments must be all, or left out")
 	}
 	shown, err := show(r.Context(), task.ID(r.PathValue("id")))
-	if err != nil {
-		h.refuse(w, r, err)
-		return
+	if err == nil && who.Role.Includes(operator.Approver) {
+		h.Approvals.RecordView(r.Context(), shown)
 	}
-	if who.Role.Includes(operator.Approver) {
-		h.Desk.Looked(r.Context(), shown)
-	}
-	h.answer(w, r, http.StatusOK, shown)
+	return shown, err
 }
 
-// context answers with what is to be known of a call besides the call itself.
-func (h *handler) context(w http.ResponseWriter, r *http.Request, who operator.Operator) {
-	c, err := h.Cases.Case(r.Context(), task.ID(r.PathValue("id")), h.Desk.Objection(Approver(who)))
+// context answers with the context of a held call.
+func (h *handler) context(_ http.ResponseWriter, r *http.Request, who operator.Operator) (any, error) {
+	c, err := h.Viewer.Details(r.Context(), task.ID(r.PathValue("id")), h.Approvals.Objection(Approver(who)))
 	if err != nil {
-		h.refuse(w, r, err)
-		return
+		return nil, err
 	}
-	h.answer(w, r, http.StatusOK, c.Context(func(err error) string { return explain(err).Message }))
+	return c.Context(Message), nil
 }
 
 // A verdict is the body of a decision.
@@ -167,33 +167,50 @@ type verdict struct {
 	ShownDigest string `json:"shownDigest"`
 	UnreadBytes int    `json:"unreadBytes"`
 
-	Grant *grantWish `json:"grant"` // the standing approval that is given with an approval
+	Grant *grantWish `json:"grant"` // the standing approval given with an approval
 }
 
-func (h *handler) decide(what approval.Decision) operator.Service {
-	return func(w http.ResponseWriter, r *http.Request, who operator.Operator) {
+func (h *handler) decide(what approval.Decision) service {
+	return func(w http.ResponseWriter, r *http.Request, who operator.Operator) (any, error) {
 		var v verdict
 		if err := readBody(w, r, &v); err != nil {
-			h.refuse(w, r, err)
-			return
+			return nil, err
 		}
-		h.rule(w, r, task.ID(r.PathValue("id")), Approver(who), approval.Ruling{
-			Decision: what, Reason: v.Reason, Shown: v.ShownDigest, Unread: v.UnreadBytes, Gives: v.Grant.terms(h.Now()),
-		})
+		h.rule(w, r, channel.Answer{ID: task.ID(r.PathValue("id")), By: Approver(who), Ruling: approval.Ruling{
+			Decision: what, Reason: v.Reason, Shown: v.ShownDigest, Unread: v.UnreadBytes, Gives: v.Grant.terms(h.Now()), Via: viaOf(r, who),
+		}})
+		return nil, nil
 	}
 }
 
-// rule records a decision and answers with the call as it is then.
-func (h *handler) rule(w http.ResponseWriter, r *http.Request, id task.ID, who approval.Approver, ruling approval.Ruling) {
-	after, err := h.Desk.Decide(r.Context(), id, who, ruling)
-	if err != nil {
-		h.refuseDecision(w, r, id, err)
+// viaOf returns how a request reached the gate. The command line identifies itself by its
+// User-Agent.
+func viaOf(r *http.Request, who operator.Operator) gatetask.Via {
+	via := gatetask.Via{Kind: gatetask.ViaAPI, Login: string(who.Method)}
+	if strings.HasPrefix(r.Header.Get("User-Agent"), approval.CommandLineUserAgent) {
+		via.Kind = gatetask.ViaCommandLine
+	}
+	return via
+}
+
+// rule records a decision and answers with the updated call. If the decision is refused, the
+// answer also has the current call.
+func (h *handler) rule(w http.ResponseWriter, r *http.Request, a channel.Answer) {
+	after, err := h.Approvals.Decide(r.Context(), a.ID, a.By, a.Ruling)
+	if err == nil {
+		h.answer(w, r, http.StatusOK, h.Viewer.View(after))
 		return
 	}
-	h.answer(w, r, http.StatusOK, h.Cases.View(after))
+	now, lost := h.Viewer.Show(r.Context(), a.ID)
+	p := explain(err)
+	if lost != nil || p.status < http.StatusConflict || p.status >= http.StatusInternalServerError {
+		h.refuse(w, r, err)
+		return
+	}
+	h.answer(w, r, p.status, refusal{Error: p, Approval: &now})
 }
 
-// Approver returns an operator as the desk knows them.
+// Approver returns an operator as an approver.
 func Approver(o operator.Operator) approval.Approver {
 	a := approval.Approver{Name: o.Name, Groups: o.Groups, Aliases: o.Aliases}
 	for _, r := range o.Role.All() {
@@ -202,10 +219,10 @@ func Approver(o operator.Operator) approval.Approver {
 	return a
 }
 
-// maxBody is the size of the largest body that is read.
+// maxBody is the maximum size of a request body.
 const maxBody = 16 << 10
 
-// readBody reads the body of a request, which may be empty.
+// readBody decodes the JSON body of a request into to. If the body is empty, to stays unchanged.
 func readBody(w http.ResponseWriter, r *http.Request, to any) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
@@ -217,7 +234,8 @@ func readBody(w http.ResponseWriter, r *http.Request, to any) error {
 	if len(body) == 0 {
 		return nil
 	}
-	// A form, which any site can have a browser send, has another type.
+	// A form on another web site cannot send application/json. Package operator rejects
+	// cross-site requests too.
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return errWrongType
 	}
@@ -225,4 +243,181 @@ func readBody(w http.ResponseWriter, r *http.Request, to any) error {
 		return badRequest(`the body must be a JSON object like {"reason": "…", "shownDigest": "…"}`)
 	}
 	return nil
+}
+
+// A GrantList is a list of standing approvals.
+type GrantList struct {
+	Grants []review.Grant `json:"grants"`
+}
+
+// grants answers with a list of standing approvals.
+func (h *handler) grants(_ http.ResponseWriter, r *http.Request, _ operator.Operator) (any, error) {
+	state := r.URL.Query().Get("state")
+	if state != "" && state != "active" && state != "all" {
+		return nil, badRequest("state must be active or all")
+	}
+	found, err := h.Viewer.Grants(r.Context(), state == "all")
+	return GrantList{found}, err
+}
+
+// grant answers with one standing approval and its uses.
+func (h *handler) grant(_ http.ResponseWriter, r *http.Request, _ operator.Operator) (any, error) {
+	return h.Viewer.Grant(r.Context(), gatetask.GrantID(r.PathValue("id")))
+}
+
+// A grantWish has the terms of a standing approval given with an approval.
+type grantWish struct {
+	Seconds int      `json:"seconds"`
+	Uses    int      `json:"uses"`
+	Free    []string `json:"free"`
+}
+
+// maxWish is longer than any standing approval may last, in seconds.
+const maxWish = 1 << 30
+
+// terms returns the terms of a standing approval given at time now.
+func (g *grantWish) terms(now time.Time) *gatetask.GrantTerms {
+	if g == nil {
+		return nil
+	}
+	return &gatetask.GrantTerms{Until: now.Add(time.Duration(min(g.Seconds, maxWish)) * time.Second), Uses: g.Uses, Free: g.Free}
+}
+
+// A revocation is the body of a request to revoke a standing approval.
+type revocation struct {
+	Reason string `json:"reason"`
+}
+
+// revoke ends a standing approval.
+func (h *handler) revoke(w http.ResponseWriter, r *http.Request, who operator.Operator) (any, error) {
+	var v revocation
+	if err := readBody(w, r, &v); err != nil {
+		return nil, err
+	}
+	return h.Approvals.Revoke(r.Context(), gatetask.GrantID(r.PathValue("id")), Approver(who), v.Reason)
+}
+
+// A ChangeList is a list of changed tools.
+type ChangeList struct {
+	Changes []toolhistory.Change `json:"changes"`
+}
+
+// changes answers with the tool changes that no operator has accepted.
+func (h *handler) changes(_ http.ResponseWriter, r *http.Request, _ operator.Operator) (any, error) {
+	found, err := h.Approvals.Changes(r.Context())
+	return ChangeList{append([]toolhistory.Change{}, found...)}, err
+}
+
+// accept accepts a tool change.
+func (h *handler) accept(w http.ResponseWriter, r *http.Request, who operator.Operator) (any, error) {
+	var v revocation
+	if err := readBody(w, r, &v); err != nil {
+		return nil, err
+	}
+	return h.Approvals.AcceptChange(r.Context(), r.PathValue("id"), Approver(who), v.Reason)
+}
+
+// audit answers with journal entries, one per line.
+func (h *handler) audit(w http.ResponseWriter, r *http.Request, _ operator.Operator) (any, error) {
+	f, err := auditFilter(r)
+	if err != nil {
+		return nil, err
+	}
+	page, err := h.Viewer.Audit(r.Context(), f)
+	var lines []byte
+	for _, e := range page.Entries {
+		if err == nil {
+			lines, err = audit.AppendLine(lines, e)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	if page.Next > 0 {
+		w.Header().Set(audit.NextHeader, strconv.FormatInt(page.Next, 10))
+	}
+	h.send(w, r, http.StatusOK, lines)
+	return nil, nil
+}
+
+// auditFilter parses the filter of a journal request.
+func auditFilter(r *http.Request) (audit.Filter, error) {
+	q := r.URL.Query()
+	f := audit.Filter{
+		Task: task.ID(q.Get("task")), Tool: q.Get("tool"), Requester: cmp.Or(q.Get("requester"), q.Get("principal")), Approver: q.Get("approver"),
+		Grant: gatetask.GrantID(q.Get("grant")),
+	}
+	if q.Has("requester") && q.Has("principal") {
+		return f, badRequest("requester and principal mean the same: give one of them")
+	}
+	for name, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
+		if text := q.Get(name); text != "" {
+			at, err := time.Parse(time.RFC3339Nano, text)
+			if err != nil {
+				return f, badRequest(name + " must be a time such as 2026-11-15T06:00:00Z")
+			}
+			*to = at
+		}
+	}
+	if text := q.Get("after"); text != "" {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < 0 {
+			return f, badRequest("after must be the number of an entry")
+		}
+		f.After = n
+	}
+	var err error
+	f.Limit, err = limit(q, 1000)
+	return f, err
+}
+
+// auditEnds answers with the two ends of the journal.
+func (h *handler) auditEnds(_ http.ResponseWriter, r *http.Request, _ operator.Operator) (any, error) {
+	return h.Viewer.AuditEnds(r.Context())
+}
+
+// signedRoute receives signed decisions of channels. The signature replaces a login.
+const signedRoute = "POST /api/channels/{channel}/decisions"
+
+// maxAnswer is the maximum size of a signed decision.
+const maxAnswer = 64 << 10
+
+// receive records a decision that a channel sends.
+func (h *handler) receive(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAnswer))
+	if err != nil {
+		h.refuse(w, r, errTooLarge)
+		return
+	}
+	var answer channel.Answer
+	err = channel.ErrUnsigned
+	if at := h.Receiver(r.PathValue("channel")); at != nil {
+		answer, err = at.Receive(r.Context(), r.Header, body)
+	}
+	if errors.Is(err, channel.ErrUnsigned) {
+		h.refuse(w, r, &problem{http.StatusUnauthorized, "unauthorized", "the message is not signed with the key of this channel, or was signed more than five minutes ago"})
+		return
+	}
+	if err != nil {
+		h.refuse(w, r, badRequest(err.Error()))
+		return
+	}
+	h.rule(w, r, answer)
+}
+
+// channelList is a list of channels.
+type channelList struct {
+	Channels []channel.Status `json:"channels"`
+}
+
+// channels answers with the status of each channel.
+func (h *handler) channels(_ http.ResponseWriter, _ *http.Request, _ operator.Operator) (any, error) {
+	list := channelList{Channels: []channel.Status{}}
+	if h.Channels != nil {
+		list.Channels = append(list.Channels, h.Channels()...)
+	}
+	return list, nil
 }

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,12 +22,12 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
-	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
@@ -39,27 +38,27 @@ const (
 	adminSecret = "incorrect zebra mains clamp"
 )
 
-// An office is a served desk.
-type office struct {
-	desk  *approval.Desk
-	store *failingStore
-	url   string
+// A fixture is a service and its API.
+type fixture struct {
+	service *approval.Service
+	store   *failingStore
+	url     string
 }
 
-// open serves a desk with the workflows ops, which alice approves, and two,
-// which needs another one as well. Alice has the secret.
-func open(t *testing.T) *office {
+// open serves a service with the workflow ops, which alice approves, and the workflow two,
+// which needs two approvals. Alice has the secret.
+func open(t *testing.T) *fixture {
 	t.Helper()
-	store := &failingStore{GateStore: memstore.New(memstore.Options{})}
+	store := &failingStore{Store: memstore.New(memstore.Options{})}
 	t.Cleanup(func() { store.Close() })
 	workflows := map[string]approval.Workflow{
 		"ops":    {Approvers: []string{"alice"}, Redact: []string{"arguments.password"}},
 		"two":    {Quorum: 2},
 		"others": {Approvers: []string{"bob"}},
 		"brief":  {Timeout: time.Millisecond},
-		"again":  {Grants: grantstore.Limits{Longest: time.Hour, Uses: 10}},
+		"again":  {Grants: policy.Grants{Longest: time.Hour, Uses: 10}},
 	}
-	desk, err := approval.New(approval.Config{
+	service, err := approval.New(approval.Config{
 		Store: store,
 		Judge: func(policy.Call) policy.Verdict { return policy.Verdict{Action: policy.Deny} },
 		Workflow: func(name string) (approval.Workflow, bool) {
@@ -71,7 +70,7 @@ func open(t *testing.T) *office {
 		t.Fatal(err)
 	}
 	h, err := api.New(api.Config{
-		Desk: desk, Cases: desk.Cases(), Auth: alice(t), KeepAlive: 20 * time.Millisecond,
+		Approvals: service, Viewer: service.Viewer(), Auth: alice(t), KeepAlive: 20 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -79,10 +78,10 @@ func open(t *testing.T) *office {
 	server := httptest.NewServer(fromAfar(h))
 	t.Cleanup(server.Close)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	return &office{desk, store, server.URL}
+	return &fixture{service, store, server.URL}
 }
 
-// alice returns what knows her by the secret.
+// alice returns the authentication that accepts the secret for alice.
 func alice(t *testing.T) *operator.Auth {
 	t.Helper()
 	auth, err := operator.New(operator.Config{
@@ -98,7 +97,7 @@ func alice(t *testing.T) *operator.Auth {
 	return auth
 }
 
-// fromAfar serves every request as if it came from another address.
+// fromAfar gives every request a different client address.
 func fromAfar(h http.Handler) http.Handler {
 	var n atomic.Uint32
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -107,10 +106,10 @@ func fromAfar(h http.Handler) http.Handler {
 	})
 }
 
-// hold holds a call of ann's for a workflow.
-func (o *office) hold(t *testing.T, workflow, owner, file string) task.ID {
+// hold holds a call for a workflow.
+func (o *fixture) hold(t *testing.T, workflow, owner, file string) task.ID {
 	t.Helper()
-	held, _, err := o.desk.Hold(t.Context(), approval.Call{
+	held, _, err := o.service.Hold(t.Context(), approval.Call{
 		Owner: owner, Principal: policy.Principal{ID: owner}, Upstream: "files",
 		Verdict: policy.Verdict{Action: policy.Approve, Workflow: workflow, Reason: "rules[0]"},
 		Message: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_file","arguments":{"path":%q,"password":"hunter2"}}}`, file),
@@ -121,16 +120,16 @@ func (o *office) hold(t *testing.T, workflow, owner, file string) task.ID {
 	return held.ID
 }
 
-// A reply is what the API answers.
+// A reply is an answer of the API.
 type reply struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// do makes a request with the secret; change, if not nil, adjusts it. The answer
-// must be as openapi.json describes it.
-func (o *office) do(t *testing.T, method, path, body string, change func(*http.Request)) reply {
+// do makes a request with the secret. Change, if not nil, adjusts the request. The answer must
+// match openapi.json.
+func (o *fixture) do(t *testing.T, method, path, body string, change func(*http.Request)) reply {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, o.url+path, strings.NewReader(body))
 	if err != nil {
@@ -155,7 +154,7 @@ func (o *office) do(t *testing.T, method, path, body string, change func(*http.R
 	return got
 }
 
-// mustRefuse checks for an error of one type, in the form that is promised.
+// mustRefuse checks that the answer is an error of the given type, in the documented form.
 func (r reply) mustRefuse(t *testing.T, status int, kind string) {
 	t.Helper()
 	var body struct {
@@ -163,7 +162,7 @@ func (r reply) mustRefuse(t *testing.T, status int, kind string) {
 			Type    string `json:"type"`
 			Message string `json:"message"`
 		} `json:"error"`
-		Approval *casefile.Approval `json:"approval"`
+		Approval *review.Approval `json:"approval"`
 	}
 	if err := json.Unmarshal([]byte(r.body), &body, json.RejectUnknownMembers(true)); err != nil {
 		t.Fatalf("%v in %s", err, r.body)
@@ -207,14 +206,14 @@ func TestAuthentication(t *testing.T) {
 		r := o.do(t, method, path+"?access_token="+url.QueryEscape(secret), "", func(r *http.Request) { r.Header.Del("Authorization") })
 		r.mustRefuse(t, http.StatusUnauthorized, "unauthorized")
 	}
-	var a casefile.Approval
+	var a review.Approval
 	o.do(t, "GET", "/api/approvals/"+string(id), "", nil).read(t, &a)
 	if a.State != task.InputRequired {
 		t.Errorf("state = %s", a.State)
 	}
 }
 
-func TestNeedsAuthentication(t *testing.T) {
+func TestAPIRequiresAuthentication(t *testing.T) {
 	if _, err := api.New(api.Config{}); err == nil {
 		t.Error("New accepted an API without authentication")
 	}
@@ -223,7 +222,7 @@ func TestNeedsAuthentication(t *testing.T) {
 func TestListAndShow(t *testing.T) {
 	o := open(t)
 	first, second := o.hold(t, "ops", "ann", "/a"), o.hold(t, "ops", "ann", "/b")
-	var page casefile.Page
+	var page review.Page
 	r := o.do(t, "GET", "/api/approvals?state=pending&limit=1", "", nil)
 	r.read(t, &page)
 	if len(page.Approvals) != 1 || page.Approvals[0].ID != second || page.Next == "" {
@@ -234,7 +233,7 @@ func TestListAndShow(t *testing.T) {
 		t.Errorf("second page = %+v", page)
 	}
 	if strings.Contains(r.body, "hunter2") {
-		t.Errorf("a secret is listed: %s", r.body)
+		t.Errorf("the list has a secret: %s", r.body)
 	}
 	for name, want := range map[string]string{
 		"Cache-Control": "no-store", "Content-Type": "application/json", "X-Content-Type-Options": "nosniff",
@@ -259,7 +258,7 @@ func TestListAndShow(t *testing.T) {
 	o.do(t, "GET", "/api/approvals/"+string(first), "", nil).read(t, &a)
 	for name := range strings.FieldsSeq("id state tool upstream arguments principal workflow reason createdAt expiresAt") {
 		if a[name] == nil {
-			t.Errorf("%s is missing in %v", name, a)
+			t.Errorf("%s missing in %v", name, a)
 		}
 	}
 	if diff := cmp.Diff(map[string]any{"path": "/a", "password": "[redacted]"}, a["arguments"]); diff != "" {
@@ -283,10 +282,10 @@ func TestDecide(t *testing.T) {
 	o := open(t)
 	path := func(id task.ID, what string) string { return "/api/approvals/" + string(id) + "/" + what }
 	id := o.hold(t, "ops", "ann", "/a")
-	var a casefile.Approval
+	var a review.Approval
 	digest := func(id task.ID) string {
 		t.Helper()
-		var a casefile.Approval
+		var a review.Approval
 		o.do(t, "GET", "/api/approvals/"+string(id), "", nil).read(t, &a)
 		return a.ShownDigest
 	}
@@ -301,7 +300,7 @@ func TestDecide(t *testing.T) {
 		refused := o.do(t, "POST", path(id, "approve"), body, nil)
 		refused.mustRefuse(t, want.status, want.kind)
 		if !strings.Contains(refused.body, `"shownDigest":"`+digest(id)+`"`) || !strings.Contains(refused.body, `"state":"input_required"`) {
-			t.Errorf("%s: does not tell how it is now: %s", body, refused.body)
+			t.Errorf("%s: no current call in the answer: %s", body, refused.body)
 		}
 	}
 	o.do(t, "POST", path(id, "approve"), `{"reason":"fine","shownDigest":"`+digest(id)+`"}`, nil).read(t, &a)
@@ -328,62 +327,62 @@ func TestDecide(t *testing.T) {
 	o.do(t, "POST", path("tg_nothing", "approve"), "", nil).mustRefuse(t, http.StatusNotFound, "not_found")
 
 	id = o.hold(t, "brief", "ann", "/f")
-	page, err := o.desk.Cases().Pending(t.Context(), casefile.Filter{Limit: 1})
+	page, err := o.service.Viewer().Pending(t.Context(), review.Filter{Limit: 1})
 	if err != nil || page.Approvals[0].ID != id {
 		t.Fatal(page, err)
 	}
 	<-time.After(time.Until(page.Approvals[0].ExpiresAt) + time.Millisecond)
 	o.do(t, "POST", path(id, "approve"), "", nil).mustRefuse(t, http.StatusGone, "expired")
-	if _, err := o.desk.Cases().Show(t.Context(), id); err != nil { // which expires it
+	if _, err := o.service.Viewer().Show(t.Context(), id); err != nil { // viewing ends the expired task
 		t.Fatal(err)
 	}
 	o.do(t, "POST", path(id, "approve"), "", nil).mustRefuse(t, http.StatusGone, "ended")
 }
 
-// Lists and single calls warn of letters that may be taken for others, in
-// names and in values, and do not warn of ordinary text in another script.
+// Lists and single calls warn of lookalike letters in names and values, but not of ordinary
+// text in another script.
 func TestWarnings(t *testing.T) {
 	o := open(t)
 	id := o.hold(t, "ops", "ann", "/hom\u0435/\u0444\u0430\u0439\u043b.txt")
 	want := []string{"value /hom\u0435/\u0444\u0430\u0439\u043b.txt: Characters that look like others: \u0435 is U+0435 Cyrillic"}
-	var page casefile.Page
+	var page review.Page
 	o.do(t, "GET", "/api/approvals", "", nil).read(t, &page)
-	var a casefile.Approval
+	var a review.Approval
 	o.do(t, "GET", "/api/approvals/"+string(id), "", nil).read(t, &a)
-	for name, got := range map[string]casefile.Approval{"list": page.Approvals[0], "show": a} {
-		if diff := cmp.Diff(casefile.Cautions{Risk: casefile.RiskUnknown, Warnings: want}, got.Cautions); diff != "" {
+	for name, got := range map[string]review.Approval{"list": page.Approvals[0], "show": a} {
+		if diff := cmp.Diff(review.Cautions{Risk: review.RiskUnknown, Warnings: want}, got.Cautions); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
 	o.hold(t, "ops", "ann", "/\u0444\u0430\u0439\u043b.txt \u4f60\u597d caf\u00e9")
 	o.do(t, "GET", "/api/approvals", "", nil).read(t, &page)
 	if got := page.Approvals[0].Warnings; got != nil {
-		t.Errorf("warned of ordinary text: %q", got)
+		t.Errorf("warnings about ordinary text: %q", got)
 	}
 }
 
-// The requests in the documentation work as they are written.
-func TestDocumentation(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/approvals.md")
+// The requests in the documentation work as written.
+func TestDocumentedRequestsWork(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/api.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	line := regexp.MustCompile(`(?m)^curl (-N )?-H "\$AUTH"(?: -H 'Content-Type: application/json' -d ('[^']*'|"(?:[^"\\]|\\.)*"))? "\$GATE([^"]+)"$`)
 	requests := line.FindAllStringSubmatch(string(text), -1)
 	if len(requests) < 5 || len(requests) != strings.Count(string(text), "\ncurl ") {
-		t.Fatalf("%d requests are understood of %d", len(requests), strings.Count(string(text), "\ncurl "))
+		t.Fatalf("%d of %d requests parsed", len(requests), strings.Count(string(text), "\ncurl "))
 	}
 	o := open(t)
 	for i, r := range requests {
 		id := o.hold(t, "ops", "ann", fmt.Sprint(i))
-		shown, err := o.desk.Cases().Show(t.Context(), id)
+		shown, err := o.service.Viewer().Show(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		stream, path := r[1] != "", strings.ReplaceAll(r[3], "$ID", string(id))
 		body := strings.NewReplacer(`\"`, `"`, "$SHOWN", shown.ShownDigest).Replace(strings.Trim(r[2], `'"`))
-		if stream {
-			continue // TestEvents
+		if stream || strings.Contains(path, "$CHANGE") {
+			continue // tested by TestEvents, and by TestChangedToolIsHeld of package app
 		}
 		method := http.MethodGet
 		if body != "" {
@@ -393,20 +392,15 @@ func TestDocumentation(t *testing.T) {
 			t.Errorf("%s: %d %s", r[0], got.status, got.body)
 		}
 	}
-	for _, kind := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| [45][0-9]{2} ").FindAllStringSubmatch(string(text), -1) {
-		if !slices.Contains(api.ErrorTypes(), kind[1]) {
-			t.Errorf("there is no error of type %s", kind[1])
-		}
-	}
 	for _, kind := range api.ErrorTypes() {
-		if !strings.Contains(string(text), "| `"+kind+"` |") {
+		if !strings.Contains(string(text), "- `"+kind+"` (") {
 			t.Errorf("error type %s is not documented", kind)
 		}
 	}
 }
 
-// Bodies are read strictly, and a refused one decides nothing.
-func TestDecideBodies(t *testing.T) {
+// Bodies are parsed strictly. A refused body decides nothing.
+func TestDecideBodiesAreStrict(t *testing.T) {
 	o := open(t)
 	id := o.hold(t, "ops", "ann", "/a")
 	path := "/api/approvals/" + string(id) + "/approve"
@@ -435,7 +429,7 @@ func TestDecideBodies(t *testing.T) {
 		method, path, _ := strings.Cut(request, " ")
 		o.do(t, method, path, "", nil).mustRefuse(t, http.StatusNotFound, "not_found")
 	}
-	if got, err := o.desk.Cases().Show(t.Context(), id); err != nil || got.State != task.InputRequired {
+	if got, err := o.service.Viewer().Show(t.Context(), id); err != nil || got.State != task.InputRequired {
 		t.Errorf("state = %s, %v", got.State, err)
 	}
 }
@@ -460,7 +454,7 @@ func TestEvents(t *testing.T) {
 	}
 	lines := bufio.NewScanner(answer.Body)
 	comments := 0
-	next := func(name string) (a casefile.Approval) {
+	next := func(name string) (a review.Approval) {
 		t.Helper()
 		for lines.Scan() {
 			line := lines.Text()
@@ -485,7 +479,7 @@ func TestEvents(t *testing.T) {
 	if a := next("pending"); a.ID != id {
 		t.Errorf("first event is of %s; want %s", a.ID, id)
 	}
-	for comments < 3 { // the stream is kept alive
+	for comments < 3 { // comments keep the stream alive
 		if !lines.Scan() {
 			t.Fatal(lines.Err())
 		}
@@ -497,24 +491,24 @@ func TestEvents(t *testing.T) {
 	if a := next("settled"); a.ID != id || a.State != task.Rejected {
 		t.Errorf("settled: %+v", a)
 	}
-	if err := o.desk.Close(t.Context()); err != nil {
+	if err := o.service.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for lines.Scan() { // the stream ends with the desk
+	for lines.Scan() { // the stream ends with the service
 	}
 	if lines.Err() != nil {
 		t.Error(lines.Err())
 	}
 }
 
-// Errors that are nobody's business are not told; those of an end are.
-func TestStoreErrors(t *testing.T) {
+// Internal errors are hidden from clients, but a shutdown is reported.
+func TestInternalErrorsAreHidden(t *testing.T) {
 	o := open(t)
 	o.store.fails.Store(true)
 	r := o.do(t, "GET", "/api/approvals", "", nil)
 	r.mustRefuse(t, http.StatusInternalServerError, "internal_error")
 	if strings.Contains(r.body, "hunter2") {
-		t.Errorf("told %s", r.body)
+		t.Errorf("internal error in the answer: %s", r.body)
 	}
 	o.store.fails.Store(false)
 	o.store.Close()
@@ -525,9 +519,9 @@ func TestStoreErrors(t *testing.T) {
 	}
 }
 
-// A failingStore fails to list, or to change anything, if it is told to.
+// A failingStore fails to list, or to change anything, on request.
 type failingStore struct {
-	task.GateStore
+	gatestore.Store
 
 	fails    atomic.Bool
 	readOnly atomic.Bool
@@ -537,14 +531,14 @@ type failingStore struct {
 
 func (s *failingStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	if s.readOnly.Load() && len(notes) > 0 {
-		return errors.New("no room for notes in /var/hunter2")
+		return errors.New("no space for notes in /var/hunter2")
 	}
-	return s.GateStore.Swap(ctx, t, notes...)
+	return s.Store.Swap(ctx, t, notes...)
 }
 
 func (s *failingStore) List(ctx context.Context, q task.Query) (task.Page, error) {
 	if s.fails.Load() {
 		return task.Page{}, errors.New("dial db with password hunter2")
 	}
-	return s.GateStore.List(ctx, q)
+	return s.Store.List(ctx, q)
 }

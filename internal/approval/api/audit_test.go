@@ -11,22 +11,24 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 )
 
 func asAdmin(r *http.Request) { r.Header.Set("Authorization", "Bearer "+adminSecret) }
 
 // audited returns the steps on a page of the journal.
-func (o *office) audited(t *testing.T, query string) (steps []string, next string) {
+func (o *fixture) audited(t *testing.T, query string) (steps []string, next string) {
 	t.Helper()
 	r := o.do(t, "GET", "/api/audit"+query, "", asAdmin)
 	if r.status != http.StatusOK || r.header.Get("Content-Type") != "application/x-ndjson" {
 		t.Fatalf("answer = %d %s", r.status, r.body)
 	}
 	if strings.Contains(r.body, "hunter2") || strings.Contains(r.body, "/a") {
-		t.Errorf("arguments are told: %s", r.body)
+		t.Errorf("the journal has arguments: %s", r.body)
 	}
 	for e, err := range audit.Lines(strings.NewReader(r.body)) {
 		if err != nil {
@@ -40,7 +42,7 @@ func (o *office) audited(t *testing.T, query string) (steps []string, next strin
 func TestAudit(t *testing.T) {
 	o := open(t)
 	first, second := o.hold(t, "ops", "ann", "/a"), o.hold(t, "two", "bea", "/a")
-	o.do(t, "POST", "/api/approvals/"+string(first)+"/reject", `{"reason":"no"}`, nil).read(t, new(casefile.Approval))
+	o.do(t, "POST", "/api/approvals/"+string(first)+"/reject", `{"reason":"no"}`, nil).read(t, new(review.Approval))
 	long := url.QueryEscape(time.Now().Add(time.Hour).Format(time.RFC3339Nano))
 	for query, want := range map[string][]string{
 		"":                          {"1 held ann", "2 asked ann", "3 held bea", "4 asked bea", "5 decided ann"},
@@ -61,6 +63,13 @@ func TestAudit(t *testing.T) {
 			t.Errorf("%q: %q, next %q; want %q", query, got, next, want)
 		}
 	}
+	o.do(t, "POST", "/api/approvals/"+string(second)+"/reject", "", func(r *http.Request) { r.Header.Set("User-Agent", approval.CommandLineUserAgent) }).read(t, new(review.Approval))
+	entries := o.do(t, "GET", "/api/audit", "", asAdmin).body
+	for _, via := range []string{`"via":{"kind":"api","login":"token"}`, `"via":{"kind":"command_line","login":"token"}`} {
+		if strings.Count(entries, via) != 1 {
+			t.Errorf("no entry has %s: %s", via, entries)
+		}
+	}
 	if _, next := o.audited(t, "?limit=2"); next != "2" {
 		t.Errorf("next = %q", next)
 	}
@@ -68,12 +77,12 @@ func TestAudit(t *testing.T) {
 		o.do(t, "GET", "/api/audit?"+bad, "", asAdmin).mustRefuse(t, http.StatusBadRequest, "bad_request")
 	}
 
-	var ends task.Ends
+	var ends auditlog.Ends
 	o.do(t, "GET", "/api/audit/ends", "", asAdmin).read(t, &ends)
-	if want, err := o.store.Ends(t.Context()); err != nil || ends != want || ends.Head.Seq != 5 {
+	if want, err := o.store.Ends(t.Context()); err != nil || ends != want || ends.Head.Seq != 6 {
 		t.Errorf("ends = %v; want %v, %v", ends, want, err)
 	}
-	for _, path := range []string{"/api/audit", "/api/audit/ends"} { // for an approver, who is no admin
+	for _, path := range []string{"/api/audit", "/api/audit/ends"} { // for an approver without the role admin
 		o.do(t, "GET", path, "", nil).mustRefuse(t, http.StatusForbidden, "forbidden")
 	}
 	o.store.Close()
@@ -86,7 +95,7 @@ func TestAudit(t *testing.T) {
 func TestUnrecordedDecision(t *testing.T) {
 	o := open(t)
 	id := o.hold(t, "ops", "ann", "/a")
-	var a casefile.Approval
+	var a review.Approval
 	o.do(t, "GET", "/api/approvals/"+string(id), "", nil).read(t, &a)
 	body := `{"shownDigest":"` + a.ShownDigest + `"}`
 	o.store.readOnly.Store(true)
@@ -94,11 +103,11 @@ func TestUnrecordedDecision(t *testing.T) {
 		r := o.do(t, "POST", "/api/approvals/"+string(id)+"/"+what, body, nil)
 		r.mustRefuse(t, http.StatusInternalServerError, "internal_error")
 		if strings.Contains(r.body, "hunter2") {
-			t.Errorf("told %s", r.body)
+			t.Errorf("answer %s", r.body)
 		}
 	}
 	if err := json.Unmarshal([]byte(o.do(t, "GET", "/api/approvals/"+string(id), "", nil).body), &a); err != nil || a.State != task.InputRequired {
-		t.Errorf("the call is %s, %v", a.State, err)
+		t.Errorf("state %s, %v", a.State, err)
 	}
 	o.store.readOnly.Store(false)
 	o.do(t, "POST", "/api/approvals/"+string(id)+"/approve", body, nil).read(t, &a)

@@ -5,21 +5,21 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// TestContext tells an approver why they may not approve a call, who may, what its
-// requester wanted before, and what happened so far.
-func TestContext(t *testing.T) {
+// The context tells an approver why they may not approve a call, who may, the earlier calls of
+// its requester, and its history.
+func TestContextHelpsToDecide(t *testing.T) {
 	o := open(t)
 	path := func(id task.ID, action string) string { return "/api/approvals/" + string(id) + "/" + action }
 	first := o.hold(t, "two", "ann", "/a")
-	o.do(t, "POST", path(first, "reject"), `{"reason":"no"}`, nil).read(t, new(casefile.Approval))
+	o.do(t, "POST", path(first, "reject"), `{"reason":"no"}`, nil).read(t, new(review.Approval))
 	second := o.hold(t, "two", "ann", "/b")
-	var x casefile.Context
+	var x review.Context
 	o.do(t, "GET", path(second, "context"), "", nil).read(t, &x)
-	if x.Objection != "" || len(x.Earlier) != 1 || x.Earlier[0].ID != first || len(x.Story) == 0 || x.Story[0].Task != second || x.Changed != nil {
+	if x.Objection != "" || len(x.Earlier) != 1 || x.Earlier[0].ID != first || len(x.History) == 0 || x.History[0].Task != second || x.ToolChange != nil {
 		t.Errorf("%+v", x)
 	}
 	o.do(t, "GET", path(o.hold(t, "two", "alice", "/c"), "context"), "", nil).read(t, &x)

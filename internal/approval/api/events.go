@@ -7,19 +7,19 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// events sends every approval that is pending, and then each change.
-func (h *handler) events(w http.ResponseWriter, r *http.Request, _ operator.Operator) {
-	Stream{Cases: h.Cases, KeepAlive: h.KeepAlive, Quiet: ": \n\n", Event: event, Log: h.Log}.Serve(w, r)
+// events streams every pending approval, and then each change.
+func (h *handler) events(w http.ResponseWriter, r *http.Request, _ operator.Operator) (any, error) {
+	Stream{Viewer: h.Viewer, KeepAlive: h.KeepAlive, Comment: ": \n\n", Event: event, Log: h.Log}.Serve(w, r)
+	return nil, nil
 }
 
-// event writes a as an event: pending while it waits for a decision, and
-// settled once it does not. JSON has no line breaks of its own.
-func event(a casefile.Approval) (string, error) {
+// event encodes a as an event named pending or settled. Its JSON has no line breaks.
+func event(a review.Approval) (string, error) {
 	text, err := visibleJSON(a)
 	name := "settled"
 	if a.State == task.InputRequired {
@@ -28,17 +28,16 @@ func event(a casefile.Approval) (string, error) {
 	return "event: " + name + "\ndata: " + string(text) + "\n\n", err
 }
 
-// A Stream sends the calls that wait for a decision, and then their changes, to
-// one client as server-sent events.
+// A Stream sends pending calls, and then their changes, to one client as server-sent events.
 type Stream struct {
-	Cases     *casefile.Viewer
+	Viewer    *review.Viewer
 	KeepAlive time.Duration
-	Quiet     string                                  // sent at first, and when nothing else was sent for KeepAlive
-	Event     func(casefile.Approval) (string, error) // returns the event that is sent of a call
+	Comment   string                                // sent first, and after KeepAlive without an event
+	Event     func(review.Approval) (string, error) // encodes a call as an event
 	Log       *slog.Logger
 }
 
-// Serve sends events until the gate shuts down or the client goes.
+// Serve sends events until the gate shuts down or the client disconnects.
 func (s Stream) Serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
@@ -56,28 +55,28 @@ func (s Stream) Serve(w http.ResponseWriter, r *http.Request) {
 
 	quiet := time.NewTicker(s.KeepAlive)
 	defer quiet.Stop()
-	for text, open := s.Quiet, true; open; {
+	for text, open := s.Comment, true; open; {
 		if err := send(w, control, text); err != nil {
 			return
 		}
 		select {
 		case text, open = <-changes:
 		case <-quiet.C:
-			text = s.Quiet
+			text = s.Comment
 		}
 	}
 }
 
-// follow makes events of changes, until ctx ends or the gate shuts down.
+// follow encodes changes until ctx ends or the gate shuts down.
 func (s Stream) follow(ctx context.Context, to chan<- string) {
-	for a, err := range s.Cases.Watch(ctx) {
+	for a, err := range s.Viewer.Watch(ctx) {
 		var text string
 		if err == nil {
 			text, err = s.Event(a)
 		}
 		if err != nil {
 			if !errors.Is(err, task.ErrClosed) && !errors.Is(err, task.ErrUnavailable) {
-				s.Log.ErrorContext(ctx, "approval events", "error", err)
+				s.Log.ErrorContext(ctx, "approval events", "err", err)
 			}
 			return
 		}
@@ -89,7 +88,7 @@ func (s Stream) follow(ctx context.Context, to chan<- string) {
 	}
 }
 
-// writeTime is how long a client may take to read what it is sent.
+// writeTime is the write timeout.
 const writeTime = 10 * time.Second
 
 func send(w http.ResponseWriter, control *http.ResponseController, text string) error {

@@ -5,11 +5,11 @@ import (
 	"slices"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 )
 
-// Routes returns the patterns that are served, each with its role.
+// Routes returns the served patterns with their roles.
 func Routes() map[string]string {
 	all := map[string]string{}
 	for _, r := range new(handler).routes() {
@@ -18,7 +18,7 @@ func Routes() map[string]string {
 	return all
 }
 
-// Parameters returns the patterns that are served, each with its query parameters.
+// Parameters returns the served patterns with their query parameters.
 func Parameters() map[string][]string {
 	all := map[string][]string{}
 	for _, r := range new(handler).routes() {
@@ -39,17 +39,17 @@ type (
 // Verdict is the body of a decision.
 type Verdict = verdict
 
-// ErrorTypes returns every type of error that the API answers with.
+// ErrorTypes returns all types of errors that the API answers with.
 func ErrorTypes() []string {
 	types := []string{
 		operator.TypeUnauthorized, operator.TypeForbidden, operator.TypeCrossSite, operator.TypeRateLimited, operator.TypeUnavailable,
 		explain(errors.New("unknown")).Type,
 	}
-	for _, err := range []error{errUnknown, errTooLarge, errWrongType, badRequest(""), &casefile.NoGrantError{}, &approval.NotGivenError{}} {
+	for _, err := range []error{errUnknown, errTooLarge, errWrongType, badRequest(""), &review.NoGrantError{}, &approval.GrantFailedError{}} {
 		types = append(types, explain(err).Type)
 	}
 	for _, p := range problems {
-		types = append(types, p.Type)
+		types = append(types, p.as.Type)
 	}
 	slices.Sort(types)
 	return slices.Compact(types)

@@ -17,11 +17,13 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
 // A description is openapi.json, parsed.
@@ -62,7 +64,7 @@ func (d description) at(keys ...string) map[string]any {
 	return value
 }
 
-// operations returns method and path of everything that is described.
+// operations returns the method and path of every described operation.
 func (d description) operations() []string {
 	var all []string
 	for path := range d.at("paths") {
@@ -74,11 +76,10 @@ func (d description) operations() []string {
 	return all
 }
 
-// machines are described as well, but served by package app, or without an operator.
+// machines are described operations that package app serves, or that need no operator.
 var machines = []string{"GET /healthz", "GET /metrics", "GET /readyz", "POST /api/channels/{channel}/decisions"}
 
-// TestOpenAPIHasEveryRoute demands that the description and the router have the
-// same requests, for the same roles.
+// The description and the router have the same requests with the same roles.
 func TestOpenAPIHasEveryRoute(t *testing.T) {
 	d := readDescription(t)
 	want := append(slices.Sorted(maps.Keys(api.Routes())), machines...)
@@ -90,7 +91,7 @@ func TestOpenAPIHasEveryRoute(t *testing.T) {
 		method, path, _ := strings.Cut(pattern, " ")
 		operation := d.at("paths", path, strings.ToLower(method))
 		if operation["x-role"] != role {
-			t.Errorf("%s needs the role %s, but is described with %v", pattern, role, operation["x-role"])
+			t.Errorf("%s requires the role %s, but is described with %v", pattern, role, operation["x-role"])
 		}
 		if operation["operationId"] == nil || operation["summary"] == nil {
 			t.Errorf("%s has no id or summary", pattern)
@@ -98,8 +99,7 @@ func TestOpenAPIHasEveryRoute(t *testing.T) {
 	}
 }
 
-// TestOpenAPIHasEveryParameter demands that the description has the query parameters that
-// are taken, and no others.
+// The description has exactly the query parameters that the API accepts.
 func TestOpenAPIHasEveryParameter(t *testing.T) {
 	d := readDescription(t)
 	for pattern, want := range api.Parameters() {
@@ -117,17 +117,16 @@ func TestOpenAPIHasEveryParameter(t *testing.T) {
 	}
 }
 
-// TestOpenAPIHasEveryMember demands that the schemas have the members that the
-// program writes, and no others.
+// The schemas have exactly the members that the API writes.
 func TestOpenAPIHasEveryMember(t *testing.T) {
 	d := readDescription(t)
 	for name, value := range map[string]any{
-		"Approval": casefile.Approval{}, "Why": casefile.Why{}, "Hints": casefile.Hints{}, "Untrusted": casefile.Untrusted{},
-		"Agent": casefile.Agent{}, "Result": casefile.Result{}, "Page": casefile.Page{}, "Decision": task.Decision{},
-		"Failure": task.Failure{}, "Link": task.Link{}, "Ends": task.Ends{}, "Entry": task.Entry{}, "Verdict": api.Verdict{},
-		"Context": casefile.Context{}, "Precedent": casefile.Precedent{},
-		"Grant": casefile.Grant{}, "GrantUse": casefile.GrantUse{}, "GrantTerms": task.GrantTerms{}, "GrantWish": api.GrantWish{},
-		"Offer": casefile.Offer{}, "Revocation": grantstore.Revocation{}, "Revoke": api.Revocation{}, "GrantList": api.GrantList{},
+		"Approval": review.Approval{}, "Why": review.HeldBy{}, "Hints": review.Hints{}, "Untrusted": review.Untrusted{},
+		"Agent": review.Agent{}, "Result": review.Result{}, "Page": review.Page{}, "Decision": gatetask.Decision{},
+		"Failure": task.Failure{}, "Link": auditlog.Link{}, "Ends": auditlog.Ends{}, "Entry": auditlog.Entry{}, "Verdict": api.Verdict{},
+		"Context": review.Context{}, "Precedent": review.ToolChange{},
+		"Grant": review.Grant{}, "GrantUse": review.GrantUse{}, "GrantTerms": gatetask.GrantTerms{}, "GrantWish": api.GrantWish{},
+		"Offer": review.Offer{}, "Revocation": grantstore.Revocation{}, "Revoke": api.Revocation{}, "GrantList": api.GrantList{},
 		"ChannelStatus": channel.Status{}, "SignedAnswer": webhook.SignedAnswer{}, "Answer": webhook.Answer{},
 	} {
 		got := slices.Sorted(maps.Keys(d.at("components", "schemas", name, "properties")))
@@ -139,7 +138,7 @@ func TestOpenAPIHasEveryMember(t *testing.T) {
 	}
 }
 
-// members returns the names of the members that a struct is written with.
+// members returns the names of the members of an encoded struct.
 func members(s reflect.Type) []string {
 	var names []string
 	for field := range s.Fields() {
@@ -155,8 +154,8 @@ func members(s reflect.Type) []string {
 	return names
 }
 
-// TestOpenAPIHasEveryWord compares the lists of words with those in the code.
-func TestOpenAPIHasEveryWord(t *testing.T) {
+// The enumerations in the description match those in the code.
+func TestOpenAPIHasEveryEnumeration(t *testing.T) {
 	d := readDescription(t)
 	same := func(name string, schema map[string]any, want []string) {
 		t.Helper()
@@ -174,7 +173,7 @@ func TestOpenAPIHasEveryWord(t *testing.T) {
 	for _, s := range task.States() {
 		states = append(states, string(s))
 	}
-	for _, s := range approval.Recorded() {
+	for _, s := range approval.RecordedSteps() {
 		steps = append(steps, string(s))
 	}
 	same("states", d.at("components", "schemas", "State"), states)
@@ -182,8 +181,8 @@ func TestOpenAPIHasEveryWord(t *testing.T) {
 	same("error types", d.at("components", "schemas", "Error", "properties", "type"), api.ErrorTypes())
 }
 
-// check demands that the description foretells an answer. Requests that no route
-// serves are not described.
+// check fails the test unless the description covers the answer. Requests without a route are
+// not described.
 func (d description) check(t *testing.T, r *http.Request, answer reply) {
 	t.Helper()
 	path, ok := d.path(r)
@@ -220,7 +219,7 @@ func (d description) check(t *testing.T, r *http.Request, answer reply) {
 	}
 }
 
-// valid demands that a text of JSON is what the schema at ref says.
+// valid fails the test unless a JSON text matches the schema at ref.
 func (d description) valid(t *testing.T, ref, text string) {
 	t.Helper()
 	value, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
@@ -239,7 +238,7 @@ func (d description) valid(t *testing.T, ref, text string) {
 	}
 }
 
-var schemas sync.Mutex // a compiler is for one at a time
+var schemas sync.Mutex // a compiler is not safe for concurrent use
 
 // path returns the described path that serves r.
 func (d description) path(r *http.Request) (string, bool) {
@@ -252,7 +251,7 @@ func (d description) path(r *http.Request) (string, bool) {
 	return path, ok
 }
 
-// TestOpenAPIIsServed to those who may look, and to nobody else.
+// The description is served to authenticated operators only.
 func TestOpenAPIIsServed(t *testing.T) {
 	o := open(t)
 	r := o.do(t, "GET", "/api/openapi.json", "", nil)

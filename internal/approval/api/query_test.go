@@ -9,9 +9,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A query that is not understood is refused on every route: a misspelled filter would
-// select everything, and two values of one could mean either.
-func TestUnknownParameters(t *testing.T) {
+// Every route refuses unknown and repeated query parameters: a misspelled filter would select
+// everything, and a repeated one is ambiguous.
+func TestUnknownParametersAreRefused(t *testing.T) {
 	o := open(t)
 	id := o.hold(t, "ops", "ann", "/a")
 	for pattern, known := range api.Parameters() {
@@ -34,7 +34,7 @@ func TestUnknownParameters(t *testing.T) {
 			t.Errorf("%s: %s; want %s", request, r.body, want)
 		}
 	}
-	if got, err := o.desk.Cases().Show(t.Context(), id); err != nil || got.State != task.InputRequired {
+	if got, err := o.service.Viewer().Show(t.Context(), id); err != nil || got.State != task.InputRequired {
 		t.Errorf("state = %s, %v", got.State, err)
 	}
 }

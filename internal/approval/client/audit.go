@@ -12,13 +12,13 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
 	"github.com/thoughtgate/thoughtgate-go/internal/pause"
-	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 )
 
 var _ audit.Source = (*Client)(nil)
 
-// Audit returns a page of the journal. It is an [audit.Finder]. If the gate limits
-// the rate of requests, Audit waits.
+// Audit returns a page of the journal. It implements [audit.Finder]. If the gate limits the
+// request rate, Audit waits.
 func (c *Client) Audit(ctx context.Context, f audit.Filter) (audit.Page, error) {
 	for {
 		page, err := c.audit(ctx, f)
@@ -32,7 +32,7 @@ func (c *Client) Audit(ctx context.Context, f audit.Filter) (audit.Page, error) 
 	}
 }
 
-// tooFast is how long to wait when the gate says that requests come too fast.
+// tooFast is how long to wait when requests come too fast.
 const tooFast = time.Second
 
 func (c *Client) audit(ctx context.Context, f audit.Filter) (audit.Page, error) {
@@ -58,7 +58,7 @@ func (c *Client) audit(ctx context.Context, f audit.Filter) (audit.Page, error) 
 	return page, nil
 }
 
-// query writes f as the API reads it.
+// query encodes f.
 func query(f audit.Filter) string {
 	q := url.Values{}
 	for name, value := range map[string]string{
@@ -82,14 +82,12 @@ func query(f audit.Filter) string {
 }
 
 // Entries implements [audit.Source].
-func (c *Client) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
+func (c *Client) Entries(ctx context.Context, q auditlog.Query) ([]auditlog.Entry, error) {
 	page, err := c.Audit(ctx, audit.Filter{Task: q.Task, After: q.After, Limit: q.PageSize()})
 	return page.Entries, err
 }
 
 // Ends implements [audit.Source].
-func (c *Client) Ends(ctx context.Context) (task.Ends, error) {
-	var ends task.Ends
-	err := c.do(ctx, http.MethodGet, journal+"/ends", nil, &ends)
-	return ends, err
+func (c *Client) Ends(ctx context.Context) (auditlog.Ends, error) {
+	return get[auditlog.Ends](ctx, c, journal+"/ends")
 }

@@ -1,6 +1,5 @@
-// Package client talks to the operators' HTTP API of a gate: it lists and shows
-// held calls, decides on them, follows what happens to them, and reads the
-// journal. It knows nothing of how they are shown to a person.
+// Package client calls the operators' HTTP API of a gate: it lists and shows held calls, decides
+// about them, watches them, and reads the journal. It does not format anything for people.
 package client
 
 import (
@@ -16,29 +15,31 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/toolhistory"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
-// A Config says how to reach a gate.
+// A Config configures a [Client].
 type Config struct {
 	URL     string        // of the operators' listener, http or https
-	Token   string        // that the gate knows the approver by
-	Timeout time.Duration // for an answer; 30 s if zero
-	Silence time.Duration // after which a stream of events counts as lost; 45 s if zero, three times what a gate leaves
-	Backoff time.Duration // before the first attempt to get a lost stream back; 500 ms if zero
+	Token   string        // of the approver
+	Timeout time.Duration // of an answer; 30 s if zero
+	Silence time.Duration // a stream without data for longer is lost; 45 s if zero, three times the keep-alive interval of a gate
+	Backoff time.Duration // before the first reconnect; 500 ms if zero
 
-	Connected func() // if not nil, called whenever [Client.Watch] has a stream of events again
+	Connected func() // if not nil, called whenever [Client.Watch] has connected
 }
 
-// A Client is an approver's way to a gate.
+// A Client calls the API of one gate.
 type Client struct {
 	cfg  Config
 	base *url.URL
 	http *http.Client
 }
 
-// New returns a Client. It makes no request yet.
+// New returns a Client. It does not connect yet.
 func New(c Config) (*Client, error) {
 	base, err := url.Parse(c.URL)
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.User != nil {
@@ -57,15 +58,15 @@ func New(c Config) (*Client, error) {
 		c.Backoff = 500 * time.Millisecond
 	}
 	return &Client{cfg: c, base: base, http: &http.Client{
-		// A gate never redirects. A server that does is no gate, and must not get the token.
+		// A gate never redirects. Another server must not get the token.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
 
-// An Error is a refusal by the gate.
+// An Error is an error answer of the gate.
 type Error struct {
 	Status  int    // of HTTP
-	Type    string `json:"type"` // as in the documentation of the API; empty if the answer is not the API's
+	Type    string `json:"type"` // see the documentation of the API; empty if the answer is not from the API
 	Message string `json:"message"`
 }
 
@@ -77,14 +78,14 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
-// A Selection says which held calls are asked for. Tool, Agent and Workflow are
-// parts of names, and Text is words that are in the call; empty ones select all.
+// A Selection selects held calls. Tool, Agent and Workflow match parts of names, and Text matches
+// words of the call; empty fields select all.
 type Selection struct {
-	State                       string // of a task, or "pending" for those that wait for a decision, or "all"
+	State                       string // a task state, "pending", or "all"
 	Tool, Agent, Workflow, Text string
 }
 
-// query returns s as the API reads it.
+// query encodes s.
 func (s Selection) query() url.Values {
 	query := url.Values{"state": {s.State}, "limit": {"100"}}
 	for name, value := range map[string]string{"tool": s.Tool, "agent": s.Agent, "workflow": s.Workflow, "q": s.Text} {
@@ -96,12 +97,12 @@ func (s Selection) query() url.Values {
 }
 
 // List returns all held calls that s selects, newest first.
-func (c *Client) List(ctx context.Context, s Selection) ([]casefile.Approval, error) {
-	all := []casefile.Approval{}
+func (c *Client) List(ctx context.Context, s Selection) ([]review.Approval, error) {
+	all := []review.Approval{}
 	query := s.query()
 	for {
-		var page casefile.Page
-		if err := c.do(ctx, http.MethodGet, approvals+"?"+query.Encode(), nil, &page); err != nil {
+		page, err := get[review.Page](ctx, c, approvals+"?"+query.Encode())
+		if err != nil {
 			return nil, err
 		}
 		all = append(all, page.Approvals...)
@@ -113,72 +114,129 @@ func (c *Client) List(ctx context.Context, s Selection) ([]casefile.Approval, er
 }
 
 // Show returns one held call with all of its arguments.
-func (c *Client) Show(ctx context.Context, id task.ID) (casefile.Approval, error) {
-	var a casefile.Approval
-	err := c.do(ctx, http.MethodGet, approvals+"/"+url.PathEscape(string(id))+"?arguments=all", nil, &a)
-	return a, err
+func (c *Client) Show(ctx context.Context, id task.ID) (review.Approval, error) {
+	return get[review.Approval](ctx, c, approvals+"/"+url.PathEscape(string(id))+"?arguments=all")
 }
 
-// Context returns what is to be known of a held call besides the call itself.
-func (c *Client) Context(ctx context.Context, id task.ID) (casefile.Context, error) {
-	var x casefile.Context
-	err := c.do(ctx, http.MethodGet, approvals+"/"+url.PathEscape(string(id))+"/context", nil, &x)
-	return x, err
+// Context returns the context of a held call.
+func (c *Client) Context(ctx context.Context, id task.ID) (review.Context, error) {
+	return get[review.Context](ctx, c, approvals+"/"+url.PathEscape(string(id))+"/context")
 }
 
-// Decide approves or rejects a held call and returns it as it is then.
-func (c *Client) Decide(ctx context.Context, id task.ID, r approval.Ruling) (casefile.Approval, error) {
-	var a casefile.Approval
-	body, err := json.Marshal(struct {
-		Reason      string     `json:"reason"`
-		ShownDigest string     `json:"shownDigest,omitzero"`
-		UnreadBytes int        `json:"unreadBytes,omitzero"`
-		Grant       *grantWish `json:"grant,omitzero"`
-	}{r.Reason, r.Shown, r.Unread, wishOf(r.Gives)})
-	if err != nil {
-		return a, err
+// A verdict is the body of a request that changes something.
+type verdict struct {
+	Reason      string     `json:"reason"`
+	ShownDigest string     `json:"shownDigest,omitzero"`
+	UnreadBytes int        `json:"unreadBytes,omitzero"`
+	Grant       *grantWish `json:"grant,omitzero"`
+}
+
+// Decide approves or rejects a held call and returns the updated call.
+func (c *Client) Decide(ctx context.Context, id task.ID, r approval.Ruling) (review.Approval, error) {
+	v := verdict{r.Reason, r.Shown, r.Unread, wishOf(r.Gives)}
+	return post[review.Approval](ctx, c, approvals+"/"+url.PathEscape(string(id))+"/"+string(r.Decision), v)
+}
+
+// A grantWish has the terms of a standing approval. Its duration does not depend on the local
+// clock.
+type grantWish struct {
+	Seconds int      `json:"seconds"`
+	Uses    int      `json:"uses"`
+	Free    []string `json:"free,omitempty"`
+}
+
+func wishOf(g *gatetask.GrantTerms) *grantWish {
+	if g == nil {
+		return nil
 	}
-	err = c.do(ctx, http.MethodPost, approvals+"/"+url.PathEscape(string(id))+"/"+string(r.Decision), body, &a)
-	return a, err
+	return &grantWish{int(time.Until(g.Until).Round(time.Second) / time.Second), g.Uses, g.Free}
 }
 
-// maxAnswer bounds what is read of an answer. A page of 100 calls has less, and
-// so has a call with all of its arguments, unless the gate takes very large ones.
+// Grants returns standing approvals, newest first. State is "active" or "all".
+func (c *Client) Grants(ctx context.Context, state string) ([]review.Grant, error) {
+	list, err := get[struct {
+		Grants []review.Grant `json:"grants"`
+	}](ctx, c, grants+"?state="+url.QueryEscape(state))
+	return list.Grants, err
+}
+
+// Grant returns one standing approval with its uses.
+func (c *Client) Grant(ctx context.Context, id gatetask.GrantID) (review.Grant, error) {
+	return get[review.Grant](ctx, c, grants+"/"+url.PathEscape(string(id)))
+}
+
+// Revoke ends a standing approval and returns it.
+func (c *Client) Revoke(ctx context.Context, id gatetask.GrantID, reason string) (review.Grant, error) {
+	return post[review.Grant](ctx, c, grants+"/"+url.PathEscape(string(id))+"/revoke", verdict{Reason: reason})
+}
+
+// Changes returns the tool changes that no operator has accepted, the latest first.
+func (c *Client) Changes(ctx context.Context) ([]toolhistory.Change, error) {
+	list, err := get[struct {
+		Changes []toolhistory.Change `json:"changes"`
+	}](ctx, c, changes)
+	return list.Changes, err
+}
+
+// AcceptChange accepts a tool change.
+func (c *Client) AcceptChange(ctx context.Context, id, reason string) (toolhistory.Change, error) {
+	return post[toolhistory.Change](ctx, c, changes+"/"+url.PathEscape(id)+"/accept", verdict{Reason: reason})
+}
+
+// maxAnswer is the maximum size of an answer. It is larger than a page of 100 calls.
 const maxAnswer = 64 << 20
 
-// The resources of the API.
+// Paths of the API.
 const (
 	approvals = "/approvals"
+	grants    = "/grants"
+	changes   = "/changes"
 	journal   = "/audit"
 )
 
-// do makes one request and reads its answer into to.
-func (c *Client) do(ctx context.Context, method, path string, body []byte, to any) error {
+// get makes a GET request.
+func get[T any](ctx context.Context, c *Client, path string) (T, error) {
+	return do[T](ctx, c, http.MethodGet, path, nil)
+}
+
+// post makes a POST request.
+func post[T any](ctx context.Context, c *Client, path string, v verdict) (T, error) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return do[T](ctx, c, http.MethodPost, path, body)
+}
+
+// do makes one request and parses its answer.
+func do[T any](ctx context.Context, c *Client, method, path string, body []byte) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	resp, err := c.send(ctx, method, path, body)
 	if err != nil {
-		return err
+		return answer, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return fmt.Errorf("read the gate's answer: %w", err)
+		return answer, fmt.Errorf("read the gate's answer: %w", err)
 	}
-	if err := json.Unmarshal(text, to); err != nil {
-		return fmt.Errorf("invalid answer from the gate: %w", err)
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return answer, fmt.Errorf("invalid answer from the gate: %w", err)
 	}
-	return nil
+	return answer, nil
 }
 
-// send makes a request and returns the answer if it is a success.
+// send makes a request. It returns an error unless the status is 200.
 func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
-	// The path is escaped already, and may have a query.
+	// path is escaped and may have a query
 	r, err := http.NewRequestWithContext(ctx, method, c.base.JoinPath("api").String()+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	r.Header.Set("Authorization", "Bearer "+c.cfg.Token)
+	r.Header.Set("User-Agent", approval.CommandLineUserAgent)
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -193,8 +251,7 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte) (*h
 	return nil, refusal(resp)
 }
 
-// unreachable shows less of an error than net/http does: the whole URL is of
-// no interest.
+// unreachable removes the URL from an error of net/http.
 func unreachable(err error, host string) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
@@ -202,7 +259,7 @@ func unreachable(err error, host string) error {
 	return fmt.Errorf("no answer from %s: %w", host, err)
 }
 
-// refusal reads an answer that is not a success.
+// refusal parses an error answer.
 func refusal(resp *http.Response) error {
 	var body struct {
 		Error *Error `json:"error"`

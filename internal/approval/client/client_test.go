@@ -19,10 +19,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
@@ -31,19 +31,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const secret = "correct horse battery staple"
 
-// An office is a desk that is served as a gate serves it.
-type office struct {
-	desk   *approval.Desk
-	server *httptest.Server
-	client *client.Client
-	down   atomic.Bool // whether every new request is refused with 503
+// A fixture is a service served like that of a gate.
+type fixture struct {
+	service *approval.Service
+	server  *httptest.Server
+	client  *client.Client
+	down    atomic.Bool // every new request gets status 503
 }
 
-func open(t *testing.T) *office {
+func open(t *testing.T) *fixture {
 	t.Helper()
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { store.Close() })
-	desk, err := approval.New(approval.Config{
+	service, err := approval.New(approval.Config{
 		Store:    store,
 		Judge:    func(policy.Call) policy.Verdict { return policy.Verdict{Action: policy.Deny} },
 		Workflow: func(string) (approval.Workflow, bool) { return approval.Workflow{Quorum: 2}, true },
@@ -58,11 +58,11 @@ func open(t *testing.T) *office {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := api.New(api.Config{Desk: desk, Cases: desk.Cases(), Auth: auth, KeepAlive: 20 * time.Millisecond})
+	h, err := api.New(api.Config{Approvals: service, Viewer: service.Viewer(), Auth: auth, KeepAlive: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &office{desk: desk}
+	o := &fixture{service: service}
 	o.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if o.down.Load() {
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -89,10 +89,10 @@ func dial(t *testing.T, c client.Config) *client.Client {
 	return made
 }
 
-// hold holds a call of ann's.
-func (o *office) hold(t *testing.T, file string) task.ID {
+// hold holds a call by ann.
+func (o *fixture) hold(t *testing.T, file string) task.ID {
 	t.Helper()
-	held, _, err := o.desk.Hold(t.Context(), approval.Call{
+	held, _, err := o.service.Hold(t.Context(), approval.Call{
 		Owner: file, Principal: policy.Principal{ID: "ann"}, Upstream: "files",
 		Verdict: policy.Verdict{Action: policy.Approve, Workflow: "two", Reason: "rules[0]"},
 		Message: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_file","arguments":{"path":%q}}}`, file),
@@ -114,10 +114,10 @@ func refused(t *testing.T, err error, status int, kind string) {
 func TestRequests(t *testing.T) {
 	o, ctx := open(t), t.Context()
 	if all, err := o.client.List(ctx, client.Selection{State: "pending"}); err != nil || all == nil || len(all) > 0 {
-		t.Errorf("nothing is listed as %v, %v", all, err)
+		t.Errorf("empty list = %v, %v", all, err)
 	}
 	var held []task.ID
-	for i := range 150 { // more than a page
+	for i := range 150 { // more than one page
 		held = append(held, o.hold(t, fmt.Sprint("/", i)))
 	}
 	slices.Reverse(held)
@@ -167,7 +167,7 @@ func TestFind(t *testing.T) {
 		"tg_":      `"tg_" is too short: give at least 4 characters of the id`,
 		"abc":      `"abc" is too short: give at least 4 characters of the id`,
 		"tg_nobod": `no approval "tg_nobod"`,
-		// Another call that is held at the same moment begins in the same way.
+		// The id of another call that is held at the same moment has the same start.
 		string(id[:12]):  `"` + string(id[:12]) + `" is little more than the time of an approval: give as much of the id as lists show`,
 		string(id[3:15]): `"` + string(id[3:15]) + `" is little more than the time of an approval: give as much of the id as lists show`,
 	} {
@@ -183,10 +183,9 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// An abbreviation never decides by chance: what fits two calls fits none, and a
-// call that waits is meant rather than one that has ended. The ids are such as
-// earlier versions made, which are random from their beginning.
-func TestFindAmbiguous(t *testing.T) {
+// An ambiguous abbreviation matches nothing, and a pending call is preferred to an ended one.
+// The ids are those of earlier versions, which are random from their beginning.
+func TestAmbiguousIDMatchesNothing(t *testing.T) {
 	lists := map[string]string{
 		"pending": `{"approvals":[{"id":"tg_aaaa1-"},{"id":"tg_aaaa2-"},{"id":"tg_bbbb1-"}]}`,
 		"all":     `{"approvals":[{"id":"tg_aaaa1-"},{"id":"tg_aaaa2-"},{"id":"tg_bbbb1-"},{"id":"tg_bbbb2-"},{"id":"tg_cccc1-"},{"id":"tg_cccc2-"}]}`,
@@ -207,19 +206,19 @@ func TestFindAmbiguous(t *testing.T) {
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNewRefusesInvalidConfig(t *testing.T) {
 	for _, address := range []string{"", "127.0.0.1:8081", "ftp://x", "http://", "http://me:pw@x", "unix:/x", "http://[::1"} {
 		if _, err := client.New(client.Config{URL: address, Token: "x"}); err == nil {
-			t.Errorf("%q is accepted", address)
+			t.Errorf("New accepted %q", address)
 		}
 	}
 	if _, err := client.New(client.Config{URL: "http://x"}); err == nil {
-		t.Error("no token is accepted")
+		t.Error("New accepted an empty token")
 	}
 }
 
-// Nothing but the API gets the token or is believed.
-func TestStrangeServers(t *testing.T) {
+// Only the API gets the token. Answers from other servers are rejected.
+func TestOnlyTheAPIGetsTheToken(t *testing.T) {
 	var met atomic.Bool
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { met.Store(true) }))
 	defer other.Close()
@@ -242,11 +241,11 @@ func TestStrangeServers(t *testing.T) {
 		})
 	}
 	if met.Load() {
-		t.Error("a redirect was followed")
+		t.Error("the client followed a redirect")
 	}
 }
 
-// A viewer collects what a watch tells.
+// A viewer collects the events of a watch.
 type viewer struct {
 	t    *testing.T
 	told chan string
@@ -280,10 +279,10 @@ func (v *viewer) next(want string) {
 	select {
 	case got := <-v.told:
 		if got != want {
-			v.t.Fatalf("told %q; want %q", got, want)
+			v.t.Fatalf("event %q; want %q", got, want)
 		}
 	case <-time.After(time.Minute):
-		v.t.Fatalf("not told %q", want)
+		v.t.Fatalf("missing event %q", want)
 	}
 }
 
@@ -299,11 +298,11 @@ func TestWatch(t *testing.T) {
 	second := o.hold(t, "/b")
 	v.next(fmt.Sprintf("pending %s 0", second))
 
-	// The stream breaks, and a call is settled before it is there again. Nothing
-	// is told twice.
+	// The stream breaks, and a call is decided before it is reconnected. Each event is reported
+	// once.
 	o.down.Store(true)
 	o.server.CloseClientConnections()
-	if _, err := o.desk.Decide(ctx, first, approval.Approver{Name: "bob"}, approval.Ruling{Decision: approval.Reject}); err != nil {
+	if _, err := o.service.Decide(ctx, first, approval.Approver{Name: "bob"}, approval.Ruling{Decision: approval.Reject}); err != nil {
 		t.Fatal(err)
 	}
 	o.down.Store(false)
@@ -313,13 +312,13 @@ func TestWatch(t *testing.T) {
 	v.stop()
 	<-v.done
 	if len(v.told) > 0 {
-		t.Errorf("also told: %s", <-v.told)
+		t.Errorf("unexpected event: %s", <-v.told)
 	}
 }
 
-// A gate that has forgotten a call says so, and one that forgets its clients is
-// noticed.
-func TestWatchAnotherGate(t *testing.T) {
+// A gate that does not know a call reports that it is gone. A connection that stays silent is
+// detected.
+func TestWatchReportsGoneCalls(t *testing.T) {
 	t.Parallel()
 	var connections atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -334,7 +333,7 @@ func TestWatchAnotherGate(t *testing.T) {
 			io.WriteString(w, "event: strange\ndata: {}\n\nevent: pending\ndata: {\"id\":\"tg_2\",\"state\":\"input_required\"}\n\n")
 		}
 		w.(http.Flusher).Flush()
-		<-r.Context().Done() // and never another sign of life
+		<-r.Context().Done() // and sends nothing more
 	}))
 	defer server.Close()
 	v := watch(t, dial(t, client.Config{URL: server.URL, Silence: 3 * time.Second}))
@@ -355,12 +354,12 @@ func TestWatchRefused(t *testing.T) {
 	v = watch(t, o.client)
 	<-v.done
 	if got := <-v.told; !strings.HasPrefix(got, "error: no answer from 127.0.0.1:") {
-		t.Errorf("told %q", got)
+		t.Errorf("events %q", got)
 	}
 }
 
-// A caller that stops listening gets no more events, wherever the watch is.
-func TestWatchEnough(t *testing.T) {
+// After the caller stops iterating, it gets no more events.
+func TestWatchEndsWithCaller(t *testing.T) {
 	o := open(t)
 	o.hold(t, "/a")
 	o.hold(t, "/b")
@@ -372,8 +371,8 @@ func TestWatchEnough(t *testing.T) {
 	}
 }
 
-// decide looks at a call and then decides, as an approver does.
-func (o *office) decide(ctx context.Context, id task.ID, what approval.Decision, reason string) (casefile.Approval, error) {
+// decide views a call and then decides, as an approver does.
+func (o *fixture) decide(ctx context.Context, id task.ID, what approval.Decision, reason string) (review.Approval, error) {
 	a, err := o.client.Show(ctx, id)
 	if err != nil {
 		return a, err

@@ -6,23 +6,26 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/toolhistory"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
-// The shape of a task's id, and how much of it must be given. With less, one
-// that has just arrived could be meant by chance.
+// The format of task ids, and how much of one must be given. A shorter text could match a new task
+// by chance.
 const (
 	idPrefix = "tg_"
 	idLength = len(idPrefix) + 36
 	leastID  = 4
 )
 
-// An IDError reports a text that does not name one held call.
+// An IDError reports a text that does not identify one held call.
 type IDError struct {
 	Text    string
 	Matches int
-	What    string // what was to be found; an approval if it is empty
+	What    string // what was searched for; an approval if empty
 }
 
 // Error implements error.
@@ -44,9 +47,8 @@ func (e *IDError) Error() string {
 	}
 }
 
-// Find returns the id that text abbreviates: it begins with it, with or without
-// its prefix, and no other does. Calls that wait for a decision come first:
-// one that has ended is found only if none of them is meant.
+// Find returns the id that starts with text, with or without its prefix. It searches pending calls
+// first, and ended ones only if none of those matches.
 func (c *Client) Find(ctx context.Context, text string) (task.ID, error) {
 	start := strings.ToLower(text)
 	if !strings.HasPrefix(start, idPrefix) {
@@ -63,7 +65,8 @@ func (c *Client) Find(ctx context.Context, text string) (task.ID, error) {
 		if err != nil {
 			return "", err
 		}
-		found := matching(listed, start)
+		found := matching(listed, start, func(a review.Approval) task.ID { return a.ID })
+		//mutate:swap " && enough(found[0], start)" "" TestFind the timestamp of an id is enough to decide about a call
 		if len(found) == 1 && enough(found[0], start) {
 			return found[0], nil
 		}
@@ -74,19 +77,54 @@ func (c *Client) Find(ctx context.Context, text string) (task.ID, error) {
 	return "", &IDError{Text: text}
 }
 
-// enough reports whether start names id and nothing that may arrive before it is
-// used. An id begins with the time, which it has in common with others of the same
-// moment. Those of earlier versions are UUIDs, which have no time.
+// enough reports whether start is long enough to identify id. Ids begin with a timestamp, which
+// calls of the same moment share. Ids of earlier versions are UUIDs, which have none.
 func enough(id task.ID, start string) bool {
 	return len(start) >= len(id.Short()) || strings.Contains(string(id), "-")
 }
 
-func matching(listed []casefile.Approval, start string) []task.ID {
-	var ids []task.ID
-	for _, a := range listed {
-		if strings.HasPrefix(string(a.ID), start) {
-			ids = append(ids, a.ID)
+// matching returns the listed ids that begin with start.
+func matching[T any, ID ~string](listed []T, start string, id func(T) ID) []ID {
+	var ids []ID
+	for _, one := range listed {
+		if strings.HasPrefix(string(id(one)), start) {
+			ids = append(ids, id(one))
 		}
 	}
 	return ids
+}
+
+// FindGrant returns the id of the standing approval that starts with text, with or without its
+// prefix.
+func (c *Client) FindGrant(ctx context.Context, text string) (gatetask.GrantID, error) {
+	const prefix = "gr_"
+	start := strings.ToLower(text)
+	if !strings.HasPrefix(start, prefix) {
+		start = prefix + start
+	}
+	if grantstore.ValidID(gatetask.GrantID(start)) {
+		return gatetask.GrantID(start), nil
+	}
+	all, err := c.Grants(ctx, "all")
+	if err != nil {
+		return "", err
+	}
+	found := matching(all, start, func(g review.Grant) gatetask.GrantID { return g.ID })
+	if len(found) != 1 || len(start) < len(prefix)+leastID {
+		return "", &IDError{Text: text, Matches: len(found), What: "standing approval"}
+	}
+	return found[0], nil
+}
+
+// FindChange returns the id of the change that starts with text.
+func (c *Client) FindChange(ctx context.Context, text string) (string, error) {
+	all, err := c.Changes(ctx)
+	if err != nil {
+		return "", err
+	}
+	found := matching(all, strings.ToLower(text), func(one toolhistory.Change) string { return one.ID })
+	if len(found) != 1 || len(text) < leastID {
+		return "", &IDError{Text: text, Matches: len(found), What: "changed tool"}
+	}
+	return found[0], nil
 }

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -10,34 +9,34 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/pause"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
-// An Event is what [Client.Watch] reports of a held call.
+// An Event is a change of a held call.
 type Event struct {
-	Kind     Kind              `json:"event"`
-	Approval casefile.Approval `json:"approval"`
+	Kind     Kind            `json:"event"`
+	Approval review.Approval `json:"approval"`
 }
 
-// A Kind says what an event is about.
+// A Kind is the kind of an event.
 type Kind string
 
 // The kinds of events.
 const (
-	Pending Kind = "pending" // it waits for a decision, or has got another approval
+	Pending Kind = "pending" // it waits for a decision, or got another approval
 	Settled Kind = "settled" // it no longer waits
-	Gone    Kind = "gone"    // the gate no longer knows it: it was reported last before a gap
+	Gone    Kind = "gone"    // the gate no longer knows it
 )
 
-// A LostError reports a stream of events that broke off, and will be tried
-// again.
+// A LostError reports a broken stream, which will be reconnected.
 type LostError struct {
 	Err   error
 	Retry time.Duration // until the next attempt
@@ -52,14 +51,13 @@ func (e *LostError) Unwrap() error { return e.Err }
 // maxBackoff is the longest pause between two attempts.
 const maxBackoff = 15 * time.Second
 
-// Watch reports every call that waits for a decision, and then what becomes
-// of them. A stream that breaks off is reported as a [LostError] and taken up again
-// without reporting anything twice; what was settled meanwhile is then reported. It
-// ends when ctx does, or with an error that is none of those: the gate refuses,
-// or could not be reached in the first place.
+// Watch reports every pending call and its later changes. It reports a broken stream as a
+// [LostError] and reconnects, without reporting anything twice; calls settled meanwhile are
+// reported then. It ends when ctx ends, or with another error: the gate refuses, or the first
+// connection fails.
 func (c *Client) Watch(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		w := watcher{client: c, known: make(map[task.ID]casefile.Approval), backoff: c.cfg.Backoff}
+		w := watcher{client: c, known: make(map[task.ID]review.Approval), backoff: c.cfg.Backoff}
 		for {
 			err := w.follow(ctx, yield)
 			if ctx.Err() != nil || errors.Is(err, errEnough) {
@@ -69,8 +67,8 @@ func (c *Client) Watch(ctx context.Context) iter.Seq2[Event, error] {
 				yield(Event{}, err)
 				return
 			}
-			// Spread out, so that all who watch do not come back at once.
-			delay := w.backoff + rand.N(w.backoff) //nolint:gosec // jitter only; not security-sensitive
+			// Spread reconnects of many clients.
+			delay := w.backoff + rand.N(w.backoff) // jitter only; not security-sensitive
 			w.backoff = min(2*w.backoff, maxBackoff)
 			if !yield(Event{}, &LostError{err, delay}) || !pause.For(ctx, delay) {
 				return
@@ -79,19 +77,19 @@ func (c *Client) Watch(ctx context.Context) iter.Seq2[Event, error] {
 	}
 }
 
-// errEnough ends a watch that nobody listens to any more.
+// errEnough ends a watch whose caller has stopped.
 var errEnough = errors.New("enough")
 
-// final reports whether trying again is of no use.
+// final reports whether a retry is useless.
 func final(err error) bool {
 	refused, ok := errors.AsType[*Error](err)
 	return ok && refused.Status < http.StatusInternalServerError
 }
 
-// A watcher knows what it has reported: every pending call as it was then.
+// A watcher keeps every pending call as last reported.
 type watcher struct {
 	client    *Client
-	known     map[task.ID]casefile.Approval
+	known     map[task.ID]review.Approval
 	connected bool // at least once
 	backoff   time.Duration
 }
@@ -114,11 +112,12 @@ func (w *watcher) follow(ctx context.Context, yield func(Event, error) bool) err
 	if w.client.cfg.Connected != nil {
 		w.client.cfg.Connected()
 	}
-	err = readEvents(resp.Body, func(e Event) bool { return w.notify(e, yield) }, func() { silence.Reset(w.client.cfg.Silence) })
+	stream := noisyReader{resp.Body, func() { silence.Reset(w.client.cfg.Silence) }}
+	err = readEvents(stream, func(e Event) bool { return w.notify(e, yield) })
 	return because(streaming, err)
 }
 
-// because returns why ctx was stopped if it was, or else err.
+// because returns the cause of the end of ctx, or err.
 func because(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -126,8 +125,8 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// catchUp reports what became of calls while there was no connection. The new one
-// is open already, so nothing falls between them.
+// catchUp reports changes missed between two connections. The new stream is already open, so none
+// is lost.
 func (w *watcher) catchUp(ctx context.Context, yield func(Event, error) bool) error {
 	for id, before := range w.known {
 		now, err := w.client.Show(ctx, id)
@@ -148,7 +147,7 @@ func (w *watcher) catchUp(ctx context.Context, yield func(Event, error) bool) er
 	return nil
 }
 
-// notify yields e unless it is known, and reports whether more is wanted.
+// notify yields e unless it was reported, and reports whether the caller wants more.
 func (w *watcher) notify(e Event, yield func(Event, error) bool) bool {
 	id := e.Approval.ID
 	before, reported := w.known[id]
@@ -157,47 +156,47 @@ func (w *watcher) notify(e Event, yield func(Event, error) bool) bool {
 		return !reported || yield(e, nil)
 	}
 	w.known[id] = e.Approval
-	same := func(a, b task.Decision) bool { return a.By == b.By && a.At.Equal(b.At) }
+	same := func(a, b gatetask.Decision) bool { return a.By == b.By && a.At.Equal(b.At) }
 	if reported && slices.EqualFunc(before.Approvals, e.Approval.Approvals, same) {
 		return true
 	}
 	return yield(e, nil)
 }
 
-// maxEvent bounds a line of a stream. A gate sends less.
+// maxEvent is the maximum length of a line of the stream.
 const maxEvent = 1 << 20
 
-// readEvents passes on the events of a stream until it ends, which is an error,
-// and says whenever it has heard anything at all.
-func readEvents(r io.Reader, notify func(Event) bool, heard func()) error {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxEvent)
-	var name, data string
-	for lines.Scan() {
-		heard()
-		line := lines.Text()
-		field, value, _ := strings.Cut(line, ":")
-		value = strings.TrimPrefix(value, " ")
+// readEvents passes events to notify until the stream ends, which is an error.
+func readEvents(r io.Reader, notify func(Event) bool) error {
+	events := jsonrpc.NewEventReader(r, maxEvent)
+	for {
+		next, err := events.Next()
 		switch {
-		case field == "event":
-			name = value
-		case field == "data":
-			data += value
-		case line == "" && data != "":
-			e := Event{Kind: Kind(name)}
-			if err := json.Unmarshal([]byte(data), &e.Approval); err != nil {
-				return fmt.Errorf("invalid event: %w", err)
-			}
-			if !notify(e) {
-				return errEnough
-			}
-			fallthrough
-		case line == "":
-			name, data = "", ""
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return errors.New("the gate ended the stream")
+		case err != nil:
+			return fmt.Errorf("read events: %w", err)
+		}
+		e := Event{Kind: Kind(next.Name)}
+		if err := json.Unmarshal(next.Data, &e.Approval); err != nil {
+			return fmt.Errorf("invalid event: %w", err)
+		}
+		if !notify(e) {
+			return errEnough
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("read events: %w", err)
-	}
-	return errors.New("the gate ended the stream")
+}
+
+// A noisyReader calls heard after every read.
+type noisyReader struct {
+	io.Reader
+
+	heard func()
+}
+
+// Read implements [io.Reader].
+func (r noisyReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	r.heard()
+	return n, err
 }

@@ -1,10 +1,9 @@
-// Package email is a channel to people's mailboxes, through an SMTP server. A mail says
-// that somebody must decide, and has a link to the page of the inbox: nobody decides by
-// a mail, or by following the link alone.
+// Package email is a channel to mailboxes through an SMTP server. A mail describes a held
+// call and has a link to its page in the inbox, where the approver signs in and decides.
 //
-// A mail has nothing of the arguments unless the configuration says so. Everything that
-// agents and upstreams wrote is in encoded words in the subject, and in the body as
-// text: no name can end a header or begin another one.
+// A mail contains arguments only if the configuration allows it. In the subject, text from
+// agents and upstreams is written as encoded words, so that it cannot end the header or
+// add another one.
 package email
 
 import (
@@ -24,14 +23,14 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 )
 
-// How a connection is encrypted.
+// The values of Config.Security.
 const (
-	StartTLS = "starttls" // with STARTTLS, without which nothing is sent
-	TLS      = "tls"      // from the beginning
+	StartTLS = "starttls" // STARTTLS is required
+	TLS      = "tls"      // TLS from the beginning
 	None     = "none"
 )
 
-// A Config says where mails go. Username, Password and Arguments may be zero.
+// A Config configures a [Mailer]. Username, Password and Arguments may be zero.
 type Config struct {
 	Server    string // host:port
 	Security  string // StartTLS, TLS or None
@@ -40,7 +39,7 @@ type Config struct {
 	Password  string
 	From      mail.Address
 	To        []mail.Address
-	Arguments bool // mails have the redacted arguments
+	Arguments bool // mails contain the redacted arguments
 	Timeout   time.Duration
 	Now       func() time.Time
 	Log       *slog.Logger
@@ -71,49 +70,48 @@ func (m *Mailer) Remind(ctx context.Context, _ string, q channel.Question) error
 	return m.send(ctx, q)
 }
 
-// Update implements [channel.Channel]: a mail says how the call ended.
+// Update implements [channel.Channel]. Only the final stage is mailed.
 func (m *Mailer) Update(ctx context.Context, _ string, q channel.Question) error {
 	if !q.Stage.Final() {
-		return nil // another mail follows in a moment
+		return nil
 	}
 	return m.send(ctx, q)
 }
 
-// send sends the mail about q. The server takes it when it is told that the mail ends,
-// not before.
+// send sends the mail about q. The server accepts the mail when it has received its end.
 func (m *Mailer) send(ctx context.Context, q channel.Question) error {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
 	conn, err := m.dial(ctx)
 	if err != nil {
-		return channel.Unsent(late(ctx, err))
+		return channel.NotSent(timeoutError(ctx, err))
 	}
 	defer conn.Close()                                          //nolint:errcheck // nothing depends on it
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // net/smtp knows no context
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // net/smtp has no contexts
 	defer stop()
 	c, end, err := m.write(ctx, conn, q)
 	if err != nil {
-		return channel.Unsent(late(ctx, err))
+		return channel.NotSent(timeoutError(ctx, err))
 	}
 	if err := end(); err != nil {
 		if answer, ok := errors.AsType[*textproto.Error](err); ok && answer.Code >= 400 {
-			return channel.Unsent(err)
+			return channel.NotSent(err)
 		}
-		return late(ctx, err)
+		return timeoutError(ctx, err)
 	}
-	_ = c.Quit() // the mail was taken
+	_ = c.Quit() // the mail was accepted
 	return nil
 }
 
-// late returns err, or that it is due to the time that is over.
-func late(ctx context.Context, err error) error {
+// timeoutError returns err, or an error about the time limit if ctx has ended.
+func timeoutError(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil {
-		return fmt.Errorf("the mail server does not answer in time: %w", cause)
+		return fmt.Errorf("mail server did not answer in time: %w", cause)
 	}
 	return err
 }
 
-// write gives the server all of the mail about q but its end, and returns what ends it.
+// write sends the mail about q without its end, and returns the function that sends the end.
 func (m *Mailer) write(ctx context.Context, conn net.Conn, q channel.Question) (c *smtp.Client, end func() error, err error) {
 	if c, err = m.greet(conn); err != nil {
 		return nil, nil, err
@@ -132,26 +130,25 @@ func (m *Mailer) write(ctx context.Context, conn net.Conn, q channel.Question) (
 // dial connects to the server.
 func (m *Mailer) dial(ctx context.Context) (net.Conn, error) {
 	if m.cfg.Security == TLS {
-		return (&tls.Dialer{Config: m.secure()}).DialContext(ctx, "tcp", m.cfg.Server)
+		return (&tls.Dialer{Config: m.tlsConfig()}).DialContext(ctx, "tcp", m.cfg.Server)
 	}
 	return (&net.Dialer{}).DialContext(ctx, "tcp", m.cfg.Server)
 }
 
-func (m *Mailer) secure() *tls.Config {
+func (m *Mailer) tlsConfig() *tls.Config {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if m.cfg.TLS != nil {
 		c = m.cfg.TLS.Clone()
 	}
-	c.ServerName, _, _ = net.SplitHostPort(m.cfg.Server) // it was checked
+	c.ServerName, _, _ = net.SplitHostPort(m.cfg.Server) // checked with the configuration
 	return c
 }
 
-// errPlain is the error of a server that would make the gate send in the clear.
-var errPlain = errors.New("the mail server does not offer STARTTLS, and nothing is sent without encryption")
+var errNoStartTLS = errors.New("mail server does not offer STARTTLS: set security to tls, or to none to send mails without encryption")
 
-// greet says who the gate is.
+// greet begins the SMTP session: encryption and authentication.
 func (m *Mailer) greet(conn net.Conn) (*smtp.Client, error) {
-	host, _, _ := net.SplitHostPort(m.cfg.Server) // it was checked
+	host, _, _ := net.SplitHostPort(m.cfg.Server) // checked with the configuration
 	c, err := smtp.NewClient(conn, host)
 	if err != nil {
 		return nil, err
@@ -161,9 +158,10 @@ func (m *Mailer) greet(conn net.Conn) (*smtp.Client, error) {
 	}
 	if m.cfg.Security == StartTLS {
 		if offered, _ := c.Extension("STARTTLS"); !offered {
-			return nil, errPlain
+			//mutate:swap "nil, errNoStartTLS" "c, nil" TestNothingIsSentUnencrypted a mail is sent without encryption if the server does not offer it
+			return nil, errNoStartTLS
 		}
-		if err := c.StartTLS(m.secure()); err != nil {
+		if err := c.StartTLS(m.tlsConfig()); err != nil {
 			return nil, err
 		}
 	}
@@ -173,7 +171,7 @@ func (m *Mailer) greet(conn net.Conn) (*smtp.Client, error) {
 	return c, c.Auth(m.auth(c, host))
 }
 
-// auth returns how to log in, as far as the server says what it takes.
+// auth returns PLAIN if the server offers it, and LOGIN otherwise.
 func (m *Mailer) auth(c *smtp.Client, host string) smtp.Auth {
 	_, offered := c.Extension("AUTH")
 	if slices.Contains(strings.Fields(strings.ToUpper(offered)), "PLAIN") {
@@ -182,8 +180,8 @@ func (m *Mailer) auth(c *smtp.Client, host string) smtp.Auth {
 	return &login{m.cfg.Username, m.cfg.Password}
 }
 
-// address names the sender and those who receive the mail. It is sent to the others if
-// the server refuses one of them.
+// address sends the sender and the recipients. It fails only if the server refuses all
+// recipients.
 func (m *Mailer) address(ctx context.Context, c *smtp.Client) error {
 	if err := c.Mail(m.cfg.From.Address); err != nil {
 		return err
@@ -191,7 +189,7 @@ func (m *Mailer) address(ctx context.Context, c *smtp.Client) error {
 	var refused []error
 	for _, to := range m.cfg.To {
 		if err := c.Rcpt(to.Address); err != nil {
-			m.cfg.Log.WarnContext(ctx, "mail server refuses a recipient", "recipient", to.Address, "error", err)
+			m.cfg.Log.WarnContext(ctx, "mail server refused a recipient", "recipient", to.Address, "err", err)
 			refused = append(refused, fmt.Errorf("%s: %w", to.Address, err))
 		}
 	}
@@ -206,13 +204,13 @@ func (m *Mailer) domain() string {
 	return m.cfg.From.Address[strings.LastIndexByte(m.cfg.From.Address, '@')+1:]
 }
 
-// login is the method LOGIN, for servers that do not offer PLAIN.
+// login is the authentication method LOGIN.
 type login struct{ username, password string }
 
 // Start implements [smtp.Auth].
 func (*login) Start(server *smtp.ServerInfo) (string, []byte, error) {
 	if !server.TLS {
-		return "", nil, errors.New("the password is not sent without encryption")
+		return "", nil, errors.New("password not sent without encryption: set security to starttls or tls")
 	}
 	return "LOGIN", nil, nil
 }
@@ -227,6 +225,6 @@ func (l *login) Next(prompt []byte, more bool) ([]byte, error) {
 	case strings.HasPrefix(strings.ToLower(string(prompt)), "pass"):
 		return []byte(l.password), nil
 	default:
-		return nil, errors.New("the mail server asks for something else than the user name and the password")
+		return nil, errors.New("mail server asks for something other than the username and the password")
 	}
 }

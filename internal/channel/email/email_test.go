@@ -16,10 +16,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/goleak"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/email"
-	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,13 +39,13 @@ func mailer(s *server, change func(*email.Config)) *email.Mailer {
 // question returns a pending question about a tool.
 func question(tool string) channel.Question {
 	q := channel.Question{Stage: channel.Pending, Page: "https://gate.example.com/approvals/tg_1"}
-	q.Approval = casefile.Approval{ID: "tg_1", Tool: tool, Principal: "ann", Upstream: "files", Arguments: jsontext.Value(`{"path":"/etc/shadow"}`), ExpiresAt: time.Now().Add(time.Hour)}
+	q.Approval = review.Approval{ID: "tg_1", Tool: tool, Principal: "ann", Upstream: "files", Arguments: jsontext.Value(`{"path":"/etc/shadow"}`), ExpiresAt: time.Now().Add(time.Hour)}
 	q.Approval.Reason, q.Approval.Warnings = "rule deletions", []string{"value /etc/shadow: letters"}
-	q.Approval.ClientReason = &casefile.Untrusted{Text: "because of /etc/shadow"}
+	q.Approval.ClientReason = &review.Untrusted{Text: "because of /etc/shadow"}
 	return q
 }
 
-// read returns a mail as a mail program shows it.
+// read returns the decoded header and body of a mail.
 func read(t *testing.T, m received) (mail.Header, string) {
 	t.Helper()
 	parsed, err := mail.ReadMessage(strings.NewReader(m.text))
@@ -73,9 +73,9 @@ func subject(t *testing.T, h mail.Header) string {
 	return text
 }
 
-// A mail is sent after STARTTLS and a login. It has a link to the page and nothing of
-// the arguments. Reminders and the end belong to the same thread.
-func TestMail(t *testing.T) {
+// TestMailIsSentEncrypted checks that a mail is sent after STARTTLS and authentication, with a
+// link to the page and without arguments. Reminders and the outcome are in the same thread.
+func TestMailIsSentEncrypted(t *testing.T) {
 	s := newServer(t, nil)
 	m := mailer(s, nil)
 	q := question("delete_file")
@@ -93,13 +93,13 @@ func TestMail(t *testing.T) {
 	if to, err := h.AddressList("To"); err != nil || len(to) != 2 || to[1].Name != "Änne" {
 		t.Errorf("to %v, %v", to, err)
 	}
-	for _, want := range []string{"delete_file", "ann", "rule deletions", q.Page, "An answer to this mail decides nothing", "may not be what they look like"} {
+	for _, want := range []string{"delete_file", "ann", "rule deletions", q.Page, "Replies to this mail are not read", "characters that look like others"} {
 		if !strings.Contains(body, want) {
-			t.Errorf("the mail has no %q:\n%s", want, body)
+			t.Errorf("the mail lacks %q:\n%s", want, body)
 		}
 	}
 	if strings.Contains(got.text, "shadow") {
-		t.Errorf("the mail has something of the arguments:\n%s", body)
+		t.Errorf("the mail has a part of the arguments:\n%s", body)
 	}
 	q.Reminder = 1
 	if err := m.Remind(t.Context(), "", q); err != nil {
@@ -113,18 +113,18 @@ func TestMail(t *testing.T) {
 	if err := m.Update(t.Context(), "", q); err != nil {
 		t.Fatal(err)
 	}
-	q.Stage, q.Approval.Rejection = channel.Rejected, &task.Decision{By: "bob", Reason: "no /etc/shadow"}
+	q.Stage, q.Approval.Rejection = channel.Rejected, &gatetask.Decision{By: "bob", Reason: "no /etc/shadow"}
 	if err := m.Update(t.Context(), "", q); err != nil {
 		t.Fatal(err)
 	}
 	if _, body := read(t, s.last(3)); !strings.Contains(body, "Rejected by:    bob") || strings.Contains(body, "shadow") {
-		t.Errorf("the end:\n%s", body)
+		t.Errorf("the outcome:\n%s", body)
 	}
 }
 
-// The arguments are in the mail if the configuration says so, indented, so that they
-// cannot look like a line of the gate.
-func TestArguments(t *testing.T) {
+// TestArgumentsOnlyIfConfigured checks that a mail has the arguments if the configuration allows
+// it. They are indented so that they cannot look like a line of the gate.
+func TestArgumentsOnlyIfConfigured(t *testing.T) {
 	s := newServer(t, nil)
 	m := mailer(s, func(c *email.Config) { c.Arguments = true })
 	q := question("delete_file")
@@ -138,9 +138,9 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// A hostile name neither ends a header nor begins another one, and is not read as an
-// encoded word.
-func TestHostileNames(t *testing.T) {
+// TestHostileNamesStayInSubject checks that a hostile name cannot end a header, begin another
+// one, or act as an encoded word.
+func TestHostileNamesStayInSubject(t *testing.T) {
 	s := newServer(t, nil)
 	m := mailer(s, nil)
 	for i, tool := range []string{
@@ -165,9 +165,9 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// Nothing is sent in the clear: not to a server that offers no STARTTLS, nor to one that
-// nobody has certified, and no password without encryption.
-func TestEncryption(t *testing.T) {
+// TestNothingIsSentUnencrypted checks that nothing is sent to a server without STARTTLS or with
+// an unknown certificate, and that no password is sent without encryption.
+func TestNothingIsSentUnencrypted(t *testing.T) {
 	plain := newServer(t, func(s *server) { s.noStartTLS = true })
 	if _, err := mailer(plain, nil).Ask(t.Context(), question("a")); err == nil || !strings.Contains(err.Error(), "STARTTLS") {
 		t.Errorf("without STARTTLS: %v", err)
@@ -177,7 +177,7 @@ func TestEncryption(t *testing.T) {
 		remote := mailer(s, func(c *email.Config) { c.Security = email.None })
 		_, err := remote.Ask(t.Context(), question("a"))
 		if methods == "LOGIN" && err == nil {
-			t.Error("a password is sent in the clear")
+			t.Error("a password was sent without encryption")
 		}
 	}
 	unknown := newServer(t, nil)
@@ -185,13 +185,13 @@ func TestEncryption(t *testing.T) {
 		t.Errorf("a server with an unknown certificate: %v", err)
 	}
 	if plain.heard("AUTH") || plain.heard("MAIL") {
-		t.Error("something was sent in the clear")
+		t.Error("a mail was sent without encryption")
 	}
 }
 
-// The gate logs in with LOGIN where PLAIN is not offered, over TLS from the beginning,
-// and needs no login where there is none.
-func TestOtherServers(t *testing.T) {
+// TestLoginMethods checks that the gate uses LOGIN if the server does not offer PLAIN, with TLS
+// from the beginning, and that a server without authentication works.
+func TestLoginMethods(t *testing.T) {
 	s := newServer(t, func(s *server) { s.implicit, s.methods = true, "LOGIN" })
 	if _, err := mailer(s, func(c *email.Config) { c.Security = email.TLS }).Ask(t.Context(), question("a")); err != nil {
 		t.Fatal(err)
@@ -206,9 +206,9 @@ func TestOtherServers(t *testing.T) {
 	relay.last(1)
 }
 
-// A server that refuses one of the recipients serves the others. Other refusals are
-// errors, and so is a server that says nothing.
-func TestRefused(t *testing.T) {
+// TestServerRefusals checks that a mail is sent if the server refuses only some recipients.
+// Other refusals are errors, and so is a server that does not answer.
+func TestServerRefusals(t *testing.T) {
 	s := newServer(t, func(s *server) { s.refused = []string{"anne@"} })
 	if _, err := mailer(s, nil).Ask(t.Context(), question("a")); err != nil {
 		t.Fatal(err)
@@ -233,9 +233,10 @@ func TestRefused(t *testing.T) {
 	s.last(1)
 }
 
-// A mail that the server surely did not take counts as such, so that nobody is told the
-// end of a question that nobody got.
-func TestSurelyNotSent(t *testing.T) {
+// TestUnsentMailIsReported checks that the error is a NotSentError if the server certainly did
+// not accept a mail. Then the outbox does not send the outcome of a question that did not
+// arrive.
+func TestUnsentMailIsReported(t *testing.T) {
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -258,8 +259,8 @@ func TestSurelyNotSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := mailer(newServer(t, c.server), c.mailer).Ask(t.Context(), question("a"))
-			if unsent := new(channel.UnsentError); err == nil || errors.As(err, &unsent) != c.unsent {
-				t.Errorf("surely not sent: %t, %v", !c.unsent, err)
+			if unsent := new(channel.NotSentError); err == nil || errors.As(err, &unsent) != c.unsent {
+				t.Errorf("certainly not sent: %t, %v", !c.unsent, err)
 			}
 		})
 	}

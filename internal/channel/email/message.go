@@ -12,18 +12,18 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 )
 
 const (
 	maxSubject   = 150     // characters of a subject
 	maxName      = 300     // characters of a name in a mail
-	maxArguments = 8 << 10 // bytes of the arguments, if the mail has any
+	maxArguments = 8 << 10 // bytes of the arguments
 )
 
-// message returns the mail about q, as it is sent.
+// message returns the mail about q with its headers.
 func (m *Mailer) message(q channel.Question) []byte {
 	var b bytes.Buffer
 	header := func(name, value string) { fmt.Fprintf(&b, "%s: %s\r\n", name, value) }
@@ -33,10 +33,11 @@ func (m *Mailer) message(q channel.Question) []byte {
 		to = append(to, encoded(one))
 	}
 	header("To", strings.Join(to, ",\r\n "))
-	header("Subject", words(subject(q)))
+	//mutate:swap "encodedWords(subject(q))" `q.Headline()+": "+q.Approval.Tool` TestHostileNamesStayInSubject a subject is sent without encoding
+	header("Subject", encodedWords(subject(q)))
 	header("Date", m.cfg.Now().Format(time.RFC1123Z))
 	header("Message-ID", m.id(q.MessageID()))
-	if asked := (channel.Question{Stage: channel.Pending, Approval: casefile.Approval{ID: q.Approval.ID}}).MessageID(); asked != q.MessageID() {
+	if asked := (channel.Question{Stage: channel.Pending, Approval: review.Approval{ID: q.Approval.ID}}).MessageID(); asked != q.MessageID() {
 		header("In-Reply-To", m.id(asked))
 		header("References", m.id(asked))
 	}
@@ -51,21 +52,21 @@ func (m *Mailer) message(q channel.Question) []byte {
 	return b.Bytes()
 }
 
-// id returns the id of a mail, which is the same if it is sent again.
+// id returns the Message-ID for a message of a channel.
 func (m *Mailer) id(message string) string { return "<" + message + "@" + m.domain() + ">" }
 
-// encoded returns an address as a header has it.
+// encoded returns an address for a header.
 func encoded(a mail.Address) string {
 	if a.Name == "" {
 		return "<" + a.Address + ">"
 	}
-	return words(a.Name) + " <" + a.Address + ">"
+	return encodedWords(a.Name) + " <" + a.Address + ">"
 }
 
-// words returns a text as encoded words, each on a line of its own: nothing in it can
-// end the header, and none of it is read as an encoded word that somebody else wrote.
-func words(text string) string {
-	const most = 42 // bytes of a word before they are encoded
+// encodedWords returns a text as encoded words (RFC 2047), one on each line. All of the text
+// is encoded, so it cannot end the header or contain an encoded word of its own.
+func encodedWords(text string) string {
+	const most = 42 // bytes of a word before encoding
 	var all []string
 	for text = strings.ToValidUTF8(text, "�"); text != ""; {
 		n := 0
@@ -87,15 +88,15 @@ func subject(q channel.Question) string {
 	if q.Reminder > 0 {
 		text = "Reminder: " + text
 	}
-	return plain.Shown(text, maxSubject)
+	return safetext.Truncate(text, maxSubject)
 }
 
-// text returns what the mail says.
+// text returns the body of the mail.
 func (m *Mailer) text(q channel.Question) string {
 	var b strings.Builder
 	fact := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(&b, "%-15s %s\n", name+":", foreign(value))
+			fmt.Fprintf(&b, "%-15s %s\n", name+":", oneLine(value))
 		}
 	}
 	b.WriteString(opening(q) + "\n\n")
@@ -116,12 +117,13 @@ func (m *Mailer) text(q channel.Question) string {
 		fact("Rejected by", a.Rejection.By)
 	}
 	b.WriteString(cautions(q))
+	//mutate:swap "m.cfg.Arguments && " "" TestMailIsSentEncrypted a mail contains arguments although the configuration does not allow it
 	if m.cfg.Arguments && q.Stage == channel.Pending {
 		b.WriteString(arguments(a))
 	}
 	fmt.Fprintf(&b, "\n%s\n%s\n", link(q), q.Page)
 	if q.Stage == channel.Pending {
-		b.WriteString("\nYou are asked to sign in there. An answer to this mail decides nothing.\n")
+		b.WriteString("\nSign in there to decide. Replies to this mail are not read.\n")
 	}
 	return b.String()
 }
@@ -129,7 +131,7 @@ func (m *Mailer) text(q channel.Question) string {
 func opening(q channel.Question) string {
 	switch {
 	case q.NewlyEscalated:
-		return "Nobody has decided yet. The approvers of the workflow " + q.Escalated + " may decide now as well."
+		return "This call still waits for a decision. The approvers of the workflow " + q.Escalated + " may now decide as well."
 	case q.Reminder > 0:
 		return "This call still waits for a decision."
 	case q.Stage == channel.Pending:
@@ -143,39 +145,38 @@ func link(q channel.Question) string {
 	if q.Stage == channel.Pending {
 		return "Read the call and decide:"
 	}
-	return "What became of it:"
+	return "See the outcome:"
 }
 
-// cautions say what kind of thing to look for. The page shows the thing itself, which may
-// be a part of the arguments.
+// cautions returns warnings. They do not quote the arguments.
 func cautions(q channel.Question) (text string) {
 	if q.Changed != nil {
-		text += "\nCaution: " + foreign(q.Changed.Caution()) + ".\n"
+		text += "\nCaution: " + oneLine(q.Changed.Text()) + ".\n"
 	}
 	if len(q.Approval.Warnings) > 0 {
-		text += "\nCaution: some names or values in this call may not be what they look like.\n"
+		text += "\nCaution: some names or values in this call contain characters that look like others.\n"
 	}
 	return text
 }
 
-// arguments returns the redacted arguments, each line of which is indented.
-func arguments(a casefile.Approval) string {
+// arguments returns the redacted arguments as indented JSON.
+func arguments(a review.Approval) string {
 	value := jsontext.Value(bytes.Clone(a.Arguments))
 	if err := value.Indent(); err != nil || len(value) == 0 {
 		return ""
 	}
-	text := plain.Text(string(value), maxArguments)
+	text := safetext.Text(string(value), maxArguments)
 	note := ""
 	if len(value) > maxArguments || a.ArgumentsTruncated {
-		note = " (only their beginning)"
+		note = " (truncated)"
 	}
-	return "\nArguments" + note + ":\n    " + strings.ReplaceAll(defanged(text), "\n", "\n    ") + "\n"
+	return "\nArguments" + note + ":\n    " + strings.ReplaceAll(withoutLinks(text), "\n", "\n    ") + "\n"
 }
 
-// foreign returns a text of others on one line.
-func foreign(text string) string {
-	return defanged(strings.Join(strings.Fields(plain.Text(text, maxName)), " "))
+// oneLine returns foreign text on one line, without links.
+func oneLine(text string) string {
+	return withoutLinks(strings.Join(strings.Fields(safetext.Text(text, maxName)), " "))
 }
 
-// defanged returns a text in which mail programs find no link.
-func defanged(text string) string { return strings.ReplaceAll(text, "://", "[:]//") }
+// withoutLinks changes URLs so that mail programs do not make links of them.
+func withoutLinks(text string) string { return strings.ReplaceAll(text, "://", "[:]//") }

@@ -25,19 +25,19 @@ type server struct {
 	tls     *tls.Config
 
 	implicit   bool     // TLS from the beginning
-	noStartTLS bool     // it does not offer STARTTLS
-	methods    string   // of AUTH
-	refused    []string // recipients
+	noStartTLS bool     // do not offer STARTTLS
+	methods    string   // the methods of AUTH
+	refused    []string // refused recipients
 
 	mu    sync.Mutex
 	mails []received
-	lines []string // all commands, of all connections
-	hang  bool     // it says nothing
-	end   string   // what it says once it has a mail, instead of taking it; "-" for nothing
+	lines []string // the commands of all connections
+	hang  bool     // do not answer
+	end   string   // the answer to a complete mail, which is then not accepted; "-" for no answer
 	conns sync.WaitGroup
 }
 
-// A received is a mail that the server took.
+// A received is an accepted mail.
 type received struct {
 	from      string
 	to        []string
@@ -74,7 +74,7 @@ func newServer(t *testing.T, change func(*server)) *server {
 	return s
 }
 
-// certify makes a certificate for 127.0.0.1.
+// certify creates a certificate for 127.0.0.1.
 func (s *server) certify() {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *server) certify() {
 	s.tls = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
 }
 
-// A session is one conversation.
+// A session is one SMTP session.
 type session struct {
 	*server
 	net.Conn
@@ -115,7 +115,7 @@ func (s *server) serve(conn net.Conn) {
 	hang := s.hang
 	s.mu.Unlock()
 	if hang {
-		c.in.ReadString('\n') // until the client leaves
+		c.in.ReadString('\n') // until the client disconnects
 		return
 	}
 	c.say("220 mail.example.com ready")
@@ -138,7 +138,7 @@ func (c *session) line() (string, error) {
 	return line, err
 }
 
-// obey does what a command says, and reports whether the conversation goes on.
+// obey executes a command, and reports whether the session continues.
 func (c *session) obey(line string) bool {
 	command, argument, _ := strings.Cut(line, " ")
 	switch strings.ToUpper(command) {
@@ -228,7 +228,7 @@ func (c *session) data() {
 	c.say("250 taken")
 }
 
-// last returns the last of a number of mails that the server took.
+// last returns the last accepted mail, and fails unless there are n mails.
 func (s *server) last(n int) received {
 	s.t.Helper()
 	s.mu.Lock()
@@ -239,7 +239,7 @@ func (s *server) last(n int) received {
 	return s.mails[n-1]
 }
 
-// heard reports whether a client has said something.
+// heard reports whether a client has sent a text.
 func (s *server) heard(text string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,22 +12,25 @@ import (
 )
 
 const (
-	recordSize  = 4096 // of the one record of a message, as its header says
+	recordSize  = 4096 // of the only record of a message, as its header says
 	saltSize    = 16
-	publicSize  = 65 // of a key of P-256
-	secretSize  = 16 // of the secret that a browser shares
-	delimiter   = 2  // ends the text of the last record
+	publicSize  = 65 // of a P-256 key
+	secretSize  = 16 // of the secret of a subscription
+	delimiter   = 2  // after the text of the last record
 	messageSize = 1024
 )
 
-// encrypt returns a message that only the browser of a subscription can read, as RFC
-// 8291 says. All texts up to messageSize become messages of the same size, so that
-// nobody between can distinguish them.
+// The available modules for Web Push predate crypto/ecdh and crypto/hkdf. They would bring
+// libraries for JWTs and key derivation to replace the few calls below.
+
+// encrypt returns a message that only the browser of a subscription can read (RFC 8291).
+// Texts shorter than messageSize become messages of the same size, so that their size
+// tells nothing about the text.
 func encrypt(text []byte, receiver *ecdh.PublicKey, secret []byte) ([]byte, error) {
 	if len(text) >= messageSize {
-		return nil, errors.New("push: the message is too long")
+		return nil, errors.New("push: message too long")
 	}
-	own, err := ecdh.P256().GenerateKey(rand.Reader)
+	ephemeral, err := ecdh.P256().GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, err
 	}
@@ -36,16 +39,16 @@ func encrypt(text []byte, receiver *ecdh.PublicKey, secret []byte) ([]byte, erro
 	padded := make([]byte, messageSize)
 	copy(padded, text)
 	padded[len(text)] = delimiter
-	return seal(padded, receiver, secret, own, salt)
+	return seal(padded, receiver, secret, ephemeral, salt)
 }
 
-// seal encrypts a text, which has its delimiter, with a given key and salt.
-func seal(padded []byte, receiver *ecdh.PublicKey, secret []byte, own *ecdh.PrivateKey, salt []byte) ([]byte, error) {
-	shared, err := own.ECDH(receiver)
+// seal encrypts a text and its delimiter with a given key and salt.
+func seal(padded []byte, receiver *ecdh.PublicKey, secret []byte, ephemeral *ecdh.PrivateKey, salt []byte) ([]byte, error) {
+	shared, err := ephemeral.ECDH(receiver)
 	if err != nil {
 		return nil, err
 	}
-	public := own.PublicKey().Bytes()
+	public := ephemeral.PublicKey().Bytes()
 	keyInfo := "WebPush: info\x00" + string(receiver.Bytes()) + string(public)
 	material, err := hkdf.Key(sha256.New, shared, secret, keyInfo, sha256.Size)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package push is a channel to the phones and desktops of approvers: the inbox, as an
-// installed app or in a browser, shows a notification also while it is closed (Web Push).
+// Package push is a channel to the phones and desktops of approvers. A browser in which
+// an approver has subscribed shows a notification, also while the inbox is closed (Web
+// Push).
 //
-// A message has the tool, the requester and the time that is left, and nothing of the
-// arguments. It is encrypted for the browser (RFC 8291), so that the push service of the
-// browser's vendor reads none of it. A tap opens the page of the call; nobody decides in
-// a notification.
+// A message has the tool, the requester and the time that is left, but no arguments. It
+// is encrypted for the browser (RFC 8291), so the push service of the browser's vendor
+// cannot read it. A tap opens the page of the call, where the approver decides.
 package push
 
 import (
@@ -13,7 +13,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -27,23 +26,24 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// A Config is what a [Push] is made of. All fields must be given.
+// A Config configures [New]. All fields are required.
 type Config struct {
-	Records task.Records
+	Records gatestore.Records
 	Client  *http.Client // must not reach addresses that only the gate may reach
-	Contact string       // whom the operators of a push service can ask: a mailto: or https: URL
+	Contact string       // a mailto: or https: URL for the operators of push services
 
-	// Recall returns whose login it is, as they are now. The error is that of
-	// [operator.Auth.Recall].
-	Recall func(ctx context.Context, login string) (operator.Operator, error)
+	// FindOperator returns the operator of a session, as [operator.Auth.FindOperator]
+	// does.
+	FindOperator func(ctx context.Context, session string) (operator.Operator, error)
 
-	// MayDecide reports whether somebody may decide about a call, or could before
-	// they did.
-	MayDecide func(ctx context.Context, id task.ID, who operator.Operator) (bool, error)
+	// MayDecide reports whether an operator may decide about a call, or has decided
+	// about it.
+	MayDecide func(ctx context.Context, id task.ID, o operator.Operator) (bool, error)
 
 	Now func() time.Time
 	Log *slog.Logger
@@ -53,7 +53,7 @@ type Config struct {
 type Push struct {
 	cfg Config
 
-	recalling sync.WaitGroup // of owners who are being looked up
+	lookups sync.WaitGroup // of owners of subscriptions
 
 	mu     sync.Mutex
 	signer *signer // nil until the key has been read
@@ -65,8 +65,8 @@ func New(c Config) *Push { return &Push{cfg: c} }
 // Address implements [channel.Channel].
 func (*Push) Address() string { return "push" }
 
-// signing returns what signs requests to push services.
-func (p *Push) signing(ctx context.Context) (*signer, error) {
+// loadSigner returns the signer of requests to push services.
+func (p *Push) loadSigner(ctx context.Context) (*signer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.signer != nil {
@@ -80,9 +80,9 @@ func (p *Push) signing(ctx context.Context) (*signer, error) {
 	return p.signer, err
 }
 
-// Key returns the key that browsers need in order to subscribe.
+// Key returns the public key that browsers need in order to subscribe.
 func (p *Push) Key(ctx context.Context) (string, error) {
-	s, err := p.signing(ctx)
+	s, err := p.loadSigner(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -99,12 +99,12 @@ func (p *Push) Remind(ctx context.Context, _ string, q channel.Question) error {
 	return p.notify(ctx, q)
 }
 
-// Update implements [channel.Channel]: it replaces the notification, without a sound.
+// Update implements [channel.Channel]. It replaces the notification without a sound.
 func (p *Push) Update(ctx context.Context, _ string, q channel.Question) error {
 	return p.notify(ctx, q)
 }
 
-// A notification is what a browser shows.
+// A notification is shown by the browser.
 type notification struct {
 	ID     task.ID `json:"id"`
 	Title  string  `json:"title"`
@@ -114,13 +114,13 @@ type notification struct {
 
 const (
 	maxName = 80            // characters of a name in a notification
-	keepFor = 6 * time.Hour // how long a push service keeps that a call has ended
+	keepFor = 6 * time.Hour // how long a push service keeps the message that a call has ended
 )
 
-// show returns the notification about q.
-func show(q channel.Question, now time.Time) notification {
+// notificationOf returns the notification about q.
+func notificationOf(q channel.Question, now time.Time) notification {
 	a := q.Approval
-	n := notification{ID: a.ID, Title: q.Headline(), Body: plain.Shown(a.Tool, maxName) + " for " + plain.Shown(a.Principal, maxName)}
+	n := notification{ID: a.ID, Title: q.Headline(), Body: safetext.Truncate(a.Tool, maxName) + " for " + safetext.Truncate(a.Principal, maxName)}
 	switch {
 	case q.Stage != channel.Pending:
 		n.Silent = true
@@ -133,62 +133,35 @@ func show(q channel.Question, now time.Time) notification {
 	return n
 }
 
-// atOnce is how many push services are asked at the same time.
-const atOnce = 8
+// maxSends is the number of messages sent at the same time.
+const maxSends = 8
 
-// notify sends the notification about q to everybody who may decide. It fails if nobody
-// could be reached because of errors: what some have got is not sent to all again.
+// notify sends the notification about q to all operators who may decide. It fails only if
+// no browser received it: a message that some received is not sent to all again.
 func (p *Push) notify(ctx context.Context, q channel.Question) error {
 	m, err := p.message(ctx, q)
 	if err != nil {
-		return channel.Unsent(err)
+		return channel.NotSent(err)
 	}
-	to, err := p.receivers(ctx, q.Approval.ID)
+	to, skipped, err := p.receivers(ctx, q.Approval.ID)
 	if err != nil {
-		return channel.Unsent(err)
+		return channel.NotSent(err)
 	}
-	told, err := p.sendAll(ctx, m, to.known)
-	if told || err != nil {
+	sent, err := p.sendAll(ctx, m, to)
+	if sent || err != nil {
 		return err
 	}
-	return channel.Unsent(to.leftOut)
+	return channel.NotSent(skipped)
 }
 
-// receivers are the subscriptions of those who may decide about a call, each browser once.
-type receivers struct {
-	known   []kept
-	leftOut error // why some may be missing; nil if none is
-}
-
-func (p *Push) receivers(ctx context.Context, id task.ID) (receivers, error) {
-	var to receivers
-	var failed error
-	seen := map[string]bool{}
-	err := p.each(ctx, func(k kept, who operator.Operator, unknown error) {
-		if unknown != nil {
-			to.leftOut = fmt.Errorf("it is not known who may be told: %w", unknown)
-			return
-		}
-		may, err := p.cfg.MayDecide(ctx, id, who)
-		if err != nil {
-			failed = err
-		}
-		if may && !seen[k.Endpoint] {
-			seen[k.Endpoint] = true
-			to.known = append(to.known, k)
-		}
-	})
-	return to, errors.Join(err, failed)
-}
-
-// topic returns a name for what is said of a call: a push service keeps only the last
-// message of a topic for a browser that is away.
+// topic returns the topic of messages about a call. For a browser that is offline, a push
+// service keeps only the last message of each topic.
 func topic(id task.ID) string {
 	sum := sha256.Sum256([]byte(id))
 	return encoding.EncodeToString(sum[:])[:32]
 }
 
-// A message is what push services are given.
+// A message is a notification for push services.
 type message struct {
 	signer *signer
 	text   []byte
@@ -198,11 +171,11 @@ type message struct {
 
 // message returns the message about q.
 func (p *Push) message(ctx context.Context, q channel.Question) (message, error) {
-	s, err := p.signing(ctx)
+	s, err := p.loadSigner(ctx)
 	if err != nil {
 		return message{}, err
 	}
-	text, err := json.Marshal(show(q, p.cfg.Now()))
+	text, err := json.Marshal(notificationOf(q, p.cfg.Now()))
 	m := message{signer: s, text: text, ttl: keepFor, topic: topic(q.Approval.ID)}
 	if q.Stage == channel.Pending {
 		m.ttl = max(time.Minute, q.Approval.ExpiresAt.Sub(p.cfg.Now()))
@@ -210,77 +183,78 @@ func (p *Push) message(ctx context.Context, q channel.Question) (message, error)
 	return m, err
 }
 
-// sendAll sends a message to browsers, and reports whether any of them was told. If none
-// was, it returns an error after which one may have been, or else any error that there was.
-func (p *Push) sendAll(ctx context.Context, m message, to []kept) (bool, error) {
-	var sending errgroup.Group
-	sending.SetLimit(atOnce)
-	var told atomic.Bool
+// sendAll sends a message to browsers, and reports whether any push service accepted it.
+// If none did, it returns one of the errors. Errors after which the message may have
+// arrived come first.
+func (p *Push) sendAll(ctx context.Context, m message, to []storedSubscription) (bool, error) {
+	var sends errgroup.Group
+	sends.SetLimit(maxSends)
+	var accepted atomic.Bool
 	failures := make([]error, len(to))
-	for i, k := range to {
-		sending.Go(func() error {
-			sent, err := p.send(ctx, m, k)
+	for i, s := range to {
+		sends.Go(func() error {
+			sent, err := p.send(ctx, m, s)
 			if sent {
-				told.Store(true)
+				accepted.Store(true)
 			}
 			failures[i] = err
 			return nil
 		})
 	}
-	_ = sending.Wait() // none returns an error
+	_ = sends.Wait() // always nil
 	var failure error
 	for _, err := range failures {
 		if err == nil {
 			continue
 		}
-		p.cfg.Log.WarnContext(ctx, "push message not sent", "error", err)
-		if _, unsent := errors.AsType[*channel.UnsentError](err); failure == nil || !unsent {
+		p.cfg.Log.WarnContext(ctx, "push message not sent", "err", err)
+		if _, notSent := errors.AsType[*channel.NotSentError](err); failure == nil || !notSent {
 			failure = err
 		}
 	}
-	if told.Load() {
+	if accepted.Load() {
 		return true, nil
 	}
 	return false, failure
 }
 
-// maxAnswer is how much of an answer is read so that its connection can be used again.
-const maxAnswer = 16 << 10
-
-// send sends a message to one browser, and reports whether the push service took it. A
-// subscription that the push service does not know any more is removed.
-func (p *Push) send(ctx context.Context, m message, k kept) (bool, error) {
-	r, err := p.request(ctx, m, k)
+// send sends a message to one browser, and reports whether the push service accepted it.
+// It removes a subscription that the push service no longer knows.
+func (p *Push) send(ctx context.Context, m message, s storedSubscription) (bool, error) {
+	r, err := p.request(ctx, m, s.Subscription)
 	if errors.Is(err, ErrEndpoint) {
-		return false, channel.Unsent(p.remove(ctx, k, "it leads to no push service"))
+		return false, channel.NotSent(p.remove(ctx, s, "it does not name a push service"))
 	}
 	if err != nil {
-		return false, channel.Unsent(err)
+		return false, channel.NotSent(err)
 	}
 	res, err := webhook.Send(p.cfg.Client, r)
 	if err != nil {
-		return false, fmt.Errorf("the push service %s cannot be reached: %w", r.URL.Host, err)
+		return false, fmt.Errorf("push service %s cannot be reached: %w", r.URL.Host, err)
 	}
-	defer res.Body.Close() //nolint:errcheck // nothing depends on it
-	_, _ = io.CopyN(io.Discard, res.Body, maxAnswer)
-	return res.StatusCode/100 == 2, p.answered(ctx, res, k)
+	defer func() { _ = res.Body.Close() }()
+	err = webhook.ResponseError("push service "+r.URL.Host, res)
+	if res.StatusCode == http.StatusNotFound || res.StatusCode == http.StatusGone {
+		return false, channel.NotSent(p.remove(ctx, s, "the push service no longer knows it"))
+	}
+	return err == nil, err
 }
 
 // request returns the request that gives a push service a message for one browser.
-func (p *Push) request(ctx context.Context, m message, k kept) (*http.Request, error) {
-	endpoint, key, secret, err := k.parse()
+func (p *Push) request(ctx context.Context, m message, s Subscription) (*http.Request, error) {
+	to, err := s.parse()
 	if err != nil {
 		return nil, err
 	}
-	body, err := encrypt(m.text, key, secret)
+	body, err := encrypt(m.text, to.key, to.secret)
 	if err != nil {
 		return nil, err
 	}
-	authorization, err := m.signer.authorization(endpoint, p.cfg.Now())
+	authorization, err := m.signer.authorization(to.endpoint, p.cfg.Now())
 	if err != nil {
 		return nil, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, k.Endpoint, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.Endpoint, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -291,21 +265,4 @@ func (p *Push) request(ctx context.Context, m message, k kept) (*http.Request, e
 		r.Header.Set(name, value)
 	}
 	return r, nil
-}
-
-// answered returns an error unless the push service took the message.
-func (p *Push) answered(ctx context.Context, res *http.Response, k kept) error {
-	err := fmt.Errorf("the push service %s answered %s", res.Request.URL.Host, res.Status)
-	switch {
-	case res.StatusCode/100 == 2:
-		return nil
-	case res.StatusCode == http.StatusNotFound || res.StatusCode == http.StatusGone:
-		return channel.Unsent(p.remove(ctx, k, "the push service does not know it any more"))
-	case res.StatusCode < 500:
-		err = channel.Unsent(err)
-	}
-	if seconds, bad := strconv.Atoi(res.Header.Get("Retry-After")); bad == nil && seconds > 0 {
-		return &channel.RetryError{After: time.Duration(min(seconds, 3600)) * time.Second, Err: err}
-	}
-	return err
 }

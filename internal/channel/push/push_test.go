@@ -20,30 +20,31 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/push"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/pushtest"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A fixture is a gate with operators, whose browsers a service serves.
+// A fixture is a push channel with operators and a push service for their browsers.
 type fixture struct {
 	*pushtest.Service
 
 	t       *testing.T
-	store   task.GateStore
+	store   gatestore.Store
 	auth    *operator.Auth
 	push    *push.Push
-	may     map[string]bool          // who may decide
-	unknown map[string]bool          // who they are now cannot be asked
-	slow    map[string]time.Duration // how long it takes to find out who they are now
+	may     map[string]bool          // operators who may decide
+	unknown map[string]bool          // operators whose lookup fails
+	slow    map[string]time.Duration // how long lookups take, by operator
 	cookies map[string]*http.Cookie
 }
 
@@ -69,7 +70,7 @@ func open(t *testing.T) *fixture {
 	return f
 }
 
-// configure has these be the operators.
+// configure replaces the operators.
 func (f *fixture) configure(tokens []operator.Token) {
 	f.t.Helper()
 	auth, err := operator.New(operator.Config{Tokens: tokens, Records: f.store, Ring: keyring.New(f.store, time.Now), Now: time.Now})
@@ -85,14 +86,14 @@ func (f *fixture) configure(tokens []operator.Token) {
 func (f *fixture) replica(client *http.Client) *push.Push {
 	return push.New(push.Config{
 		Records: f.store, Client: client, Contact: "mailto:ops@example.com",
-		Recall:    f.recall,
-		MayDecide: func(_ context.Context, _ task.ID, who operator.Operator) (bool, error) { return f.may[who.Name], nil },
-		Now:       time.Now, Log: slog.New(slog.DiscardHandler),
+		FindOperator: f.findOperator,
+		MayDecide:    func(_ context.Context, _ task.ID, who operator.Operator) (bool, error) { return f.may[who.Name], nil },
+		Now:          time.Now, Log: slog.New(slog.DiscardHandler),
 	})
 }
 
-func (f *fixture) recall(ctx context.Context, login string) (operator.Operator, error) {
-	who, err := f.auth.Recall(ctx, login)
+func (f *fixture) findOperator(ctx context.Context, session string) (operator.Operator, error) {
+	who, err := f.auth.FindOperator(ctx, session)
 	time.Sleep(f.slow[who.Name])
 	if f.unknown[who.Name] {
 		return operator.Operator{}, &operator.Error{Type: operator.TypeUnavailable, Message: "the identity provider cannot be reached"}
@@ -100,7 +101,7 @@ func (f *fixture) recall(ctx context.Context, login string) (operator.Operator, 
 	return who, err
 }
 
-// login signs somebody in.
+// login signs an operator in.
 func (f *fixture) login(name string) operator.Operator {
 	f.t.Helper()
 	mux := http.NewServeMux()
@@ -116,13 +117,13 @@ func (f *fixture) login(name string) operator.Operator {
 		f.cookies[name] = c
 	}
 	who, err := f.auth.Authenticate(r)
-	if err != nil || who.Login() == "" {
+	if err != nil || who.SessionID() == "" {
 		f.t.Fatalf("%s: %v", name, err)
 	}
 	return who
 }
 
-// logout signs somebody out.
+// logout signs an operator out.
 func (f *fixture) logout(who operator.Operator) {
 	f.t.Helper()
 	mux := http.NewServeMux()
@@ -134,7 +135,7 @@ func (f *fixture) logout(who operator.Operator) {
 	mux.ServeHTTP(httptest.NewRecorder(), r)
 }
 
-// subscribe has somebody sign in on a device and subscribe.
+// subscribe signs an operator in on a device and subscribes.
 func (f *fixture) subscribe(name, device string) operator.Operator {
 	f.t.Helper()
 	who := f.login(name)
@@ -144,21 +145,21 @@ func (f *fixture) subscribe(name, device string) operator.Operator {
 	return who
 }
 
-// subscription returns a subscription as the gate is told of it.
+// subscription returns a subscription as the gate receives it.
 func subscription(s pushtest.Subscription) push.Subscription { return push.Subscription(s) }
 
 func question() channel.Question {
 	q := channel.Question{Stage: channel.Pending, Page: "https://gate/approvals/tg_1"}
-	q.Approval = casefile.Approval{ID: "tg_1", Tool: "delete_file", Principal: "agent 7", Arguments: jsontext.Value(`{"path":"/etc/shadow"}`), ExpiresAt: time.Now().Add(10*time.Minute + 30*time.Second)}
+	q.Approval = review.Approval{ID: "tg_1", Tool: "delete_file", Principal: "agent 7", Arguments: jsontext.Value(`{"path":"/etc/shadow"}`), ExpiresAt: time.Now().Add(10*time.Minute + 30*time.Second)}
 	q.Approval.Warnings = []string{"value /etc/shadow"}
-	q.Approval.ClientReason = &casefile.Untrusted{Text: "/etc/shadow"}
+	q.Approval.ClientReason = &review.Untrusted{Text: "/etc/shadow"}
 	return q
 }
 
-// kept returns how many subscriptions the store has.
+// kept returns the number of stored subscriptions.
 func (f *fixture) kept() int {
 	f.t.Helper()
-	all, err := f.store.ListRecords(f.t.Context(), task.RecordQuery{Prefix: "push/", Limit: 100})
+	all, err := f.store.ListRecords(f.t.Context(), gatestore.RecordQuery{Prefix: "push/", Limit: 100})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -172,9 +173,9 @@ func (f *fixture) ask(q channel.Question) {
 	}
 }
 
-// Those who may decide are told on all their devices, and nobody else is. A message has
-// nothing of the arguments, and all messages have the same size.
-func TestPush(t *testing.T) {
+// Only operators who may decide are notified, on all their devices. A message contains no
+// arguments, and all messages have the same size.
+func TestOnlyApproversAreNotified(t *testing.T) {
 	f := open(t)
 	f.subscribe("ann", "phone")
 	f.subscribe("ann", "desktop")
@@ -183,7 +184,7 @@ func TestPush(t *testing.T) {
 	f.ask(question())
 	got := f.All()
 	if names := slices.Sorted(maps.Keys(got)); !slices.Equal(names, []string{"bobs", "desktop", "phone"}) {
-		t.Errorf("told: %v", names)
+		t.Errorf("notified: %v", names)
 	}
 	one := got["phone"][0]
 	if one.ID != "tg_1" || one.Title != "Approval needed" || one.Body != "delete_file for agent 7, 10 min left" || one.Silent || one.Urgency != "high" || one.Topic == "" {
@@ -205,8 +206,8 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// Another replica signs with the same key, which browsers are bound to.
-func TestReplicasShareTheKey(t *testing.T) {
+// All replicas sign with the key to which subscriptions are bound.
+func TestReplicasSharePushKey(t *testing.T) {
 	f := open(t)
 	f.subscribe("ann", "phone")
 	f.ask(question())
@@ -220,39 +221,38 @@ func TestReplicasShareTheKey(t *testing.T) {
 	}
 }
 
-// A subscription ends with the login that made it, when its owner may not decide any
-// more, and when the push service does not know it any more.
-func TestSubscriptionEnds(t *testing.T) {
+// A subscription ends with its session, when its owner is no longer an approver, and when
+// the push service no longer knows it.
+func TestSubscriptionEndsWithRights(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(*fixture, operator.Operator)
 		left int
 	}{
-		"signed out":           {func(f *fixture, who operator.Operator) { f.logout(who) }, 0},
-		"no operator any more": {func(f *fixture, _ operator.Operator) { f.configure(operators("bob")) }, 0},
+		"signed out": {func(f *fixture, who operator.Operator) { f.logout(who) }, 0},
+		"removed":    {func(f *fixture, _ operator.Operator) { f.configure(operators("bob")) }, 0},
 		"a viewer now": {func(f *fixture, _ operator.Operator) {
 			f.configure([]operator.Token{{Hash: operator.HashOf(tokenOf("ann")), Name: "ann", Role: operator.Viewer}})
 		}, 0},
-		"unsubscribed":           {func(f *fixture, who operator.Operator) { f.push.Unsubscribe(f.t.Context(), who) }, 0},
-		"gone":                   {func(f *fixture, _ operator.Operator) { f.Answers("phone", http.StatusGone) }, 0},
-		"not found":              {func(f *fixture, _ operator.Operator) { f.Answers("phone", http.StatusNotFound) }, 0},
-		"not allowed to decide":  {func(f *fixture, _ operator.Operator) { f.may["ann"] = false }, 1},
-		"no operator, and again": {func(f *fixture, _ operator.Operator) { f.configure(operators("bob")); f.configure(operators("ann")) }, 1},
+		"unsubscribed":          {func(f *fixture, who operator.Operator) { f.push.Unsubscribe(f.t.Context(), who) }, 0},
+		"gone":                  {func(f *fixture, _ operator.Operator) { f.Answers("phone", http.StatusGone) }, 0},
+		"not found":             {func(f *fixture, _ operator.Operator) { f.Answers("phone", http.StatusNotFound) }, 0},
+		"not allowed to decide": {func(f *fixture, _ operator.Operator) { f.may["ann"] = false }, 1},
+		"removed and restored":  {func(f *fixture, _ operator.Operator) { f.configure(operators("bob")); f.configure(operators("ann")) }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := open(t)
 			who := f.subscribe("ann", "phone")
 			c.end(f, who)
 			f.ask(question())
-			told := len(f.All()["phone"]) > 0
-			if n := f.kept(); n != c.left || told != (name == "no operator, and again") {
-				t.Errorf("%d subscriptions are left, told %t", n, told)
+			notified := len(f.All()["phone"]) > 0
+			if n := f.kept(); n != c.left || notified != (name == "removed and restored") {
+				t.Errorf("%d subscriptions are left, notified: %t", n, notified)
 			}
 		})
 	}
 }
 
-// A browser that subscribes again with another login is told once.
-func TestSameBrowser(t *testing.T) {
+func TestBrowserWithTwoSessionsIsNotifiedOnce(t *testing.T) {
 	f := open(t)
 	phone := subscription(f.Browser("phone"))
 	for range 2 {
@@ -265,13 +265,12 @@ func TestSameBrowser(t *testing.T) {
 	}
 	f.ask(question())
 	if got := f.All()["phone"]; len(got) != 1 || f.kept() != 2 {
-		t.Errorf("told %d times, %d subscriptions", len(got), f.kept())
+		t.Errorf("notified %d times, %d subscriptions", len(got), f.kept())
 	}
 }
 
-// Nothing but an endpoint of a push service is taken, and only of somebody who has
-// signed in.
-func TestSubscriptionsRefused(t *testing.T) {
+// Only operators who have signed in can subscribe, and only with an https endpoint.
+func TestInvalidSubscriptionIsRefused(t *testing.T) {
 	f := open(t)
 	good := subscription(f.Browser("phone"))
 	who := f.login("ann")
@@ -299,11 +298,11 @@ func TestSubscriptionsRefused(t *testing.T) {
 	}
 }
 
-// The gate connects to no private address because a browser says so.
-func TestPrivateAddress(t *testing.T) {
+// An endpoint cannot make the gate connect to a private address.
+func TestPushToPrivateAddressIsRefused(t *testing.T) {
 	f := open(t)
 	f.subscribe("ann", "phone")
-	client := webhook.NewClient(webhook.Reach{Timeout: time.Minute})
+	client := webhook.NewClient(webhook.ClientConfig{Timeout: time.Minute})
 	client.Transport.(*http.Transport).TLSClientConfig = f.Client().Transport.(*http.Transport).TLSClientConfig
 	_, err := f.replica(client).Ask(t.Context(), question())
 	if err == nil || !strings.Contains(err.Error(), "private") || strings.Contains(err.Error(), "/phone") || len(f.All()) > 0 {
@@ -311,15 +310,15 @@ func TestPrivateAddress(t *testing.T) {
 	}
 }
 
-// A service that has no time for anybody is asked later. If others could be told, it is
-// left at that.
-func TestServiceFails(t *testing.T) {
+// A message is retried if the push service is busy. It is not retried if another browser
+// received it.
+func TestFailedPushIsRetriedIfNoBrowserReceivedIt(t *testing.T) {
 	f := open(t)
 	f.subscribe("ann", "phone")
 	f.Answers("phone", http.StatusTooManyRequests)
 	_, err := f.push.Ask(t.Context(), question())
 	var later *channel.RetryError
-	if !errors.As(err, &later) || later.After != 7*time.Second || !surelyNotSent(err) {
+	if !errors.As(err, &later) || later.After != 7*time.Second || !certainlyNotSent(err) {
 		t.Errorf("a busy service: %v", err)
 	}
 	f.subscribe("bob", "bobs")
@@ -332,15 +331,14 @@ func TestServiceFails(t *testing.T) {
 	}
 }
 
-// surelyNotSent reports whether an error says that nobody was told.
-func surelyNotSent(err error) bool { return errors.As(err, new(*channel.UnsentError)) }
+func certainlyNotSent(err error) bool { return errors.As(err, new(*channel.NotSentError)) }
 
-// A service that fails may have told somebody. One that fails while another refuses may
-// have as well.
-func TestMayHaveTold(t *testing.T) {
+// After a server error the message may have arrived, also if another push service refused
+// it.
+func TestServerErrorCountsAsPossiblySent(t *testing.T) {
 	for name, c := range map[string]struct {
 		anns, bobs int
-		unsent     bool
+		notSent    bool
 	}{
 		"both refuse": {http.StatusForbidden, http.StatusTooManyRequests, true},
 		"the first":   {http.StatusBadGateway, http.StatusForbidden, false},
@@ -353,37 +351,37 @@ func TestMayHaveTold(t *testing.T) {
 			f.subscribe("bob", "bobs")
 			f.Answers("phone", c.anns)
 			f.Answers("bobs", c.bobs)
-			if _, err := f.push.Ask(t.Context(), question()); err == nil || surelyNotSent(err) != c.unsent {
+			if _, err := f.push.Ask(t.Context(), question()); err == nil || certainlyNotSent(err) != c.notSent {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// Subscribers of whom nobody knows for the moment whether they may be told are told
-// later, unless somebody else could be.
-func TestNobodyKnown(t *testing.T) {
+// A message is retried if the identity provider cannot be reached for the only owners,
+// but not if another owner received it.
+func TestUnknownOwnersAreNotifiedLater(t *testing.T) {
 	f := open(t)
 	f.subscribe("ann", "phone")
 	f.unknown = map[string]bool{"ann": true}
-	if _, err := f.push.Ask(t.Context(), question()); !surelyNotSent(err) || !strings.Contains(err.Error(), "identity provider") {
-		t.Errorf("nobody is known: %v", err)
+	if _, err := f.push.Ask(t.Context(), question()); !certainlyNotSent(err) || !strings.Contains(err.Error(), "identity provider") {
+		t.Errorf("the owner is unknown: %v", err)
 	}
 	f.subscribe("bob", "bobs")
 	f.Answers("bobs", http.StatusGone)
-	if _, err := f.push.Ask(t.Context(), question()); !surelyNotSent(err) {
-		t.Errorf("the only one who is known is gone: %v", err)
+	if _, err := f.push.Ask(t.Context(), question()); !certainlyNotSent(err) {
+		t.Errorf("the only known subscription is gone: %v", err)
 	}
 	f.subscribe("bob", "new")
 	f.ask(question())
 	f.unknown = nil
 	f.ask(question())
 	if got := f.All(); len(got["phone"]) != 1 || len(got["new"]) != 2 || f.kept() != 2 {
-		t.Errorf("told %v", got)
+		t.Errorf("notified: %v", got)
 	}
 }
 
-// A handlerTransport has a handler answer requests, without a network.
+// A handlerTransport passes requests to a handler, without a network.
 type handlerTransport struct{ http.Handler }
 
 func (h handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -397,13 +395,13 @@ func (h handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// An identity provider that answers slowly, or not at all, keeps nobody from being told
-// whom the gate knows without it, and takes no longer than a message may.
-func TestSlowProvider(t *testing.T) {
+// A slow identity provider delays only notifications of its own users, and a message is
+// sent within its time limit.
+func TestSlowProviderDelaysOnlyItsUsers(t *testing.T) {
 	const devices, limit = 10, 20 * time.Second
 	for name, c := range map[string]struct {
-		takes time.Duration
-		told  int
+		takes    time.Duration
+		notified int
 	}{
 		"slow":  {2 * time.Second, devices + 1},
 		"hangs": {time.Minute, 1},
@@ -422,27 +420,26 @@ func TestSlowProvider(t *testing.T) {
 				if _, err := p.Ask(ctx, question()); err != nil || ctx.Err() != nil {
 					t.Errorf("%v, %v", err, ctx.Err())
 				}
-				p.Wait()
+				p.Close()
 			})
-			if got := f.All(); len(got) != c.told || len(got["bobs"]) != 1 || f.kept() != devices+1 {
-				t.Errorf("told %v; %d subscriptions are kept", got, f.kept())
+			if got := f.All(); len(got) != c.notified || len(got["bobs"]) != 1 || f.kept() != devices+1 {
+				t.Errorf("notified: %v; %d subscriptions are stored", got, f.kept())
 			}
 		})
 	}
 }
 
-// A gate that is being stopped does not wait for an identity provider in order to know
-// whom it cannot tell any more, and sends nothing.
-func TestStoppedWhileAsking(t *testing.T) {
+// Sending stops with the gate, without waiting for the identity provider.
+func TestStopDoesNotWaitForProvider(t *testing.T) {
 	f := open(t)
 	f.subscribe("ann", "phone")
 	asked, release := make(chan struct{}), make(chan struct{})
 	p := push.New(push.Config{
 		Records: f.store, Client: f.Client(), Contact: "mailto:ops@example.com", Now: time.Now, Log: slog.New(slog.DiscardHandler),
-		Recall: func(ctx context.Context, login string) (operator.Operator, error) {
+		FindOperator: func(ctx context.Context, session string) (operator.Operator, error) {
 			close(asked)
 			<-release
-			return f.auth.Recall(ctx, login)
+			return f.auth.FindOperator(ctx, session)
 		},
 	})
 	ctx, stop := context.WithCancel(t.Context())
@@ -455,12 +452,12 @@ func TestStoppedWhileAsking(t *testing.T) {
 	stop()
 	select {
 	case err := <-done:
-		if !surelyNotSent(err) {
+		if !certainlyNotSent(err) {
 			t.Error(err)
 		}
 	case <-time.After(time.Minute):
-		t.Error("it goes on")
+		t.Error("Ask still waits for the lookup")
 	}
 	close(release)
-	p.Wait()
+	p.Close()
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/url"
 	"time"
 
@@ -14,213 +15,225 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// A Subscription is where a browser takes messages, in the terms of the Push API.
+// A Subscription is the address of a browser at its push service, in the terms of the
+// Push API.
 type Subscription struct {
 	Endpoint string `json:"endpoint"`
 	Key      string `json:"key"`  // p256dh
 	Auth     string `json:"auth"` // a secret
 }
 
-// A kept is a subscription as the store has it. It belongs to the login with which it
-// was made, and ends with that.
-type kept struct {
-	Subscription
+// A storedSubscription is a subscription in the store. It ends with the session in which
+// it was made.
+type storedSubscription struct {
+	Subscription Subscription `json:",inline"`
+	Session      string       `json:"login"` // its ID
 
-	Login string `json:"login"`
-
-	record string
+	record string // the name of the record
 }
 
-// The errors of a subscription that is not taken.
+// The errors of [Push.Subscribe] for a subscription that is refused.
 var (
-	ErrNoLogin  = errors.New("push: only somebody who has signed in can subscribe")
-	ErrEndpoint = errors.New("push: the subscription is not one of a push service over https")
+	ErrNoLogin  = errors.New("push: only an operator who has signed in can subscribe")
+	ErrEndpoint = errors.New("push: the subscription must name an https URL of a push service")
 )
 
-// recordPrefix begins the names of subscriptions.
+// recordPrefix begins the names of the records of subscriptions.
 const recordPrefix = "push/"
 
-// maxEndpoint is how long the URL of a subscription may be.
+// maxEndpoint is the length of the longest accepted endpoint URL.
 const maxEndpoint = 1000
 
-// recordOf returns the name of the record of a login: there is one subscription for each.
-func recordOf(login string) string {
-	sum := sha256.Sum256([]byte(login))
+// recordOf returns the name of the record of a session, which has one subscription at
+// most.
+func recordOf(session string) string {
+	sum := sha256.Sum256([]byte(session))
 	return recordPrefix + hex.EncodeToString(sum[:16])
 }
 
-// parse returns the parts of a subscription, or [ErrEndpoint].
-func (s Subscription) parse() (*url.URL, *ecdh.PublicKey, []byte, error) { //nolint:revive // four results that belong together
-	endpoint, err := url.Parse(s.Endpoint)
-	if err != nil || endpoint.Scheme != "https" || endpoint.Host == "" || endpoint.User != nil || len(s.Endpoint) > maxEndpoint {
-		return nil, nil, nil, ErrEndpoint
-	}
-	point, err := encoding.DecodeString(s.Key)
-	if err != nil {
-		return nil, nil, nil, ErrEndpoint
-	}
-	key, err := ecdh.P256().NewPublicKey(point)
-	if err != nil {
-		return nil, nil, nil, ErrEndpoint
-	}
-	secret, err := encoding.DecodeString(s.Auth)
-	if err != nil || len(secret) != secretSize {
-		return nil, nil, nil, ErrEndpoint
-	}
-	return endpoint, key, secret, nil
+// A receiver is a parsed subscription.
+type receiver struct {
+	endpoint *url.URL
+	key      *ecdh.PublicKey
+	secret   []byte
 }
 
-// Subscribe has the browser of somebody who has signed in be sent messages until the
-// login ends. The error is [ErrNoLogin] or [ErrEndpoint] if that cannot be.
-func (p *Push) Subscribe(ctx context.Context, who operator.Operator, s Subscription) error {
-	if who.Login() == "" {
+// parse returns the parts of a subscription, or [ErrEndpoint].
+func (s Subscription) parse() (receiver, error) {
+	endpoint, err := url.Parse(s.Endpoint)
+	//mutate:swap `endpoint.Scheme != "https" || ` "" TestInvalidSubscriptionIsRefused a push goes to an endpoint without encryption
+	if err != nil || endpoint.Scheme != "https" || endpoint.Host == "" || endpoint.User != nil || len(s.Endpoint) > maxEndpoint {
+		return receiver{}, ErrEndpoint
+	}
+	point, badPoint := encoding.DecodeString(s.Key)
+	key, badKey := ecdh.P256().NewPublicKey(point)
+	secret, badSecret := encoding.DecodeString(s.Auth)
+	if badPoint != nil || badKey != nil || badSecret != nil || len(secret) != secretSize {
+		return receiver{}, ErrEndpoint
+	}
+	return receiver{endpoint, key, secret}, nil
+}
+
+// Subscribe lets the browser of an operator receive messages until the operator's session
+// ends. The error is [ErrNoLogin] or [ErrEndpoint] if the subscription is refused.
+func (p *Push) Subscribe(ctx context.Context, o operator.Operator, s Subscription) error {
+	if o.SessionID() == "" {
 		return ErrNoLogin
 	}
-	if _, _, _, err := s.parse(); err != nil {
+	if _, err := s.parse(); err != nil {
 		return err
 	}
-	value, err := json.Marshal(&kept{Subscription: s, Login: who.Login()})
+	value, err := json.Marshal(&storedSubscription{Subscription: s, Session: o.SessionID()})
 	if err != nil {
 		return err
 	}
+	expires := o.Expires()
+	if now := p.cfg.Now(); now.After(expires) {
+		expires = now
+	}
 	for {
-		r := task.Record{Name: recordOf(who.Login()), Version: 1, Value: value, Expires: later(who.Expires(), p.cfg.Now())}
-		old, err := p.cfg.Records.GetRecord(ctx, r.Name)
+		old, err := p.cfg.Records.GetRecord(ctx, recordOf(o.SessionID()))
 		if err != nil && !errors.Is(err, task.ErrNotFound) {
 			return err
 		}
-		r.Version = old.Version + 1
+		r := gatestore.Record{Name: recordOf(o.SessionID()), Version: old.Version + 1, Value: value, Expires: expires}
 		if err := p.cfg.Records.PutRecord(ctx, r); !errors.Is(err, task.ErrConcurrentModification) {
 			return err
 		}
 	}
 }
 
-// Unsubscribe ends the subscription of a login.
-func (p *Push) Unsubscribe(ctx context.Context, who operator.Operator) error {
-	if who.Login() == "" {
+// Unsubscribe removes the subscription of an operator's session.
+func (p *Push) Unsubscribe(ctx context.Context, o operator.Operator) error {
+	if o.SessionID() == "" {
 		return ErrNoLogin
 	}
-	return p.cfg.Records.DeleteRecord(ctx, recordOf(who.Login()))
+	return p.cfg.Records.DeleteRecord(ctx, recordOf(o.SessionID()))
 }
 
 const (
-	pageSize  = 100             // how many subscriptions are read at a time
-	askAtOnce = 32              // how many owners of subscriptions are looked up at a time
-	askTime   = 8 * time.Second // how long looking up all may take; the rest is for sending
+	pageSize      = 100             // subscriptions read at a time
+	maxLookups    = 32              // owners looked up at a time
+	lookupTimeout = 8 * time.Second // for all owners; the rest of the time is for sending
 )
 
-// An owned is a subscription, and the one who made it as they are now.
-type owned struct {
-	kept
-
-	who operator.Operator
-	err error // why it is not known who that is, if it is not
+// An ownedSubscription is a subscription and its present owner.
+type ownedSubscription struct {
+	stored storedSubscription
+	owner  operator.Operator
+	err    error // why the owner is unknown
 }
 
-// each calls do with every subscription, and the one who made it as they are now, or the
-// error if that cannot be known now. A subscription whose login has ended, or whose owner
-// may not decide any more, is removed.
-func (p *Push) each(ctx context.Context, do func(k kept, who operator.Operator, unknown error)) error {
-	asking, stop := context.WithTimeout(ctx, askTime)
+// receivers returns the subscriptions of the operators who may decide about a call, each
+// browser once. Skipped says why some may be missing; it is nil if none is.
+func (p *Push) receivers(ctx context.Context, id task.ID) (to []storedSubscription, skipped, err error) {
+	lookups, stop := context.WithTimeout(ctx, lookupTimeout)
 	defer stop()
-	q := task.RecordQuery{Prefix: recordPrefix, Limit: pageSize}
+	seen := map[string]bool{}
+	q := gatestore.RecordQuery{Prefix: recordPrefix, Limit: pageSize}
 	for {
 		page, err := p.cfg.Records.ListRecords(ctx, q)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		for _, o := range p.owners(asking, page) {
-			if err := p.look(ctx, o, do); err != nil {
-				return err
+		for _, o := range p.owners(lookups, page) {
+			may, err := p.mayReceive(ctx, id, o)
+			switch endpoint := o.stored.Subscription.Endpoint; {
+			case errors.Is(err, errOwnerUnknown):
+				skipped = err
+			case err != nil:
+				return nil, nil, err
+			case may && !seen[endpoint]:
+				seen[endpoint] = true
+				to = append(to, o.stored)
 			}
 		}
 		if len(page) < pageSize {
-			return nil
+			return to, skipped, nil
 		}
 		q.After = page[len(page)-1].Name
 	}
 }
 
-// owners returns the subscriptions in records with those who made them. An identity
-// provider that does not answer about some holds up nobody else.
-func (p *Push) owners(ctx context.Context, records []task.Record) []owned {
-	all := make([]owned, len(records))
-	var asking errgroup.Group
-	asking.SetLimit(askAtOnce)
+// owners returns the subscriptions in records with their owners. Owners are looked up at
+// the same time, so that a slow identity provider delays only its own users.
+func (p *Push) owners(ctx context.Context, records []gatestore.Record) []ownedSubscription {
+	all := make([]ownedSubscription, len(records))
+	var lookups errgroup.Group
+	lookups.SetLimit(maxLookups)
 	for i, r := range records {
-		asking.Go(func() error {
+		lookups.Go(func() error {
 			all[i] = p.owner(ctx, r)
 			return nil
 		})
 	}
-	_ = asking.Wait() // none returns an error
+	_ = lookups.Wait() // always nil
 	return all
 }
 
-var errUnreadable = errors.New("push: the subscription cannot be read")
+var (
+	errUnreadable   = errors.New("push: the subscription cannot be read")
+	errOwnerUnknown = errors.New("the owner of a push subscription is unknown")
+)
 
-func (p *Push) owner(ctx context.Context, r task.Record) owned {
-	o := owned{kept: kept{record: r.Name}}
-	if json.Unmarshal(r.Value, &o.kept) != nil {
+func (p *Push) owner(ctx context.Context, r gatestore.Record) ownedSubscription {
+	o := ownedSubscription{stored: storedSubscription{record: r.Name}}
+	if json.Unmarshal(r.Value, &o.stored) != nil {
 		o.err = errUnreadable
 		return o
 	}
-	o.who, o.err = p.recall(ctx, o.Login)
+	o.owner, o.err = p.findOperator(ctx, o.stored.Session)
 	return o
 }
 
-// recall returns whose login it is, or an error when ctx ends. The gate goes on asking
-// the identity provider then, so that no refresh token is lost; [Push.Wait] waits for it.
-func (p *Push) recall(ctx context.Context, login string) (operator.Operator, error) {
+// findOperator returns the operator of a session, or an error when ctx ends. The lookup
+// itself continues after that, so that a new refresh token from the identity provider is
+// stored. [Push.Close] waits for it.
+func (p *Push) findOperator(ctx context.Context, session string) (operator.Operator, error) {
 	if ctx.Err() != nil {
 		return operator.Operator{}, ctx.Err()
 	}
-	answer := make(chan owned, 1)
-	p.recalling.Go(func() {
-		who, err := p.cfg.Recall(ctx, login)
-		answer <- owned{who: who, err: err}
+	found := make(chan ownedSubscription, 1)
+	p.lookups.Go(func() {
+		o, err := p.cfg.FindOperator(ctx, session)
+		found <- ownedSubscription{owner: o, err: err}
 	})
 	select {
-	case o := <-answer:
-		return o.who, o.err
+	case o := <-found:
+		return o.owner, o.err
 	case <-ctx.Done():
 		return operator.Operator{}, ctx.Err()
 	}
 }
 
-// Wait implements [channel.Waiter].
-func (p *Push) Wait() { p.recalling.Wait() }
+// Close implements [channel.Closer]. It waits for lookups of owners.
+func (p *Push) Close() { p.lookups.Wait() }
 
-func (p *Push) look(ctx context.Context, o owned, do func(k kept, who operator.Operator, unknown error)) error {
+// mayReceive reports whether the owner of a subscription may decide about a call. It
+// removes the subscription if the session has ended or the owner is no longer an approver.
+func (p *Push) mayReceive(ctx context.Context, id task.ID, o ownedSubscription) (bool, error) {
 	refused, known := errors.AsType[*operator.Error](o.err)
 	switch {
 	case errors.Is(o.err, errUnreadable):
-		return p.remove(ctx, o.kept, "cannot be read")
-	case o.err == nil && o.who.Role.Includes(operator.Approver):
-		do(o.kept, o.who, nil)
-		return nil
+		return false, p.remove(ctx, o.stored, "it cannot be read")
+	//mutate:swap " && o.owner.Role.Includes(operator.Approver)" "" TestSubscriptionEndsWithRights a push goes to an operator who is no longer an approver
+	case o.err == nil && o.owner.Role.Includes(operator.Approver):
+		//mutate:swap "p.cfg.MayDecide(ctx, id, o.owner)" "true, ctx.Err()" TestOnlyApproversAreNotified a push goes to operators who may not decide
+		return p.cfg.MayDecide(ctx, id, o.owner)
 	case o.err == nil:
-		return p.remove(ctx, o.kept, "its owner is no approver any more")
+		return false, p.remove(ctx, o.stored, "its owner is no longer an approver")
 	case known && refused.Type != operator.TypeUnavailable:
-		return p.remove(ctx, o.kept, "its login has ended")
+		return false, p.remove(ctx, o.stored, "its session has ended")
 	default:
-		p.cfg.Log.WarnContext(ctx, "push subscription left out", "error", o.err)
-		do(o.kept, operator.Operator{}, o.err)
-		return nil
+		p.cfg.Log.WarnContext(ctx, "push subscription skipped", "err", o.err)
+		return false, fmt.Errorf("%w: %w", errOwnerUnknown, o.err)
 	}
 }
 
-func (p *Push) remove(ctx context.Context, k kept, why string) error {
+func (p *Push) remove(ctx context.Context, s storedSubscription, why string) error {
 	p.cfg.Log.InfoContext(ctx, "push subscription removed", "why", why)
-	return p.cfg.Records.DeleteRecord(ctx, k.record)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
+	return p.cfg.Records.DeleteRecord(ctx, s.record)
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
@@ -13,34 +12,36 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// keyRecord is the name of the record with the key by which push services know the gate.
-// Browsers bind their subscriptions to it, so it is never replaced.
+// keyRecord is the name of the record with the key that identifies the gate to push
+// services. Subscriptions are bound to the key, so it is never replaced.
 const keyRecord = "key/push"
 
-// A signer says to push services who sends a message, as RFC 8292 (VAPID) says.
+// A signer identifies the gate to push services (VAPID, RFC 8292).
 type signer struct {
-	key     *ecdsa.PrivateKey
-	public  string // as browsers want it
-	contact string // whom the operators of a push service can ask
+	jwt     jose.Signer
+	public  string // the public key, encoded for browsers
+	contact string // see Config.Contact
 }
 
-// encoding is how push services and browsers write bytes.
+// encoding is the encoding of bytes in the Push API.
 var encoding = base64.RawURLEncoding
 
-// readKey returns the key that all replicas share. The first one makes it.
-func readKey(ctx context.Context, records task.Records) (*ecdsa.PrivateKey, error) {
+// readKey returns the key that all replicas share. The first replica creates it.
+func readKey(ctx context.Context, records gatestore.Records) (*ecdsa.PrivateKey, error) {
 	for {
 		found, err := records.GetRecord(ctx, keyRecord)
 		if err == nil {
 			return parseKey(found.Value)
 		}
 		if !errors.Is(err, task.ErrNotFound) {
-			return nil, fmt.Errorf("push key: %w", err)
+			return nil, fmt.Errorf("read push key: %w", err)
 		}
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
@@ -50,9 +51,9 @@ func readKey(ctx context.Context, records task.Records) (*ecdsa.PrivateKey, erro
 		if err != nil {
 			return nil, err
 		}
-		err = records.PutRecord(ctx, task.Record{Name: keyRecord, Version: 1, Value: text})
-		if err != nil && !errors.Is(err, task.ErrConcurrentModification) { // another replica was faster
-			return nil, fmt.Errorf("push key: %w", err)
+		err = records.PutRecord(ctx, gatestore.Record{Name: keyRecord, Version: 1, Value: text})
+		if err != nil && !errors.Is(err, task.ErrConcurrentModification) { // another replica may have created it
+			return nil, fmt.Errorf("store push key: %w", err)
 		}
 	}
 }
@@ -60,11 +61,11 @@ func readKey(ctx context.Context, records task.Records) (*ecdsa.PrivateKey, erro
 func parseKey(text []byte) (*ecdsa.PrivateKey, error) {
 	key, err := x509.ParsePKCS8PrivateKey(text)
 	if err != nil {
-		return nil, errors.New("push key: the record cannot be read")
+		return nil, fmt.Errorf("push key: the record %s cannot be read", keyRecord)
 	}
 	private, ok := key.(*ecdsa.PrivateKey)
 	if !ok || private.Curve != elliptic.P256() {
-		return nil, errors.New("push key: the record does not hold a key of P-256")
+		return nil, fmt.Errorf("push key: the record %s has no P-256 key", keyRecord)
 	}
 	return private, nil
 }
@@ -74,33 +75,30 @@ func newSigner(key *ecdsa.PrivateKey, contact string) (*signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &signer{key: key, public: encoding.EncodeToString(public.Bytes()), contact: contact}, nil
+	jwt, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, new(jose.SignerOptions).WithType("JWT"))
+	return &signer{jwt: jwt, public: encoding.EncodeToString(public.Bytes()), contact: contact}, err
 }
 
-// tokenLife is how long a token is valid, of at most a day.
+// tokenLife is the validity of a token. RFC 8292 allows a day at most.
 const tokenLife = 12 * time.Hour
 
-// claims are what a token says.
+// claims are the claims of a token.
 type claims struct {
 	Audience string `json:"aud"`
 	Expires  int64  `json:"exp"`
 	Subject  string `json:"sub"`
 }
 
-// authorization returns the header for a request to a push service.
+// authorization returns the Authorization header for a request to a push service.
 func (s *signer) authorization(endpoint *url.URL, now time.Time) (string, error) {
 	body, err := json.Marshal(&claims{endpoint.Scheme + "://" + endpoint.Host, now.Add(tokenLife).Unix(), s.contact})
 	if err != nil {
 		return "", err
 	}
-	text := encoding.EncodeToString([]byte(`{"typ":"JWT","alg":"ES256"}`)) + "." + encoding.EncodeToString(body)
-	digest := sha256.Sum256([]byte(text))
-	one, two, err := ecdsa.Sign(rand.Reader, s.key, digest[:])
+	signed, err := s.jwt.Sign(body)
 	if err != nil {
 		return "", err
 	}
-	signature := make([]byte, 64)
-	one.FillBytes(signature[:32])
-	two.FillBytes(signature[32:])
-	return "vapid t=" + text + "." + encoding.EncodeToString(signature) + ", k=" + s.public, nil
+	token, err := signed.CompactSerialize()
+	return "vapid t=" + token + ", k=" + s.public, err
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The example of RFC 8291, appendix A.
-func TestVector(t *testing.T) {
+// The test vector is from RFC 8291, appendix A.
+func TestEncryptMatchesRFC8291(t *testing.T) {
 	decode := func(text string) []byte {
 		b, err := encoding.DecodeString(text)
 		if err != nil {

@@ -1,5 +1,5 @@
-// Package pushtest is a push service for tests, together with the browsers that it serves:
-// it checks who sends a message, and decrypts it.
+// Package pushtest is a fake push service with browsers for tests. It checks the sender of
+// each message, and decrypts it.
 package pushtest
 
 import (
@@ -38,12 +38,12 @@ type Service struct {
 
 	mu       sync.Mutex
 	browsers map[string]*device // by the path of their endpoint
-	status   map[string]int     // what the service answers, if not 201
+	status   map[string]int     // the status of the answer, by browser; 201 by default
 	got      []Shown
-	key      string // of the gate
+	key      string // the key of the gate
 }
 
-// secretSize is that of the secret which a browser shares.
+// secretSize is the size of the secret of a subscription.
 const secretSize = 16
 
 // A device is a browser.
@@ -57,7 +57,7 @@ type Shown struct {
 	Device              string `json:"-"`
 	Text                string `json:"-"`
 	TTL, Urgency, Topic string `json:"-"`
-	Size                int    `json:"-"` // of the encrypted message
+	Size                int    `json:"-"` // the size of the encrypted message
 
 	ID     string `json:"id"`
 	Title  string `json:"title"`
@@ -74,7 +74,7 @@ func New(t *testing.T, now func() time.Time) *Service {
 	return s
 }
 
-// A Subscription is where a browser takes messages.
+// A Subscription is the address and the keys of a browser.
 type Subscription struct{ Endpoint, Key, Auth string }
 
 // Browser returns the subscription of a new browser.
@@ -93,7 +93,7 @@ func (s *Service) Browser(name string) Subscription {
 
 var b64 = base64.RawURLEncoding
 
-// ServeHTTP takes a message as RFC 8030 and RFC 8292 say.
+// ServeHTTP accepts a message as in RFC 8030 and RFC 8292.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// check returns why the service does not take a message.
+// check returns an error if the service must refuse a message.
 func (s *Service) check(r *http.Request) error {
 	ttl, err := strconv.Atoi(r.Header.Get("Ttl"))
 	switch {
@@ -161,7 +161,7 @@ func (s *Service) authorized(r *http.Request) error {
 	return claims.Validate(jwt.Expected{AnyAudience: jwt.Audience{"https://" + r.Host}, Time: s.now()})
 }
 
-// open decrypts a message as RFC 8291 says of browsers.
+// open decrypts a message as browsers do (RFC 8291).
 func (d *device) open(body []byte) ([]byte, error) {
 	salt, size := body[:16], binary.BigEndian.Uint32(body[16:])
 	sender, err := ecdh.P256().NewPublicKey(body[21 : 21+int(body[20])])
@@ -192,28 +192,28 @@ func (d *device) open(body []byte) ([]byte, error) {
 	return []byte(strings.TrimSuffix(padded, "\x02")), nil
 }
 
-// derived returns a key of a size that crypto/hkdf can make.
+// derived returns a key of a size that crypto/hkdf supports.
 func derived(secret, salt []byte, info string, size int) []byte {
 	extracted, _ := hkdf.Extract(sha256.New, secret, salt)
 	key, _ := hkdf.Expand(sha256.New, extracted, info, size)
 	return key
 }
 
-// Answers has the service answer a browser's messages with a status from now on.
+// Answers sets the status of the answers to further messages for a browser.
 func (s *Service) Answers(device string, status int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status["/"+device] = status
 }
 
-// Key returns the key of the gate, as the service knows it.
+// Key returns the key of the gate that the service has seen.
 func (s *Service) Key() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.key
 }
 
-// All returns what was shown since the last call, by device.
+// All returns the messages since the last call, by device.
 func (s *Service) All() map[string][]Shown {
 	s.mu.Lock()
 	defer s.mu.Unlock()

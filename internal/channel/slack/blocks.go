@@ -1,7 +1,6 @@
 package slack
 
 import (
-	"fmt"
 	"strings"
 	"unicode/utf8"
 
@@ -9,21 +8,21 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/slack-go/slack"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// Limits of Slack, in characters, and less where several texts share one.
+// Limits of Slack in characters, or less where several texts share a limit.
 const (
 	maxHeader  = 150
 	maxField   = 300
 	maxSection = 2900
 	maxValue   = 2000 // of a button
-	maxLabel   = 40   // of what stands before a text
+	maxLabel   = 40   // of a label before a text
 )
 
-// The actions of people.
+// Identifiers of buttons, windows and blocks.
 const (
 	actionApprove = "approve"
 	actionReject  = "reject"
@@ -33,19 +32,18 @@ const (
 	viewReject    = "thoughtgate_reject"
 )
 
-// summary is what a notification shows. It has nothing of the arguments.
+// summary returns the text of a notification, without arguments.
 func summary(q channel.Question) string {
 	return cut(q.Headline()+": "+q.Approval.Tool+" for "+q.Approval.Principal, maxField)
 }
 
-// reminder is the text for people who have not decided yet. It has nothing of the
-// arguments.
+// reminder returns the text of a reminder, without arguments.
 func reminder(q channel.Question) string {
 	a := q.Approval
 	text := "Still waiting for a decision: " + cut(a.Tool, maxField) + " for " + cut(a.Principal, maxField) + "."
 	if q.NewlyEscalated {
-		text = "Nobody has decided yet: " + cut(a.Tool, maxField) + " for " + cut(a.Principal, maxField) +
-			". The approvers of the workflow " + q.Escalated + " may decide now as well."
+		text = "Still waiting, and escalated: " + cut(a.Tool, maxField) + " for " + cut(a.Principal, maxField) +
+			". The approvers of the workflow " + q.Escalated + " may now decide as well."
 	}
 	return text + " Decide before " + a.ExpiresAt.UTC().Format("2 January 15:04 UTC") + "."
 }
@@ -61,15 +59,18 @@ func blocks(q channel.Question) []slack.Block {
 		all = append(all, slack.NewSectionBlock(plainText("Caution: "+strings.Join(a.Warnings, " "), maxSection), nil, nil))
 	}
 	if q.Changed != nil {
-		all = append(all, slack.NewSectionBlock(plainText("Caution: "+q.Changed.Caution()+".", maxSection), nil, nil))
+		all = append(all, slack.NewSectionBlock(plainText("Caution: "+q.Changed.Text()+".", maxSection), nil, nil))
 	}
-	text, whole := sent(a)
-	whole = whole && fits(a) && q.Changed == nil // its new description is in the inbox
+	text, whole := contentText(a)
+	//mutate:swap " && q.Changed == nil" "" TestChangedToolNotApprovedInSlack a call of a changed tool is approved in Slack
+	//mutate:swap "fits(a)" "(fits(a) || whole)" TestLongNameNotApprovedInSlack a call with a truncated name is approved in Slack
+	whole = whole && fits(a) && q.Changed == nil // the inbox shows the new description
 	all = append(all, preformatted(text))
 	if q.Stage != channel.Pending {
 		return append(all, outcome(a)...)
 	}
-	value, err := json.Marshal(pressed{ID: string(a.ID), Shown: a.ShownDigest})
+	value, err := json.Marshal(buttonValue{ID: string(a.ID), Shown: a.ShownDigest})
+	//mutate:swap "whole" "whole && false" TestHostileTextStaysText a call that was not shown as a whole is approved in Slack
 	if !whole || err != nil || len(value) > maxValue {
 		hint := slack.NewSectionBlock(plainText("This does not show the whole call. Open it to read and approve it.", maxSection), nil, nil)
 		return append(all, hint, slack.NewActionBlock(blockDecide, otherButtons(q, string(value))...))
@@ -77,15 +78,15 @@ func blocks(q channel.Question) []slack.Block {
 	return append(all, slack.NewActionBlock(blockDecide, append([]slack.BlockElement{approveButton(string(value))}, otherButtons(q, string(value))...)...))
 }
 
-// fits reports whether the message shows the names and cautions of a call without
-// cutting any of them.
-func fits(a casefile.Approval) bool {
+// fits reports whether the message shows the names and warnings of a call without truncating
+// them.
+func fits(a review.Approval) bool {
 	short := func(text string, most int) bool { return utf8.RuneCountInString(text) <= most-maxLabel }
 	return short(a.Tool, maxHeader) && short(a.Principal, maxField) && short(a.Upstream, maxField) && short(a.Method, maxField) &&
 		short(strings.Join(a.Warnings, " "), maxSection)
 }
 
-// facts returns who asks for what, and why it is held.
+// facts returns the fields of a message, such as the requester and the reason for holding.
 func facts(q channel.Question) []*slack.TextBlockObject {
 	a := q.Approval
 	fields := []*slack.TextBlockObject{
@@ -109,8 +110,9 @@ func facts(q channel.Question) []*slack.TextBlockObject {
 	return fields
 }
 
-// sent returns what reaches the server, and whether that is all of it.
-func sent(a casefile.Approval) (text string, whole bool) {
+// contentText returns the arguments and the other content of a call, and whether it is
+// complete.
+func contentText(a review.Approval) (text string, whole bool) {
 	text = indented(a.Arguments)
 	if len(a.AlsoSent) > 0 {
 		text += "\nAlso sent:\n" + indented(a.AlsoSent)
@@ -133,7 +135,7 @@ func indented(v jsontext.Value) string {
 	return string(v)
 }
 
-// preformatted returns a text that Slack shows as it is: such a block has no markup.
+// preformatted returns a block that shows a text without interpreting markup.
 func preformatted(text string) slack.Block {
 	return slack.NewRichTextBlock("arguments", &slack.RichTextPreformatted{
 		Type:     slack.RTEPreformatted,
@@ -141,8 +143,8 @@ func preformatted(text string) slack.Block {
 	})
 }
 
-// outcome returns who decided, and what came of it.
-func outcome(a casefile.Approval) []slack.Block {
+// outcome returns the decisions and the failure of a call.
+func outcome(a review.Approval) []slack.Block {
 	var lines []string
 	for _, d := range a.Approvals {
 		lines = append(lines, "Approved by "+d.By)
@@ -150,7 +152,7 @@ func outcome(a casefile.Approval) []slack.Block {
 	if a.Rejection != nil {
 		lines = append(lines, "Rejected by "+a.Rejection.By+": "+a.Rejection.Reason)
 	}
-	if a.Failure != nil && failed(a) {
+	if a.Failure != nil && isFailure(a) {
 		lines = append(lines, "It failed: "+a.Failure.Reason)
 	}
 	if len(lines) == 0 {
@@ -159,29 +161,28 @@ func outcome(a casefile.Approval) []slack.Block {
 	return []slack.Block{slack.NewSectionBlock(plainText(strings.Join(lines, "\n"), maxSection), nil, nil)}
 }
 
-// failed reports whether a call failed or was not run in time, although nobody had
-// rejected or withdrawn it. What ended otherwise has a reason too, which is no failure.
-func failed(a casefile.Approval) bool {
+// isFailure reports whether an approved call failed or did not run in time. Rejected and
+// withdrawn calls have a Failure too.
+func isFailure(a review.Approval) bool {
 	approved := len(a.Approvals) >= max(1, a.Quorum)
 	return a.State == task.Failed || a.State == task.Expired && approved
 }
 
-// A pressed is what a button says about its message, and what the window for a reason
-// says about the button.
-type pressed struct {
+// A buttonValue is the value of a button, and the metadata of the window for a reason.
+type buttonValue struct {
 	ID      string `json:"id"`
-	Shown   string `json:"shown"`            // the digest of what the message shows
-	Channel string `json:"channel,omitzero"` // the id of the message's channel; of a button, Slack itself says that
+	Shown   string `json:"shown"`            // the digest of the shown call
+	Channel string `json:"channel,omitzero"` // the id of the Slack channel, in windows only
 }
 
-// approveButton is for a message that shows the whole call.
+// approveButton is the button of messages that show the whole call.
 func approveButton(value string) slack.BlockElement {
 	approve := slack.NewButtonBlockElement(actionApprove, value, plainText("Approve", maxField))
 	approve.Style = slack.StylePrimary
 	return approve
 }
 
-// otherButtons are for every message.
+// otherButtons are the buttons of all messages.
 func otherButtons(q channel.Question, value string) []slack.BlockElement {
 	reject := slack.NewButtonBlockElement(actionReject, value, plainText("Reject", maxField))
 	reject.Style = slack.StyleDanger
@@ -190,11 +191,11 @@ func otherButtons(q channel.Question, value string) []slack.BlockElement {
 	return []slack.BlockElement{reject, open}
 }
 
-// rejection returns the window in which people say why they reject a call.
-func rejection(p pressed) slack.ModalViewRequest {
-	metadata, _ := json.Marshal(p) // texts
+// rejection returns the window for the reason of a rejection.
+func rejection(p buttonValue) slack.ModalViewRequest {
+	metadata, _ := json.Marshal(p) // cannot fail for strings
 	input := slack.NewPlainTextInputBlockElement(nil, blockReason)
-	input.Multiline, input.MaxLength = true, casefile.MaxReason
+	input.Multiline, input.MaxLength = true, review.MaxReason
 	reason := slack.NewInputBlock(blockReason, plainText("Why? The agent will read this.", maxField), nil, input)
 	reason.Optional = true
 	return slack.ModalViewRequest{
@@ -212,11 +213,11 @@ func plainText(text string, most int) *slack.TextBlockObject {
 	return slack.NewTextBlockObject(slack.PlainTextType, cut(text, most), false, false)
 }
 
-// cut returns the beginning of a text, with a sign that something was left out.
+// cut returns a text of at most the given number of characters, with an ellipsis if it was
+// truncated.
 func cut(text string, most int) string {
 	if utf8.RuneCountInString(text) <= most {
 		return text
 	}
-	runes := []rune(text)
-	return fmt.Sprintf("%s…", string(runes[:most-1]))
+	return string([]rune(text)[:most-1]) + "…"
 }

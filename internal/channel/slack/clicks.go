@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -12,64 +15,64 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
 const (
-	actionTime = 20 * time.Second // how long what follows from a click may take
-	lastTime   = 4 * time.Second  // how long it may still take when the gate stops or takes another configuration
-	answerTime = 5 * time.Second  // how long it may take after that to tell the user
+	clickTimeout = 20 * time.Second // for one click
+	graceTime    = 4 * time.Second  // for one click after the gate stops or the configuration changes
+	tellTimeout  = 5 * time.Second  // for telling the user about the result after that
 )
 
-// take does what somebody asked for by a click in any channel of the app. Slack knows that
-// the click has arrived and does not send it again, so that what was begun is brought to
-// an end after ctx has ended.
-func (s *Slack) take(ctx context.Context, click slack.InteractionCallback) {
-	ctx, stop := outlive(ctx)
+// handleClick handles a click in any channel of the app. The click was acknowledged and
+// Slack does not send it again, so it is handled to its end even if ctx ends.
+func (s *Slack) handleClick(ctx context.Context, click slack.InteractionCallback) {
+	ctx, stop := withGrace(ctx)
 	defer stop()
 	switch click.Type {
 	case slack.InteractionTypeBlockActions:
 		for _, action := range click.ActionCallback.BlockActions {
-			s.press(ctx, click, action)
+			s.handleButton(ctx, click, action)
 		}
 	case slack.InteractionTypeViewSubmission:
-		s.submit(ctx, click)
-	default: // nothing of ours
+		s.handleRejection(ctx, click)
+	default: // not from messages of the gate
 	}
 }
 
-// outlive returns a context for a click that goes on for a while after ctx has ended.
-func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
-	going, stop := context.WithTimeout(context.WithoutCancel(ctx), actionTime)
+// withGrace returns a context for a click that lasts some time longer than ctx.
+func withGrace(ctx context.Context) (context.Context, context.CancelFunc) {
+	going, stop := context.WithTimeout(context.WithoutCancel(ctx), clickTimeout)
 	forget := context.AfterFunc(ctx, func() {
-		pause.For(going, lastTime)
+		pause.For(going, graceTime)
 		stop()
 	})
 	return going, func() { forget(); stop() }
 }
 
-// press does what a button stands for.
-func (s *Slack) press(ctx context.Context, click slack.InteractionCallback, action *slack.BlockAction) {
-	var p pressed
+// handleButton handles a click on a button.
+func (s *Slack) handleButton(ctx context.Context, click slack.InteractionCallback, action *slack.BlockAction) {
+	var p buttonValue
 	ours := action.ActionID == actionApprove || action.ActionID == actionReject
 	if !ours || json.Unmarshal([]byte(action.Value), &p) != nil || p.ID == "" {
-		return // the button that opens the inbox, or nothing of ours
+		return // the button that opens the inbox, or a button of another app
 	}
 	p.Channel = click.Channel.ID
-	at := s.at(ctx, click.User.ID, p.Channel)
+	at := s.channelOf(ctx, click.User.ID, p.Channel)
 	switch {
 	case at == nil:
 	case action.ActionID == actionApprove:
 		at.decide(ctx, click.User.ID, p, approval.Ruling{Decision: approval.Approve, Shown: p.Shown})
 	default:
 		if _, err := at.api.OpenViewContext(ctx, click.TriggerID, rejection(p)); err != nil {
-			at.answer(ctx, click.User.ID, "The window for the reason cannot be opened. Reject the call in the inbox.")
+			at.tell(ctx, click.User.ID, "The window for the reason cannot be opened. Reject the call in the inbox.")
 		}
 	}
 }
 
-// submit rejects a call with the reason that somebody gave.
-func (s *Slack) submit(ctx context.Context, click slack.InteractionCallback) {
-	var p pressed
+// handleRejection rejects a call with the reason from the window.
+func (s *Slack) handleRejection(ctx context.Context, click slack.InteractionCallback) {
+	var p buttonValue
 	if click.View.CallbackID != viewReject || json.Unmarshal([]byte(click.View.PrivateMetadata), &p) != nil {
 		return
 	}
@@ -77,72 +80,172 @@ func (s *Slack) submit(ctx context.Context, click slack.InteractionCallback) {
 	if state := click.View.State; state != nil {
 		reason = state.Values[blockReason][blockReason].Value
 	}
-	if at := s.at(ctx, click.User.ID, p.Channel); at != nil {
+	if at := s.channelOf(ctx, click.User.ID, p.Channel); at != nil {
 		at.decide(ctx, click.User.ID, p, approval.Ruling{Decision: approval.Reject, Reason: reason})
 	}
 }
 
-// at returns the channel of the gate in which a user has clicked. If the gate has none
-// there, it tells the user and returns nil: the channel was moved or removed, or another
-// gate with other channels uses the app.
-func (s *Slack) at(ctx context.Context, user, channel string) *Slack {
+// channelOf returns the channel in which a user has clicked. If the gate has no such channel,
+// because the configuration changed or another gate uses the app, it tells the user and
+// returns nil.
+func (s *Slack) channelOf(ctx context.Context, user, channel string) *Slack {
 	found := s.app.channel(channel)
 	if found == nil {
 		s.cfg.Log.WarnContext(ctx, "click in a Slack channel that is not configured", "slack_channel", channel)
-		s.answerIn(ctx, channel, user, "Your decision does not count: the gate takes no decisions in this Slack channel. Decide in the inbox.")
+		s.tellIn(ctx, channel, user, "Your decision does not count: the gate takes no decisions in this Slack channel. Decide in the inbox.")
 	}
 	return found
 }
 
-// decide makes a decision in the name of a user. The message changes when the outbox
-// sees how the call stands. The user is told if the decision does not count, or is not
-// enough for a decision about the call.
-func (s *Slack) decide(ctx context.Context, user string, p pressed, r approval.Ruling) {
-	who, err := s.people.approver(ctx, user)
+// decide decides about a call for a user. The outbox then updates the message. The user is
+// told if the decision does not count, or if the call needs further approvals.
+func (s *Slack) decide(ctx context.Context, user string, p buttonValue, r approval.Ruling) {
+	who, err := s.directory.approver(ctx, user)
 	if err != nil {
-		s.answer(ctx, user, "Your decision does not count: "+s.whyNot(err))
-		if !errors.Is(err, errStranger) {
-			s.report(s.redacted(err)) // nobody can decide here
+		s.tell(ctx, user, "Your decision does not count: "+s.whyNot(err))
+		if !errors.Is(err, errNotApprover) {
+			s.report(s.redacted(err)) // decisions are not possible
 		}
 		return
 	}
 	s.report(nil)
+	r.Via = gatetask.Via{Kind: gatetask.ViaChannel, Channel: s.cfg.Name, Account: user}
 	after, err := s.cfg.Decide(ctx, task.ID(p.ID), who, r)
 	switch {
 	case errors.Is(err, approval.ErrUnsure):
-		s.answer(ctx, user, "It is not known whether your decision counts: "+s.cfg.Explain(err))
+		s.tell(ctx, user, "It is not known whether your decision counts: "+s.cfg.Explain(err))
 	case err != nil && ctx.Err() != nil:
-		s.answer(ctx, user, "The gate had no time to make sure that your decision counts. Look at the call in the inbox.")
+		s.tell(ctx, user, "The gate did not have time to check whether your decision counts. Look at the call in the inbox.")
 	case err != nil:
-		s.answer(ctx, user, "Your decision does not count: "+s.cfg.Explain(err))
+		s.tell(ctx, user, "Your decision does not count: "+s.cfg.Explain(err))
 	case after.State == task.InputRequired:
-		s.answer(ctx, user, fmt.Sprintf("Your approval is recorded: %d of %d approvals.", len(after.Approval.Approvals), after.Approval.Quorum))
+		s.tell(ctx, user, fmt.Sprintf("Your approval is recorded: %d of %d approvals.", len(after.Approval.Approvals), after.Approval.Quorum))
 	}
 }
 
-// whyNot says why somebody could not be recognised.
+// whyNot returns the text for a user who was not recognised as an approver.
 func (s *Slack) whyNot(err error) string {
 	switch {
-	case errors.Is(err, errStranger):
+	case errors.Is(err, errNotApprover):
 		return err.Error()
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return "Slack did not answer in time. Click again, or decide in the inbox."
 	default:
-		return s.redact(explained(err))
+		return s.redact(outboxError(err))
 	}
 }
 
-// answer sends a user a message in the channel that nobody else sees.
-func (s *Slack) answer(ctx context.Context, user, text string) {
-	s.answerIn(ctx, s.cfg.Channel, user, text)
+// tell sends a message in the channel that only one user sees.
+func (s *Slack) tell(ctx context.Context, user, text string) {
+	s.tellIn(ctx, s.cfg.Channel, user, text)
 }
 
-// answerIn is answer for any channel of Slack. It has time of its own: that of ctx may be
-// over.
-func (s *Slack) answerIn(ctx context.Context, channel, user, text string) {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
+// tellIn is tell for any Slack channel. It works after ctx has ended.
+func (s *Slack) tellIn(ctx context.Context, channel, user, text string) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer stop()
 	if _, err := s.api.PostEphemeralContext(ctx, channel, user, slack.MsgOptionText(text, true)); err != nil {
-		s.cfg.Log.WarnContext(ctx, "message to a Slack user not sent", "error", s.redact(err), "text", text)
+		s.cfg.Log.WarnContext(ctx, "message to a Slack user not sent", "err", s.redact(err), "text", text)
 	}
+}
+
+// A directory maps Slack users to approvers. It caches the members of user groups for a
+// minute.
+type directory struct {
+	names map[string]string // of approvers, by their ids in Slack
+	teams map[string]string // groups of the gate, by ids of Slack user groups
+	now   func() time.Time
+	api   *slack.Client
+
+	mu      sync.Mutex
+	members map[string]membership // by user group
+}
+
+// A membership has the members of a user group.
+type membership struct {
+	users []string
+	until time.Time
+}
+
+// membershipLife is the time for which a membership is cached.
+const membershipLife = time.Minute
+
+var errNotApprover = errors.New("you are not set up as an approver: ask the administrator of the gate")
+
+// approver returns the approver for a Slack user.
+func (p *directory) approver(ctx context.Context, id string) (approval.Approver, error) {
+	user, err := p.member(ctx, id)
+	if err != nil {
+		return approval.Approver{}, err
+	}
+	groups, err := p.groups(ctx, id)
+	if err != nil {
+		return approval.Approver{}, err
+	}
+	a := approval.Approver{Name: p.names[id], Groups: groups, Roles: []string{"approver"}}
+	//mutate:swap `[]string{"slack:" + id}` "nil" TestOneUserCountsOnce a Slack user with a changed e-mail address counts again
+	a.Aliases = []string{"slack:" + id} // the same person after a change of the e-mail address
+	email := user.Profile.Email
+	//mutate:false TestOnlyApproversDecideInSlack an address that Slack has not confirmed counts
+	if !user.IsEmailConfirmed {
+		email = ""
+	}
+	if email != "" {
+		a.Aliases = append(a.Aliases, email)
+	}
+	switch {
+	case a.Name != "":
+		return a, nil
+	case len(groups) > 0 && email != "":
+		a.Name = email
+		return a, nil
+	default:
+		return approval.Approver{}, errNotApprover
+	}
+}
+
+// member returns a user who is a person and a member of the workspace.
+func (p *directory) member(ctx context.Context, id string) (*slack.User, error) {
+	user, err := p.api.GetUserInfoContext(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	//mutate:swap "user.IsBot || " "" TestOnlyApproversDecideInSlack a bot decides in Slack
+	if user.IsBot || user.Deleted || user.IsStranger || user.ID != id {
+		return nil, errNotApprover
+	}
+	return user, nil
+}
+
+// groups returns the groups of a user in the gate.
+func (p *directory) groups(ctx context.Context, id string) ([]string, error) {
+	var found []string
+	for _, group := range slices.Sorted(maps.Keys(p.teams)) {
+		users, err := p.membersOf(ctx, group)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(users, id) {
+			found = append(found, p.teams[group])
+		}
+	}
+	return found, nil
+}
+
+func (p *directory) membersOf(ctx context.Context, group string) ([]string, error) {
+	now := p.now()
+	p.mu.Lock()
+	known := p.members[group]
+	p.mu.Unlock()
+	if now.Before(known.until) {
+		return known.users, nil
+	}
+	users, err := p.api.GetUserGroupMembersContext(ctx, group)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.members[group] = membership{users: users, until: now.Add(membershipLife)}
+	return users, nil
 }

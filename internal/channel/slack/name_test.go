@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Spaces at the end of a name are seen in Slack, and there is a caution.
-func TestNameWithSpaces(t *testing.T) {
+// TestSpacesInNameShown checks that Slack shows spaces at the end of a name, with a warning.
+func TestSpacesInNameShown(t *testing.T) {
 	f := open(t)
 	f.run()
 	f.tool = "delete_file "

@@ -8,7 +8,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// Somebody who gets another e-mail address is the same person: a quorum needs others.
+// TestOneUserCountsOnce checks that a user with a changed e-mail address does not count twice
+// for a quorum.
 func TestOneUserCountsOnce(t *testing.T) {
 	f := open(t)
 	f.quorum = 2

@@ -1,10 +1,9 @@
-// Package slack is a channel to people in Slack. It posts each question as a message
-// with buttons, changes the message when the call is decided or ends, and takes the
-// clicks over Socket Mode, so that the gate needs no public address.
+// Package slack is a channel to approvers in Slack. It posts each question as a message with
+// buttons, and updates the message when the call is decided or ends. Clicks arrive over
+// Socket Mode, so that the gate needs no public address.
 //
-// Everything that agents and upstreams wrote is sent as plain text, never as mrkdwn.
-// A call that does not fit into a message has no button to approve it: what people
-// have not seen they do not approve.
+// Text from agents and upstreams is sent as plain text, never as mrkdwn. A message that does
+// not show the whole call has no button to approve it.
 package slack
 
 import (
@@ -14,6 +13,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/slack-go/slack"
@@ -26,66 +26,65 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A Config says where questions go, and who may answer them. URL may be empty;
-// People and Groups may be.
+// A Config configures [New]. URL, People and Groups may be empty.
 type Config struct {
-	URL      string // of Slack's API
+	URL      string // the URL of Slack's API
 	BotToken string
 	AppToken string
-	Channel  string            // the id of the channel
-	People   map[string]string // names of approvers by the ids of Slack users
-	Groups   map[string]string // names of groups by the ids of Slack user groups
+	Name     string            // of the channel in the configuration
+	Channel  string            // the id of the Slack channel
+	People   map[string]string // names of approvers, by ids of Slack users
+	Groups   map[string]string // names of groups, by ids of Slack user groups
 	Decide   func(context.Context, task.ID, approval.Approver, approval.Ruling) (task.Task, error)
-	Explain  func(error) string // says in words why a decision was refused
+	Explain  func(error) string // see channel.Gate
 	Now      func() time.Time
 	Log      *slog.Logger
 }
 
-// A Slack is a channel of Slack. [Apps] makes it.
+// A Slack is a channel of Slack.
 type Slack struct {
-	cfg    Config
-	api    *slack.Client
-	people *people
-	app    *app
+	cfg       Config
+	api       *slack.Client
+	directory *directory
+	app       *app
 }
 
-// metadataType marks the messages of the gate, so that one which was sent before a
-// crash is found again.
+// metadataType marks questions, so that a question that was sent before a crash is found
+// again.
 const metadataType = "thoughtgate_question"
 
-// Ask implements [channel.Channel]. The reference is the time stamp of the message.
+// Ask implements [channel.Channel]. The reference is the timestamp of the message.
 func (s *Slack) Ask(ctx context.Context, q channel.Question) (string, error) {
 	if q.Again {
 		if ref, err := s.find(ctx, q); ref != "" || err != nil {
-			return ref, channel.Unsent(explained(err))
+			return ref, channel.NotSent(outboxError(err))
 		}
 	}
 	_, stamp, err := s.api.PostMessageContext(ctx, s.cfg.Channel, s.message(q)...)
-	return stamp, explained(err)
+	return stamp, outboxError(err)
 }
 
-// Update implements [channel.Channel]. A message that somebody has deleted, or that was
-// never posted, needs no update.
+// Update implements [channel.Channel]. It ignores messages that were deleted or never posted.
 func (s *Slack) Update(ctx context.Context, ref string, q channel.Question) error {
 	if ref == "" {
 		var err error
 		if ref, err = s.find(ctx, q); ref == "" {
-			return explained(err)
+			return outboxError(err)
 		}
 	}
 	_, _, _, err := s.api.UpdateMessageContext(ctx, s.cfg.Channel, ref, s.message(q)...)
 	if refused, ok := errors.AsType[slack.SlackErrorResponse](err); ok && refused.Err == "message_not_found" {
 		return nil
 	}
-	return explained(err)
+	return outboxError(err)
 }
 
-// Remind implements [channel.Channel]: it writes below the message, where the channel
-// sees it too.
+// Remind implements [channel.Channel]. It replies to the message, and shows the reply in the
+// channel.
 func (s *Slack) Remind(ctx context.Context, ref string, q channel.Question) error {
 	if q.Again {
 		if sent, err := s.reminded(ctx, ref, q); sent || err != nil {
-			return explained(err)
+			return outboxError(err)
 		}
 	}
 	text := reminder(q)
@@ -96,13 +95,13 @@ func (s *Slack) Remind(ctx context.Context, ref string, q channel.Question) erro
 		slack.MsgOptionMetadata(slack.SlackMetadata{
 			EventType: metadataReminder, EventPayload: map[string]any{"message": q.MessageID()},
 		}))
-	return explained(err)
+	return outboxError(err)
 }
 
 // metadataReminder marks reminders.
 const metadataReminder = "thoughtgate_reminder"
 
-// reminded reports whether a reminder is below the message.
+// reminded reports whether the message has a reply with the reminder.
 func (s *Slack) reminded(ctx context.Context, ref string, q channel.Question) (bool, error) {
 	replies, _, _, err := s.api.GetConversationRepliesContext(ctx, &slack.GetConversationRepliesParameters{
 		ChannelID: s.cfg.Channel, Timestamp: ref, Limit: historySize, IncludeAllMetadata: true,
@@ -129,10 +128,10 @@ func (s *Slack) message(q channel.Question) []slack.MsgOption {
 	}
 }
 
-// historySize is how many messages since the call was held are searched for it.
+// historySize is the number of messages that are searched for a question or a reminder.
 const historySize = 200
 
-// find returns the time stamp of the message about q, if there is one.
+// find returns the timestamp of the message about q, or "".
 func (s *Slack) find(ctx context.Context, q channel.Question) (string, error) {
 	search := slack.GetConversationHistoryParameters{ChannelID: s.cfg.Channel, Limit: historySize, IncludeAllMetadata: true}
 	if held := q.Approval.CreatedAt; !held.IsZero() {
@@ -150,32 +149,32 @@ func (s *Slack) find(ctx context.Context, q channel.Question) (string, error) {
 	return "", nil
 }
 
-// explained returns err as operators read it. It is a [channel.UnsentError] if Slack has
-// refused to do something.
-func explained(err error) error {
+// outboxError returns err for the outbox: with advice, and as a [channel.NotSentError] if
+// Slack refused the request.
+func outboxError(err error) error {
 	if err == nil {
 		return nil
 	}
 	if limited, ok := errors.AsType[*slack.RateLimitedError](err); ok {
-		return &channel.RetryError{After: limited.RetryAfter, Err: channel.Unsent(err)}
+		return &channel.RetryError{After: limited.RetryAfter, Err: channel.NotSent(err)}
 	}
 	if refused(err) {
-		return channel.Unsent(advised(err))
+		return channel.NotSent(withAdvice(err))
 	}
-	return advised(err)
+	return withAdvice(err)
 }
 
-// refused reports whether Slack surely did not do what it was asked to.
+// refused reports whether Slack certainly did not execute a request.
 func refused(err error) bool {
 	if answer, ok := errors.AsType[slack.SlackErrorResponse](err); ok {
-		return !slices.Contains([]string{"fatal_error", "internal_error", "service_unavailable"}, answer.Err) // it may have done a part
+		return !slices.Contains([]string{"fatal_error", "internal_error", "service_unavailable"}, answer.Err) // may be partly executed
 	}
 	answer, ok := errors.AsType[slack.StatusCodeError](err)
 	return ok && answer.Code/100 == 4
 }
 
-// advised returns err with what to do about it, if that is known.
-func advised(err error) error {
+// withAdvice returns err with advice for operators, if there is any.
+func withAdvice(err error) error {
 	code, needed := err.Error(), ""
 	if refused, ok := errors.AsType[slack.SlackErrorResponse](err); ok {
 		code, needed = refused.Err, refused.Needed
@@ -183,27 +182,27 @@ func advised(err error) error {
 	if needed != "" && code == "missing_scope" {
 		return fmt.Errorf("Slack: %w: the app needs the scope %s", err, needed)
 	}
-	if advice, known := advices[code]; known {
+	if advice, known := adviceByCode[code]; known {
 		return fmt.Errorf("Slack: %w: %s", err, advice)
 	}
 	return fmt.Errorf("Slack: %w", err)
 }
 
-const newToken = "the token is not valid any more: put a new one into the configuration"
+const newToken = "the token is no longer valid: configure a new one"
 
-// advices say what to do about errors of Slack.
-var advices = map[string]string{
+// adviceByCode is the advice about errors of Slack.
+var adviceByCode = map[string]string{
 	"token_revoked": newToken, "token_expired": newToken, "invalid_auth": newToken, "not_authed": newToken, "account_inactive": newToken,
-	"is_archived":       "restore the channel, or put another one into the configuration",
+	"is_archived":       "restore the channel, or configure another one",
 	"channel_not_found": "invite the app to the channel",
 	"not_in_channel":    "invite the app to the channel",
 }
 
-// reconnect is how long the channel waits before it connects again after a failure.
-const reconnect = 5 * time.Second
+// reconnectPause is the time between a failed connection and the next attempt.
+const reconnectPause = 5 * time.Second
 
-// Run takes what people do in Slack until ctx ends. All channels of an app must run, and
-// for the same time: one of them takes what people do in all.
+// Run implements [channel.Runner]. All channels of an app must run at the same time, since
+// one of them receives the clicks of all.
 func (s *Slack) Run(ctx context.Context, report func(error)) {
 	s.app.join(s, report)
 	defer s.app.leave(s)
@@ -213,23 +212,23 @@ func (s *Slack) Run(ctx context.Context, report func(error)) {
 	}
 	for ctx.Err() == nil {
 		if err := s.listen(ctx); err != nil && ctx.Err() == nil {
-			s.cfg.Log.WarnContext(ctx, "Slack connection ended", "error", s.redact(err))
+			s.cfg.Log.WarnContext(ctx, "Slack connection ended", "err", s.redact(err))
 			s.app.report(s.redacted(err))
 		}
-		pause.For(ctx, reconnect)
+		pause.For(ctx, reconnectPause)
 	}
 }
 
-// redacted returns err as operators read it, without the tokens.
-func (s *Slack) redacted(err error) error { return errors.New(s.redact(explained(err))) }
+// redacted returns err for operators, without the tokens.
+func (s *Slack) redacted(err error) error { return errors.New(s.redact(outboxError(err))) }
 
 // redact returns the text of an error without the tokens.
 func (s *Slack) redact(err error) string {
 	return strings.NewReplacer(s.cfg.AppToken, "[secret]", s.cfg.BotToken, "[secret]").Replace(err.Error())
 }
 
-// listen takes what people do until the connection ends for good. Slack asks now and
-// then to connect again, which the client does by itself.
+// listen receives clicks until the connection ends. The client reconnects by itself when
+// Slack requests that.
 func (s *Slack) listen(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -237,8 +236,8 @@ func (s *Slack) listen(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- socket.RunContext(ctx) }()
 	var clicks errgroup.Group
-	clicks.SetLimit(clicksAtOnce)
-	defer clicks.Wait() //nolint:errcheck // none returns one
+	clicks.SetLimit(maxClicks)
+	defer clicks.Wait() //nolint:errcheck // always nil
 	for {
 		select {
 		case err := <-ended:
@@ -247,17 +246,17 @@ func (s *Slack) listen(ctx context.Context) error {
 			s.connection(ctx, e)
 			if data, ok := e.Data.(slack.InteractionCallback); ok {
 				s.acknowledge(ctx, socket, e.Request)
-				clicks.Go(func() error { s.take(ctx, data); return nil })
+				clicks.Go(func() error { s.handleClick(ctx, data); return nil })
 			}
 		}
 	}
 }
 
-// connection reports what an event says about the connection.
+// connection handles events about the connection.
 func (s *Slack) connection(ctx context.Context, e socketmode.Event) {
 	switch data := e.Data.(type) {
 	case *slack.ConnectionErrorEvent:
-		s.cfg.Log.WarnContext(ctx, "Slack cannot be reached: clicks do not arrive", "error", s.redact(data.ErrorObj), "next", data.Backoff)
+		s.cfg.Log.WarnContext(ctx, "Slack cannot be reached: clicks do not arrive", "err", s.redact(data.ErrorObj), "next", data.Backoff)
 		s.app.report(s.redacted(data.ErrorObj))
 	default:
 		if e.Type == socketmode.EventTypeHello {
@@ -266,16 +265,99 @@ func (s *Slack) connection(ctx context.Context, e socketmode.Event) {
 	}
 }
 
-// clicksAtOnce is how many clicks are worked on at the same time.
-const clicksAtOnce = 16
+// maxClicks is the number of clicks handled at the same time.
+const maxClicks = 16
 
-// acknowledge confirms to Slack that a click arrived, which it wants to know within three
-// seconds.
+// acknowledge confirms the arrival of a click. Slack expects that within three seconds.
 func (s *Slack) acknowledge(ctx context.Context, socket *socketmode.Client, request *socketmode.Request) {
 	if request == nil {
 		return
 	}
 	if err := socket.Ack(*request); err != nil {
-		s.cfg.Log.WarnContext(ctx, "click not acknowledged to Slack", "error", err)
+		s.cfg.Log.WarnContext(ctx, "click not acknowledged to Slack", "err", err)
+	}
+}
+
+// New returns a channel. It shares the connection of an earlier channel with the same app
+// token, since Slack sends each click to any one connection of an app.
+func New(c Config, earlier ...channel.Channel) *Slack {
+	options := []slack.Option{slack.OptionAppLevelToken(c.AppToken)}
+	if c.URL != "" {
+		options = append(options, slack.OptionAPIURL(c.URL))
+	}
+	api := slack.New(c.BotToken, options...)
+	s := &Slack{cfg: c, api: api, directory: &directory{names: c.People, teams: c.Groups, now: c.Now, api: api, members: map[string]membership{}}}
+	for _, one := range earlier {
+		if other, ok := one.(*Slack); ok && other.cfg.URL == c.URL && other.cfg.AppToken == c.AppToken {
+			s.app = other.app
+		}
+	}
+	if s.app == nil {
+		s.app = &app{reports: map[*Slack]func(error){}}
+	}
+	s.app.channels = append(s.app.channels, s)
+	return s
+}
+
+// An app is a Slack app and the channels that use it. The first of them receives the clicks
+// of all.
+type app struct {
+	channels []*Slack
+
+	mu      sync.Mutex
+	reports map[*Slack]func(error) // of the channels that run
+	isKnown bool                   // whether problem is known
+	problem error                  // why clicks do not arrive; nil if they do
+}
+
+// listener returns the channel that takes the clicks of all.
+func (a *app) listener() *Slack { return a.channels[0] }
+
+// channel returns the channel with a Slack channel id, or nil.
+func (a *app) channel(id string) *Slack {
+	for _, s := range a.channels {
+		if s.cfg.Channel == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// join registers a running channel.
+func (a *app) join(s *Slack, report func(error)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reports[s] = report
+	if a.isKnown {
+		report(a.problem)
+	}
+}
+
+// leave removes a channel.
+func (a *app) leave(s *Slack) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.reports, s)
+	if s == a.listener() {
+		a.isKnown, a.problem = false, nil
+	}
+}
+
+// report tells all running channels whether clicks arrive.
+func (a *app) report(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.isKnown, a.problem = true, err
+	for _, report := range a.reports {
+		report(err)
+	}
+}
+
+// report tells the outbox whether decisions in this channel can be made.
+func (s *Slack) report(err error) {
+	s.app.mu.Lock()
+	defer s.app.mu.Unlock()
+	if report := s.app.reports[s]; report != nil {
+		report(err)
 	}
 }

@@ -17,33 +17,35 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/slack"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/slacktest"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A fixture is a desk that asks a workspace. Alice (U1) and the members of on-call
-// (S1) may approve.
+// A fixture is an approval service with a Slack channel. Alice (U1) and the members of
+// on-call (S1) may approve.
 type fixture struct {
 	*slacktest.Workspace
 
 	t *testing.T
 
-	store  task.GateStore
-	desk   *approval.Desk
-	tool   string // that hold calls
-	digest string // of its definition
-	outbox *channel.Outbox
-	plan   channel.Plan // without its channels
-	quorum int
+	store     gatestore.Store
+	approvals *approval.Service
+	tool      string // the tool of calls by hold
+	digest    string // the digest of its definition
+	outbox    *channel.Outbox
+	plan      policy.Workflow // the workflow, without its channels
+	quorum    int
 
-	channels map[string]channel.Channel // nil if there is one, named chat
+	channels map[string]channel.Channel // by default, one channel named chat
 }
 
 func open(t *testing.T) *fixture {
@@ -52,7 +54,7 @@ func open(t *testing.T) *fixture {
 	t.Cleanup(func() { f.store.Close() })
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	var err error
-	f.desk, err = approval.New(approval.Config{
+	f.approvals, err = approval.New(approval.Config{
 		Store: f.store,
 		Judge: func(policy.Call) policy.Verdict { return policy.Verdict{Action: policy.Approve, Workflow: "chat"} },
 		Workflow: func(string) (approval.Workflow, bool) {
@@ -65,30 +67,34 @@ func open(t *testing.T) *fixture {
 	return f
 }
 
-// chat returns the channel.
+// chat returns a Slack channel.
 func (f *fixture) chat() *slack.Slack {
-	return new(slack.Apps).Channel(f.settings())
+	return slack.New(f.settings())
 }
 
 func (f *fixture) settings() slack.Config {
 	return slack.Config{
-		URL: f.URL, BotToken: "xoxb-bot", AppToken: "xapp-app", Channel: slacktest.ChannelID,
+		Name: "ops",
+		URL:  f.URL, BotToken: "xoxb-bot", AppToken: "xapp-app", Channel: slacktest.ChannelID,
 		People: map[string]string{"U1": "alice", "U5": "ann", "U6": "robot"}, Groups: map[string]string{"S1": "on-call"},
-		Decide: f.desk.Decide, Explain: api.Message, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Decide: f.approvals.Decide, Explain: api.Message, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	}
 }
 
-// run runs the outbox until the test ends, or until the function that it returns is
-// called, which waits for its end.
+// run runs the outbox until the test ends or stop is called. Stop waits for its end.
 func (f *fixture) run() (stop func()) {
 	if f.channels == nil {
 		f.channels = map[string]channel.Channel{"chat": f.chat()}
 	}
 	f.outbox = channel.New(channel.Config{
-		Store: f.store, Cases: f.desk.Cases(), Channels: f.channels,
-		Plan: func(task.Task) channel.Plan { p := f.plan; p.Channels = slices.Sorted(maps.Keys(f.channels)); return p },
+		Store: f.store, Cases: f.approvals.Viewer(), Channels: f.channels,
+		Workflow: func(task.Task) policy.Workflow {
+			p := f.plan
+			p.Channels = slices.Sorted(maps.Keys(f.channels))
+			return p
+		},
 		Page: func(id task.ID) string { return "https://gate.example.com/approvals/" + string(id) },
-		Name: "a", Metrics: counted{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Name: "a", Metrics: noMetrics{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(f.t.Context())
 	done := make(chan struct{})
@@ -98,17 +104,17 @@ func (f *fixture) run() (stop func()) {
 	return stop
 }
 
-// counted is for those who count nothing.
-type counted struct{}
+// noMetrics implements [channel.Metrics] and counts nothing.
+type noMetrics struct{}
 
-func (counted) ChannelSent(string, error)    {}
-func (counted) ChannelWaiting(string, int)   {}
-func (counted) ChannelListens(string, error) {}
+func (noMetrics) ChannelSent(string, error)     {}
+func (noMetrics) ChannelWaiting(string, int)    {}
+func (noMetrics) ChannelReceives(string, error) {}
 
 // hold holds a call with arguments.
 func (f *fixture) hold(arguments string) task.ID {
 	f.t.Helper()
-	held, _, err := f.desk.Hold(f.t.Context(), approval.Call{
+	held, _, err := f.approvals.Hold(f.t.Context(), approval.Call{
 		Owner: "ann", Principal: policy.Principal{ID: "ann"}, Upstream: "files", Tool: approval.Tool{Digest: f.digest},
 		Verdict: policy.Verdict{Action: policy.Approve, Workflow: "chat", Reason: `rule "<!channel> *bold*"`},
 		Message: []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + f.tool + `","arguments":` + arguments + `}}`),
@@ -128,19 +134,20 @@ func (f *fixture) state(id task.ID) task.Task {
 	return t
 }
 
-// Somebody approves a call in Slack, and the message says so.
-func TestApprove(t *testing.T) {
+// TestApprovalInSlackCounts checks that a click approves a call, and that the message names the
+// approver.
+func TestApprovalInSlackCounts(t *testing.T) {
 	f := open(t)
 	f.run()
 	id := f.hold(`{"path":"/a","password":"hunter2"}`)
 	m := f.Posted(1)
 	for _, want := range []string{"Approval needed: delete_file", "Requested by: ann", `\"path\": \"/a\"`, "https://gate.example.com/approvals/" + string(id)} {
 		if !strings.Contains(m.Blocks, want) {
-			t.Errorf("the message has no %q: %s", want, m.Blocks)
+			t.Errorf("the message lacks %q: %s", want, m.Blocks)
 		}
 	}
 	if strings.Contains(m.Blocks+m.Text, "hunter2") || strings.Contains(m.Text, "/a") {
-		t.Error("the message has what it must not have")
+		t.Error("the message has a redacted value, or its notification has arguments")
 	}
 	f.Click("U1", "approve", m.Value("approve"), slacktest.ChannelID)
 	f.Says("Approved by alice")
@@ -149,9 +156,9 @@ func TestApprove(t *testing.T) {
 	}
 }
 
-// Somebody rejects a call with a reason, for which a window opens. A member of a
-// user group counts by a confirmed e-mail address.
-func TestReject(t *testing.T) {
+// TestRejectionInSlackHasReason checks that a click opens a window for the reason of a
+// rejection. A member of a user group decides under a confirmed e-mail address.
+func TestRejectionInSlackHasReason(t *testing.T) {
 	f := open(t)
 	f.run()
 	id := f.hold(`{"path":"/a"}`)
@@ -163,17 +170,21 @@ func TestReject(t *testing.T) {
 	f.Submit("U3", f.Opened(), "not on a Friday")
 	f.Says("Rejected by carol@example.com: not on a Friday")
 	if m := f.Posted(1); strings.Contains(m.Blocks, "It failed") {
-		t.Errorf("a call that was rejected also failed: %s", m.Blocks)
+		t.Errorf("the message about a rejected call says that it failed: %s", m.Blocks)
 	}
-	if got := f.state(id); got.State != task.Rejected || got.Approval.Rejection.Reason != "not on a Friday" {
+	got := f.state(id)
+	if got.State != task.Rejected || got.Approval.Rejection.Reason != "not on a Friday" {
 		t.Errorf("state %s", got.State)
+	}
+	if via := got.Approval.Rejection.Via; via != (gatetask.Via{Kind: gatetask.ViaChannel, Channel: "ops", Account: "U3"}) {
+		t.Errorf("via %+v", via)
 	}
 }
 
-// Nobody else can decide: a stranger, a bot, somebody whose address is not confirmed,
-// the requester, or anybody with a message of another channel or another digest. Each
-// is told why.
-func TestRefused(t *testing.T) {
+// TestOnlyApproversDecideInSlack checks that unknown users, bots, users without a confirmed
+// address and the requester cannot decide, and that the digest and the channel of a click must
+// match. Each user is told the reason.
+func TestOnlyApproversDecideInSlack(t *testing.T) {
 	f := open(t)
 	f.run()
 	id := f.hold(`{"path":"/a"}`)
@@ -207,8 +218,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Hostile text stays text, and what does not fit cannot be approved in Slack.
-func TestHostile(t *testing.T) {
+// TestHostileTextStaysText checks that markup is shown as text, and that a call that does not
+// fit into the message cannot be approved in Slack.
+func TestHostileTextStaysText(t *testing.T) {
 	f := open(t)
 	f.run()
 	f.hold("{\"a\":\"<!channel> ``` *x* <https://evil|click> :fire: &amp; \\u202egnp\"}")
@@ -225,9 +237,9 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// A tool whose name does not fit into the message cannot be approved in Slack either:
-// its end may say what it does.
-func TestLongName(t *testing.T) {
+// TestLongNameNotApprovedInSlack checks that a call cannot be approved in Slack if the name of
+// its tool is truncated, since the end of the name may tell the effect of the tool.
+func TestLongNameNotApprovedInSlack(t *testing.T) {
 	f := open(t)
 	f.run()
 	f.tool = "read_notes" + strings.Repeat("_", 150) + "and_delete_all"
@@ -237,8 +249,9 @@ func TestLongName(t *testing.T) {
 	}
 }
 
-// A message that Slack has no time for is sent again later, once.
-func TestRateLimited(t *testing.T) {
+// TestRateLimitedMessageIsSentOnce checks that a message is retried after a rate limit of
+// Slack, and posted once.
+func TestRateLimitedMessageIsSentOnce(t *testing.T) {
 	f := open(t)
 	f.Limit("chat.postMessage")
 	f.Refuse("chat.postMessage", "is_archived")
@@ -247,16 +260,16 @@ func TestRateLimited(t *testing.T) {
 	f.Posted(1)
 }
 
-// A gate that was killed after it had sent a message does not send it again, and the
-// message says how the call ended, even if somebody decided before any gate knew of the
-// message.
-func TestFoundAgain(t *testing.T) {
+// TestMessageFoundAfterCrash checks that a gate finds a message that it posted before it was
+// killed. It does not post the message again, and updates it with the outcome, even if the
+// call was decided before the gate knew that the message was posted.
+func TestMessageFoundAfterCrash(t *testing.T) {
 	for name, decidedBefore := range map[string]bool{"decided later": false, "decided meanwhile": true} {
 		t.Run(name, func(t *testing.T) {
 			f := open(t)
 			id := f.hold(`{}`)
 			f.Put(slacktest.Message{Stamp: "1700000000.000100", Metadata: fmt.Sprintf(`{"event_type":"thoughtgate_question","event_payload":{"task":%q}}`, id)})
-			if err := f.store.PutRecord(t.Context(), task.Record{Name: "channel/chat/" + string(id), Version: 1, Value: []byte(`{"claim":"dead"}`)}); err != nil {
+			if err := f.store.PutRecord(t.Context(), gatestore.Record{Name: "channel/chat/" + string(id), Version: 1, Value: []byte(`{"claim":"dead"}`)}); err != nil {
 				t.Fatal(err)
 			}
 			if decidedBefore {
@@ -273,9 +286,9 @@ func TestFoundAgain(t *testing.T) {
 	}
 }
 
-// Slack posts a message, and its answer gets lost on the way or says nothing certain. If
-// somebody decides before the gate tries again, the message says so.
-func TestAnswerLost(t *testing.T) {
+// TestLostAnswerDoesNotRepeatMessage checks that a message is updated with the outcome if the
+// answer of Slack was lost or unclear, and the call was decided before the gate tried again.
+func TestLostAnswerDoesNotRepeatMessage(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"a gateway gives up":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGatewayTimeout) },
 		"Slack fails":         func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"ok":false,"error":"fatal_error"}`) },
@@ -286,7 +299,7 @@ func TestAnswerLost(t *testing.T) {
 			f := open(t)
 			id := f.hold(`{}`)
 			f.Lose("chat.postMessage", func(w http.ResponseWriter, r *http.Request) {
-				if _, err := f.desk.Decide(r.Context(), id, approval.Approver{Name: "alice"}, approval.Ruling{Decision: approval.Reject}); err != nil {
+				if _, err := f.approvals.Decide(r.Context(), id, approval.Approver{Name: "alice"}, approval.Ruling{Decision: approval.Reject}); err != nil {
 					t.Error(err)
 				}
 				answer(w, r)
@@ -298,20 +311,21 @@ func TestAnswerLost(t *testing.T) {
 	}
 }
 
-// What Slack surely did not post is not looked for once it is decided.
-func TestSurelyNotPosted(t *testing.T) {
+// TestUnsentMessageIsNotSearched checks that the gate does not search for a message that was
+// certainly not posted.
+func TestUnsentMessageIsNotSearched(t *testing.T) {
 	f := open(t)
 	q := channel.Question{Stage: channel.Pending}
 	for _, code := range []string{"is_archived", "token_revoked", "invalid_blocks", "ratelimited"} {
 		f.Refuse("chat.postMessage", code)
 		_, err := f.chat().Ask(t.Context(), q)
-		if unsent := new(channel.UnsentError); !errors.As(err, &unsent) || !strings.Contains(err.Error(), code) {
+		if unsent := new(channel.NotSentError); !errors.As(err, &unsent) || !strings.Contains(err.Error(), code) {
 			t.Errorf("%s: %v", code, err)
 		}
 	}
 	f.Limit("chat.postMessage")
 	_, err := f.chat().Ask(t.Context(), q)
-	unsent, limited := new(channel.UnsentError), new(channel.RetryError)
+	unsent, limited := new(channel.NotSentError), new(channel.RetryError)
 	if !errors.As(err, &unsent) || !errors.As(err, &limited) || limited.After != time.Second {
 		t.Errorf("too many: %v", err)
 	}
@@ -322,12 +336,12 @@ func TestSurelyNotPosted(t *testing.T) {
 	}
 }
 
-// A question that was never asked because its gate died needs no message once it is
-// decided.
-func TestNotFound(t *testing.T) {
+// TestDecidedQuestionIsNotPosted checks that a decided question is not posted if the gate died
+// before it posted the question.
+func TestDecidedQuestionIsNotPosted(t *testing.T) {
 	f := open(t)
 	id := f.hold(`{}`)
-	if err := f.store.PutRecord(t.Context(), task.Record{Name: "channel/chat/" + string(id), Version: 1, Value: []byte(`{"claim":"dead"}`)}); err != nil {
+	if err := f.store.PutRecord(t.Context(), gatestore.Record{Name: "channel/chat/" + string(id), Version: 1, Value: []byte(`{"claim":"dead"}`)}); err != nil {
 		t.Fatal(err)
 	}
 	f.reject(id)
@@ -340,24 +354,24 @@ func TestNotFound(t *testing.T) {
 
 func (f *fixture) reject(id task.ID) {
 	f.t.Helper()
-	if _, err := f.desk.Decide(f.t.Context(), id, approval.Approver{Name: "alice"}, approval.Ruling{Decision: approval.Reject}); err != nil {
+	if _, err := f.approvals.Decide(f.t.Context(), id, approval.Approver{Name: "alice"}, approval.Ruling{Decision: approval.Reject}); err != nil {
 		f.t.Fatal(err)
 	}
 }
 
-// delivery returns what the store has of the one question.
+// delivery returns the stored delivery of the only question.
 func (f *fixture) delivery() string {
 	f.t.Helper()
-	records, err := f.store.ListRecords(f.t.Context(), task.RecordQuery{Prefix: "channel/chat/", Limit: 10})
+	records, err := f.store.ListRecords(f.t.Context(), gatestore.RecordQuery{Prefix: "channel/chat/", Limit: 10})
 	if err != nil || len(records) != 1 {
 		f.t.Fatalf("deliveries %v, %v", records, err)
 	}
 	return string(records[0].Value)
 }
 
-// Slack asks the gate to connect again now and then: clicks arrive afterwards. A
-// message that somebody has deleted needs no update.
-func TestReconnects(t *testing.T) {
+// TestClicksArriveAfterReconnect checks that clicks arrive after Slack has asked the gate to
+// connect again, and that a deleted message is not updated.
+func TestClicksArriveAfterReconnect(t *testing.T) {
 	f := open(t)
 	f.run()
 	id := f.hold(`{}`)
@@ -369,16 +383,17 @@ func TestReconnects(t *testing.T) {
 	f.Eventually("the call is approved", func() bool { return f.state(id).State == task.Approved })
 }
 
-// A tool that its server describes otherwise than when it was last approved cannot be
-// approved in Slack, where its description is not shown. The message says why.
-func TestToolChanged(t *testing.T) {
+// TestChangedToolNotApprovedInSlack checks that a call cannot be approved in Slack if the
+// definition of its tool has changed since its last approval, because the message does not
+// show the description. The message gives the reason.
+func TestChangedToolNotApprovedInSlack(t *testing.T) {
 	f := open(t)
 	f.run()
 	f.digest = "1-a"
 	f.hold(`{}`)
 	m := f.Posted(1)
 	if strings.Contains(m.Blocks, "Caution") {
-		t.Errorf("a caution about the first call: %s", m.Blocks)
+		t.Errorf("a warning about the first call: %s", m.Blocks)
 	}
 	f.Click("U1", "approve", m.Value("approve"), slacktest.ChannelID)
 	f.Says("Approved by alice")
@@ -389,7 +404,7 @@ func TestToolChanged(t *testing.T) {
 	}
 }
 
-// status waits until operators see of each channel what they should.
+// status waits until seen is true for the status of each channel.
 func (f *fixture) status(what string, seen func(channel.Status) bool) {
 	f.t.Helper()
 	f.Eventually(what, func() bool {
@@ -398,15 +413,14 @@ func (f *fixture) status(what string, seen func(channel.Status) bool) {
 	})
 }
 
-// Operators see what is wrong with the app in Slack, in words that say what to do: a
-// revoked token, a missing scope, an archived channel. Messages go out once it is put
-// right.
-func TestTrouble(t *testing.T) {
+// TestSlackErrorsShownToOperators checks that the status gives advice about a revoked token, a
+// missing scope and an archived channel. Messages are sent when the error is fixed.
+func TestSlackErrorsShownToOperators(t *testing.T) {
 	f := open(t)
 	f.Refuse("chat.postMessage", "missing_scope", "is_archived", "token_revoked")
 	f.run()
 	f.hold(`{}`)
-	for _, want := range []string{"the app needs the scope chat:write", "restore the channel", "put a new one into the configuration"} {
+	for _, want := range []string{"the app needs the scope chat:write", "restore the channel", "configure a new one"} {
 		f.status("operators read: "+want, func(s channel.Status) bool { return s.Waiting == 1 && strings.Contains(s.Error, want) })
 	}
 	m := f.Posted(1)
@@ -416,7 +430,7 @@ func TestTrouble(t *testing.T) {
 	if told := f.Told(1); !strings.Contains(told, "the app needs the scope") {
 		t.Errorf("the user is told %q", told)
 	}
-	f.status("operators see that nobody can decide", func(s channel.Status) bool { return strings.Contains(s.DecisionsError, "the app needs the scope") })
+	f.status("the status shows that decisions are not possible", func(s channel.Status) bool { return strings.Contains(s.DecisionsError, "the app needs the scope") })
 	f.Rotate("xoxb-other", "xapp-other")
 	f.status("operators see that clicks do not arrive", func(s channel.Status) bool { return strings.Contains(s.DecisionsError, "token_revoked") })
 	f.Rotate("xoxb-bot", "xapp-app")
@@ -425,9 +439,9 @@ func TestTrouble(t *testing.T) {
 	f.Says("Approved by alice")
 }
 
-// A reminder is written below the message, as text, once: also if the gate that wrote it
-// was killed before it could note that.
-func TestRemind(t *testing.T) {
+// TestReminderIsPostedOnce checks that a reminder is a reply to the message, without markup. It
+// is posted once, even if the gate was killed before it stored that.
+func TestReminderIsPostedOnce(t *testing.T) {
 	f := open(t)
 	f.tool = "<!channel> *drop*"
 	stop := f.run()
@@ -435,7 +449,7 @@ func TestRemind(t *testing.T) {
 	f.Posted(1)
 	f.Eventually("it is noted that they were asked", func() bool { return strings.Contains(f.delivery(), `"sent":"pending"`) })
 	stop()
-	f.plan.Remind = []float64{1e-6} // of an hour
+	f.plan.Remind = []float64{1e-6} // a share of one hour
 	f.run()
 	m := f.Posted(2)
 	if m.Thread != f.Messages()[0].Stamp || !strings.Contains(m.Blocks, `Still waiting for a decision: \u003c!channel\u003e *drop* for ann`) || strings.Contains(m.Text, "<!channel>") {
@@ -452,21 +466,21 @@ func TestRemind(t *testing.T) {
 	if err := chat.Remind(t.Context(), f.Messages()[0].Stamp, q); err != nil {
 		t.Fatal(err)
 	}
-	if m := f.Posted(3); !strings.Contains(m.Blocks, "The approvers of the workflow managers may decide now as well") {
+	if m := f.Posted(3); !strings.Contains(m.Blocks, "The approvers of the workflow managers may now decide as well") {
 		t.Errorf("the escalation: %s", m.Blocks)
 	}
 }
 
-// Two channels of the gate use one app in Slack, which sends each click to any one of the
-// app's connections: each click counts for the channel that it was made in, with the
-// people of that channel, and operators see of both whether clicks arrive.
-func TestOneApp(t *testing.T) {
+// TestChannelsShareApp checks two channels with the same Slack app. Slack sends each click to
+// any connection of the app. A click counts for the channel in which it was made, with the
+// approvers of that channel. The status of both channels shows whether clicks arrive.
+func TestChannelsShareApp(t *testing.T) {
 	const managers = "C0MANAGERS"
 	f := open(t)
 	first, second := f.settings(), f.settings()
 	first.Groups, second.People, second.Channel = nil, nil, managers
-	var apps slack.Apps
-	f.channels = map[string]channel.Channel{"managers": apps.Channel(second), "ops": apps.Channel(first)}
+	others := slack.New(second)
+	f.channels = map[string]channel.Channel{"managers": others, "ops": slack.New(first, others)}
 	f.run()
 	f.InTurn()
 	listening := func(s channel.Status) bool { return s.DecisionsError == "" }
@@ -477,7 +491,7 @@ func TestOneApp(t *testing.T) {
 		if i > 1 {
 			user, where = "U3", managers
 		}
-		for _, each := range []string{slacktest.ChannelID, managers} { // nobody is asked about a call that is decided
+		for _, each := range []string{slacktest.ChannelID, managers} { // wait for both, since a decided call is not posted
 			f.PostedIn(each, i+1)
 		}
 		f.Click(user, "approve", f.PostedIn(where, i+1).Value("approve"), where)
@@ -501,8 +515,9 @@ func TestOneApp(t *testing.T) {
 	f.status("clicks arrive again", listening)
 }
 
-// If two people must approve, the first is told that the approval counts.
-func TestQuorum(t *testing.T) {
+// TestQuorumShownInSlack checks that the first of two approvers is told that the approval
+// counts.
+func TestQuorumShownInSlack(t *testing.T) {
 	f := open(t)
 	f.quorum = 2
 	f.run()
@@ -517,14 +532,14 @@ func TestQuorum(t *testing.T) {
 	f.Click("U3", "approve", value, slacktest.ChannelID)
 	f.Says("Approved by carol@example.com")
 	if got := f.state(id); got.State != task.Approved || f.Tellings() != 2 {
-		t.Errorf("state %s, %d messages to people", got.State, f.Tellings())
+		t.Errorf("state %s, %d messages to single users", got.State, f.Tellings())
 	}
 }
 
-// A click that Slack was told has arrived counts, or the person is told that it does not,
-// also if the gate stops or takes another configuration at that moment, and if Slack does
-// not say who the person is.
-func TestStopsDuringClick(t *testing.T) {
+// TestClickDuringStopIsHandled checks that an acknowledged click counts, or that its user is
+// told that it does not. It holds also if the gate stops or reloads meanwhile, and if Slack
+// does not answer requests for the user.
+func TestClickDuringStopIsHandled(t *testing.T) {
 	for name, answers := range map[string]bool{"Slack answers": true, "Slack does not answer": false} {
 		t.Run(name, func(t *testing.T) {
 			f := open(t)
@@ -553,25 +568,25 @@ func TestStopsDuringClick(t *testing.T) {
 	}
 }
 
-// A message says that a call failed if that happened after it was approved, and not if it
-// was rejected, withdrawn, or never decided.
-func TestFailed(t *testing.T) {
+// TestFailureShownInSlack checks that a message reports a failure of approved calls only, and
+// not of rejected, withdrawn or undecided calls.
+func TestFailureShownInSlack(t *testing.T) {
 	f := open(t)
 	chat := f.chat()
-	decided := casefile.Decisions{Quorum: 1, Approvals: []task.Decision{{By: "alice"}}}
+	decided := review.Decisions{Quorum: 1, Approvals: []gatetask.Decision{{By: "alice"}}}
 	for _, c := range []struct {
 		state  task.State
 		stage  channel.Stage
-		by     casefile.Decisions
+		by     review.Decisions
 		failed bool
 	}{
 		{task.Failed, channel.Failed, decided, true},
 		{task.Expired, channel.Expired, decided, true},
-		{task.Expired, channel.Expired, casefile.Decisions{Quorum: 1}, false},
+		{task.Expired, channel.Expired, review.Decisions{Quorum: 1}, false},
 		{task.Cancelled, channel.Cancelled, decided, false},
-		{task.Rejected, channel.Rejected, casefile.Decisions{Quorum: 1, Rejection: &task.Decision{By: "alice", Reason: "why"}}, false},
+		{task.Rejected, channel.Rejected, review.Decisions{Quorum: 1, Rejection: &gatetask.Decision{By: "alice", Reason: "why"}}, false},
 	} {
-		q := channel.Question{Stage: channel.Pending, Approval: casefile.Approval{ID: "tg_1", Tool: "x"}}
+		q := channel.Question{Stage: channel.Pending, Approval: review.Approval{ID: "tg_1", Tool: "x"}}
 		ref, err := chat.Ask(t.Context(), q)
 		if err != nil {
 			t.Fatal(err)

@@ -27,16 +27,16 @@ func (w *Workspace) Send(payload string) {
 	w.await("the gate acknowledges a click", func() bool { return w.acked[id] })
 }
 
-// InTurn has each click from now on go to the next of the connections. The real Slack
-// takes one at random.
+// InTurn sends each further click to the next connection. The real Slack chooses connections
+// at random.
 func (w *Workspace) InTurn() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.inTurn = true
 }
 
-// connection returns the connection to which the next click goes: the newest, if nothing
-// else was said.
+// connection returns the connection for the next click: the newest, unless [Workspace.InTurn]
+// was called.
 func (w *Workspace) connection() *websocket.Conn {
 	if w.inTurn {
 		return w.sockets[w.envelopes%len(w.sockets)]
@@ -44,7 +44,7 @@ func (w *Workspace) connection() *websocket.Conn {
 	return w.sockets[len(w.sockets)-1]
 }
 
-// Click has a user press a button of a message in a channel.
+// Click sends the click of a user on a button of a message in a channel.
 func (w *Workspace) Click(user, action, value, channel string) {
 	w.t.Helper()
 	quoted, _ := json.Marshal(value) // a text
@@ -52,7 +52,7 @@ func (w *Workspace) Click(user, action, value, channel string) {
 		"actions":[{"type":"button","block_id":"decide","action_id":%q,"value":%s}]}`, user, channel, action, quoted))
 }
 
-// Submit has a user give a reason in a window that was opened, and press its button.
+// Submit sends a window in which a user has entered a reason.
 func (w *Workspace) Submit(user, window, reason string) {
 	w.t.Helper()
 	var opened struct {
@@ -69,8 +69,7 @@ func (w *Workspace) Submit(user, window, reason string) {
 		"state":{"values":{"reason":{"reason":{"type":"plain_text_input","value":%q}}}}}}`, user, opened.View.Callback, metadata, reason))
 }
 
-// Refresh asks the gate to connect again, as Slack does now and then, and waits until
-// it has.
+// Refresh asks the gate to connect again, as Slack does from time to time, and waits for that.
 func (w *Workspace) Refresh() {
 	w.t.Helper()
 	w.Reconnects(func() {
@@ -82,8 +81,8 @@ func (w *Workspace) Refresh() {
 	})
 }
 
-// Reconnects does something after which the gate connects anew, and waits until it has
-// and its earlier connections have ended.
+// Reconnects calls why, after which the gate must connect again. It waits for that, and until
+// earlier connections have ended.
 func (w *Workspace) Reconnects(why func()) {
 	w.t.Helper()
 	w.Connected()
@@ -108,7 +107,7 @@ func (w *Workspace) Disconnected() {
 	w.await("the gate disconnects", func() bool { return len(w.sockets) == 0 })
 }
 
-// Connections returns how many connections the gate has.
+// Connections returns the number of connections of the gate.
 func (w *Workspace) Connections() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,14 +120,14 @@ func (w *Workspace) Stalled(method string) {
 	w.await("a request for "+method+" waits", func() bool { return w.stalled[method] > 0 })
 }
 
-// Abandoned waits until no request for a method waits any more, because the clients of
-// those that did have gone: see [Workspace.StallMethod].
+// Abandoned waits until the clients of all stalled requests for a method have disconnected: see
+// [Workspace.StallMethod].
 func (w *Workspace) Abandoned(method string) {
 	w.t.Helper()
 	w.await("no request for "+method+" waits", func() bool { return w.stalled[method] == 0 })
 }
 
-// await waits for something that holds while nothing changes here.
+// await waits until a condition is true. It calls condition with the lock held.
 func (w *Workspace) await(what string, condition func() bool) {
 	w.t.Helper()
 	w.Eventually(what, func() bool {
@@ -138,7 +137,7 @@ func (w *Workspace) await(what string, condition func() bool) {
 	})
 }
 
-// Eventually waits for something.
+// Eventually waits until a condition is true.
 func (w *Workspace) Eventually(what string, condition func() bool) {
 	w.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -152,7 +151,7 @@ func (w *Workspace) Eventually(what string, condition func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			w.t.Fatalf("it never happened that %s", what)
+			w.t.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }
@@ -164,8 +163,7 @@ func (w *Workspace) Messages() []Message {
 	return slices.Clone(w.messages)
 }
 
-// Put has a message be there that was posted earlier, in the channel with [ChannelID] if
-// it names none.
+// Put adds a message that was posted earlier. Its default channel is [ChannelID].
 func (w *Workspace) Put(m Message) {
 	if m.Channel == "" {
 		m.Channel = ChannelID
@@ -175,7 +173,7 @@ func (w *Workspace) Put(m Message) {
 	w.messages = append(w.messages, m)
 }
 
-// Posted waits for a number of messages and returns the last.
+// Posted waits for n messages and returns the last one.
 func (w *Workspace) Posted(n int) Message {
 	w.t.Helper()
 	w.await(fmt.Sprintf("%d messages are posted", n), func() bool { return len(w.messages) >= n })
@@ -187,7 +185,7 @@ func (w *Workspace) Posted(n int) Message {
 	return w.messages[n-1]
 }
 
-// Says waits until the last message outside threads says something.
+// Says waits until the last message outside of threads contains a text.
 func (w *Workspace) Says(text string) {
 	w.t.Helper()
 	w.await("the message says "+text, func() bool {
@@ -200,7 +198,7 @@ func (w *Workspace) Says(text string) {
 	})
 }
 
-// PostedIn waits for a number of messages in a channel and returns the last.
+// PostedIn waits for n messages in a channel and returns the last one.
 func (w *Workspace) PostedIn(channel string, n int) Message {
 	w.t.Helper()
 	var found []Message
@@ -214,14 +212,14 @@ func (w *Workspace) PostedIn(channel string, n int) Message {
 	return found[n-1]
 }
 
-// Told waits until so many users got a message that only they see, and returns the last one.
+// Told waits for n messages to single users, and returns the last one.
 func (w *Workspace) Told(n int) string {
 	w.t.Helper()
 	_, text := w.ToldIn(n)
 	return text
 }
 
-// ToldIn is Told with the channel in which the message is.
+// ToldIn is [Workspace.Told] with the channel of the message.
 func (w *Workspace) ToldIn(n int) (channel, text string) {
 	w.t.Helper()
 	w.await(fmt.Sprintf("%d users get a message of their own", n), func() bool { return len(w.ephemerals) >= n })
@@ -231,14 +229,14 @@ func (w *Workspace) ToldIn(n int) (channel, text string) {
 	return last.channel, last.user + ": " + last.text
 }
 
-// Tellings returns how many messages users got that only they see.
+// Tellings returns the number of messages to single users.
 func (w *Workspace) Tellings() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.ephemerals)
 }
 
-// Opened waits until a window is opened, and returns it.
+// Opened waits for a window, and returns it.
 func (w *Workspace) Opened() string {
 	w.t.Helper()
 	w.await("a window opens", func() bool { return len(w.views) > 0 })
@@ -247,7 +245,7 @@ func (w *Workspace) Opened() string {
 	return w.views[len(w.views)-1]
 }
 
-// Value returns the value of the button of an action, or nothing if there is none.
+// Value returns the value of the button for an action, or "".
 func (m Message) Value(action string) string {
 	var blocks []struct {
 		Elements []struct {
@@ -266,7 +264,7 @@ func (m Message) Value(action string) string {
 	return ""
 }
 
-// A block is what there are limits for.
+// A block has the parts of a block that Slack limits.
 type block struct {
 	Type     string
 	Text     struct{ Text string }
@@ -274,7 +272,7 @@ type block struct {
 	Elements []struct{ Value string }
 }
 
-// checkBlocks demands that blocks keep the limits of Slack, and have no markup.
+// checkBlocks checks that blocks keep the limits of Slack, and have no markup.
 func checkBlocks(t *testing.T, text string) {
 	t.Helper()
 	if len(text) > 13_000 || strings.Contains(text, `"mrkdwn"`) {

@@ -1,5 +1,5 @@
-// Package slacktest is a Slack for tests: it speaks the real protocol, over HTTP and
-// WebSocket, and keeps to the limits of the real one.
+// Package slacktest is a fake Slack for tests. It uses the real protocol over HTTP and
+// WebSocket, and enforces the limits of Slack.
 package slacktest
 
 import (
@@ -21,12 +21,12 @@ import (
 // channel as well.
 const ChannelID = "C024BE91L"
 
-// A Workspace is a Slack with one app, in which these people are: alice (U1),
-// mallory (U2), carol (U3) who is in the user group S1, U4 of that group whose
-// address is not confirmed, ann (U5), and a bot (U6).
+// A Workspace is a Slack workspace with one app and these users: alice (U1), mallory (U2),
+// carol (U3), a user with an unconfirmed address (U4), ann (U5), and a bot (U6). U3 and U4 are
+// the members of the user group S1.
 type Workspace struct {
 	t   *testing.T
-	URL string // of the API
+	URL string // the URL of the API
 
 	mu         sync.Mutex
 	messages   []Message
@@ -34,28 +34,28 @@ type Workspace struct {
 	views      []string
 	sockets    []*websocket.Conn
 	acked      map[string]bool
-	refusals   map[string][]string         // JSON of the next answers that refuse, by method
-	lost       map[string]http.HandlerFunc // answers the next request in the place of Slack, which obeys it, by method
+	refusals   map[string][]string         // the next error answers, by method
+	lost       map[string]http.HandlerFunc // replaces the answer to the next request, by method
 	botToken   string
 	appToken   string
-	deleted    bool                     // messages cannot be changed any more
-	stalls     map[string]chan struct{} // closed when requests for a method go on, by method
-	stalled    map[string]int           // requests that wait, by method
-	inTurn     bool                     // clicks go to the connections in turn
+	deleted    bool                     // messages are deleted and cannot be changed
+	stalls     map[string]chan struct{} // closed when requests continue, by method
+	stalled    map[string]int           // the number of stalled requests, by method
+	inTurn     bool                     // see InTurn
 	envelopes  int
-	addresses  map[string]string // e-mail addresses that people have now, in the place of those in users
+	addresses  map[string]string // changed e-mail addresses, by user
 }
 
 // An ephemeral is a message that only one user sees.
 type ephemeral struct{ channel, user, text string }
 
-// A Message is one that was posted, as it is now.
+// A Message is the present state of a posted message.
 type Message struct {
 	Channel, Stamp, Thread, Text, Blocks, Metadata string
 	Changes                                        int
 }
 
-// users are the people, as users.info describes them.
+// users are the answers of users.info.
 var users = map[string]string{
 	"U1": `{"id":"U1","is_email_confirmed":true,"profile":{"email":"alice@example.com"}}`,
 	"U2": `{"id":"U2","is_email_confirmed":true,"profile":{"email":"mallory@example.com"}}`,
@@ -85,7 +85,7 @@ func New(t *testing.T) *Workspace {
 	return w
 }
 
-// Rotate makes other tokens the valid ones, and ends all connections.
+// Rotate replaces the valid tokens, and ends all connections.
 func (w *Workspace) Rotate(bot, app string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,7 +95,7 @@ func (w *Workspace) Rotate(bot, app string) {
 	}
 }
 
-// Refuse has the next requests for a method fail, each with one of the errors.
+// Refuse makes the next requests for a method fail, each with one of the errors.
 func (w *Workspace) Refuse(method string, errors ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,32 +104,31 @@ func (w *Workspace) Refuse(method string, errors ...string) {
 	}
 }
 
-// Limit has the next request for a method fail because there were too many.
+// Limit makes the next request for a method fail with a rate limit.
 func (w *Workspace) Limit(method string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.refusals[method] = append(w.refusals[method], "")
 }
 
-// Lose has the next request for a method be obeyed, and answered by something between
-// Slack and the gate.
+// Lose replaces the answer to the next request for a method. Slack still executes the request.
 func (w *Workspace) Lose(method string, answer http.HandlerFunc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lost[method] = answer
 }
 
-// Delete deletes all messages, as far as the gate can see.
+// Delete makes all messages look deleted to the gate.
 func (w *Workspace) Delete() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.deleted = true
 }
 
-// Stall has changes of messages wait until the function that it returns is called.
+// Stall delays changes of messages until resume is called.
 func (w *Workspace) Stall() (resume func()) { return w.StallMethod("chat.update") }
 
-// StallMethod has requests for a method wait until the function that it returns is called.
+// StallMethod delays requests for a method until resume is called.
 func (w *Workspace) StallMethod(method string) (resume func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -174,8 +173,8 @@ func (w *Workspace) serve(out http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(out, text)
 }
 
-// wait waits until requests for a method go on, and reports whether the client is still
-// there then.
+// wait waits until requests for a method continue, and reports whether the client is still
+// connected.
 func (w *Workspace) wait(r *http.Request, method string) bool {
 	w.mu.Lock()
 	stall := w.stalls[method]
@@ -225,7 +224,7 @@ func (w *Workspace) authorized(out http.ResponseWriter, r *http.Request, method 
 	return false
 }
 
-// methods are what the API can do.
+// methods returns the methods of the API.
 func (w *Workspace) methods() map[string]func(r *http.Request, body []byte) string {
 	return map[string]func(r *http.Request, body []byte) string{
 		"apps.connections.open": func(*http.Request, []byte) string {
@@ -252,7 +251,7 @@ func (w *Workspace) methods() map[string]func(r *http.Request, body []byte) stri
 	}
 }
 
-// user returns somebody as users.info describes them.
+// user returns the answer of users.info for a user.
 func (w *Workspace) user(id string) string {
 	if now := w.addresses[id]; now != "" {
 		return fmt.Sprintf(`{"id":%q,"is_email_confirmed":true,"profile":{"email":%q}}`, id, now)
@@ -260,7 +259,7 @@ func (w *Workspace) user(id string) string {
 	return users[id]
 }
 
-// Moves gives somebody another e-mail address, which they have confirmed.
+// Moves changes the e-mail address of a user to another confirmed address.
 func (w *Workspace) Moves(user, address string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -304,7 +303,7 @@ func (w *Workspace) history(channel, thread string) string {
 	return fmt.Sprintf(`{"ok":true,"messages":[%s]}`, strings.Join(all, ","))
 }
 
-// connect opens a socket and reads what the client acknowledges.
+// connect opens a socket and reads the acknowledgements of the client.
 func (w *Workspace) connect(out http.ResponseWriter, r *http.Request) {
 	upgrader := websocket.Upgrader{CheckOrigin: func(*http.Request) bool { return true }}
 	conn, err := upgrader.Upgrade(out, r, nil)
@@ -336,11 +335,11 @@ func (w *Workspace) connect(out http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// pingTime is between two pings of a socket. A client that sees none for 30 seconds
-// leaves.
+// pingTime is the time between two pings of a socket. A client disconnects if it receives none
+// for 30 seconds.
 const pingTime = 5 * time.Second
 
-// ping sends pings until the client is gone, as Slack does.
+// ping sends pings until the client disconnects, as Slack does.
 func ping(conn *websocket.Conn, gone <-chan struct{}) {
 	tick := time.NewTicker(pingTime)
 	defer tick.Stop()

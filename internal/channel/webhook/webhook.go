@@ -1,6 +1,6 @@
-// Package webhook is a channel to other systems: it posts each question, and how
-// it ends, as a signed message to a URL. A system that is registered as an
-// approver answers with a signed message of its own: see [Answers].
+// Package webhook is a channel to other systems. It posts each question and its outcome
+// as a signed message to a URL. A system that is configured as an approver answers with a
+// signed request: see [Webhook.Receive].
 package webhook
 
 import (
@@ -21,18 +21,25 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/casefile"
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
-// A Config says where questions go. All fields but Private must be given.
+// A Config says where questions go. Private, AnswerKey and Approver may be zero.
 type Config struct {
+	Name    string // of the channel in the configuration
 	URL     *url.URL
 	Key     Key
-	Private bool          // the URL may lead to a private address
+	Private bool          // the URL may resolve to a private address
 	Timeout time.Duration // for one message
 	Now     func() time.Time
+
+	AnswerKey Key               // verifies answers; nil if the system may not answer
+	Approver  approval.Approver // the identity of the system when it decides
 }
 
 // A Webhook is a channel that posts to a URL.
@@ -43,33 +50,33 @@ type Webhook struct {
 
 // New returns a webhook.
 func New(c Config) *Webhook {
-	return &Webhook{cfg: c, client: NewClient(Reach{c.Timeout, c.Private})}
+	return &Webhook{cfg: c, client: NewClient(ClientConfig{c.Timeout, c.Private})}
 }
 
-// A Reach says how far a client goes.
-type Reach struct {
-	Timeout time.Duration // for one exchange
-	Private bool          // private addresses may be connected to
+// A ClientConfig configures [NewClient].
+type ClientConfig struct {
+	Timeout time.Duration // for one request
+	Private bool          // allow connections to private addresses
 }
 
-// NewClient returns a client for URLs that lead to other systems. It follows no
-// redirect.
-func NewClient(r Reach) *http.Client {
-	dialer := &net.Dialer{Timeout: r.Timeout, Control: publicOnly}
-	if r.Private {
+// NewClient returns a client for URLs of other systems. It does not follow redirects.
+func NewClient(c ClientConfig) *http.Client {
+	dialer := &net.Dialer{Timeout: c.Timeout, Control: publicOnly}
+	if c.Private {
 		dialer.Control = nil
 	}
 	return &http.Client{
-		Timeout: r.Timeout,
+		Timeout: c.Timeout,
 		Transport: &http.Transport{
-			DialContext: dialer.DialContext, TLSHandshakeTimeout: r.Timeout, ForceAttemptHTTP2: true,
+			DialContext: dialer.DialContext, TLSHandshakeTimeout: c.Timeout, ForceAttemptHTTP2: true,
 			MaxIdleConns: 2, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 16 << 10,
 		},
+		//mutate:swap "http.ErrUseLastResponse" "nil" internal/app.TestWebhookPostsToPublicAddressesOnly a webhook follows redirects
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-// A Message is the body of what a webhook posts.
+// A Message is the body of a request to the URL.
 type Message struct {
 	Type      string    `json:"type"`
 	Timestamp time.Time `json:"timestamp"`
@@ -78,16 +85,12 @@ type Message struct {
 
 // Data is the question of a [Message].
 type Data struct {
-	Stage    channel.Stage     `json:"stage"`
-	Page     string            `json:"page"`     // where a person looks at the call
-	Approval casefile.Approval `json:"approval"` // as GET /api/approvals/{id} has it
+	Stage    channel.Stage   `json:"stage"`
+	Page     string          `json:"page"`     // the URL of the call in the inbox
+	Approval review.Approval `json:"approval"` // as in GET /api/approvals/{id}
 
-	// Changed is the last approved call of the tool, if the tool was defined
-	// otherwise then, or if that is not known.
-	Changed *casefile.Precedent `json:"changed,omitzero"`
-
-	// Escalated is the workflow whose approvers may decide now as well.
-	Escalated string `json:"escalated,omitzero"`
+	Changed   *review.ToolChange `json:"changed,omitzero"`   // see [channel.Question]
+	Escalated string             `json:"escalated,omitzero"` // see [channel.Question]
 }
 
 // The types of messages.
@@ -115,19 +118,15 @@ func (w *Webhook) Remind(ctx context.Context, _ string, q channel.Question) erro
 // Address implements [channel.Channel].
 func (w *Webhook) Address() string { return w.cfg.URL.String() }
 
-// maxAnswer is how much of an answer is read so that its connection can be used
-// again.
-const maxAnswer = 64 << 10
-
 func (w *Webhook) post(ctx context.Context, kind string, q channel.Question) error {
 	body, err := json.Marshal(&Message{Type: kind, Timestamp: q.At.UTC(), Data: Data{q.Stage, q.Page, q.Approval, q.Changed, q.Escalated}})
 	if err != nil {
-		return channel.Unsent(err)
+		return channel.NotSent(err)
 	}
-	body = []byte(plain.Escape(string(body))) // no character is hidden from those who read it in a log
+	body = []byte(safetext.Escape(string(body))) // so that all characters are visible in logs of the receiver
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.cfg.URL.String(), bytes.NewReader(body))
 	if err != nil {
-		return channel.Unsent(err)
+		return channel.NotSent(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", "ThoughtGate")
@@ -136,13 +135,12 @@ func (w *Webhook) post(ctx context.Context, kind string, q channel.Question) err
 	if err != nil {
 		return err
 	}
-	defer res.Body.Close() //nolint:errcheck // nothing depends on it
-	_, _ = io.CopyN(io.Discard, res.Body, maxAnswer)
-	return refused(res)
+	defer func() { _ = res.Body.Close() }()
+	return ResponseError("receiver", res)
 }
 
-// Send sends a request. The error does not have the URL, in which there may be a secret.
-// It is a [channel.UnsentError] if there was no connection over which to send anything.
+// Send sends a request. The error does not contain the URL, which may hold a secret. It is
+// a [channel.NotSentError] if no connection could be made.
 func Send(client *http.Client, r *http.Request) (*http.Response, error) {
 	var connected atomic.Bool
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
@@ -151,21 +149,27 @@ func Send(client *http.Client, r *http.Request) (*http.Response, error) {
 		err = failed.Err
 	}
 	if !connected.Load() {
-		err = channel.Unsent(err)
+		err = channel.NotSent(err)
 	}
 	return res, err
 }
 
-// refused returns an error unless the receiver took the message.
-func refused(res *http.Response) error {
-	err := fmt.Errorf("the receiver answered %s", res.Status)
+// maxBody is the part of a response body that is read so that the connection can be used
+// again.
+const maxBody = 64 << 10
+
+// ResponseError reads the body of a response, and returns an error unless the receiver
+// accepted the message.
+func ResponseError(receiver string, res *http.Response) error {
+	_, _ = io.CopyN(io.Discard, res.Body, maxBody)
+	err := fmt.Errorf("%s answered %s", receiver, res.Status)
 	switch res.StatusCode / 100 {
 	case 2:
 		return nil
 	case 3:
-		return channel.Unsent(fmt.Errorf("%w: redirects are not followed", err))
+		return channel.NotSent(fmt.Errorf("%w: redirects are not followed", err))
 	case 4:
-		err = channel.Unsent(err)
+		err = channel.NotSent(err)
 	}
 	if seconds, bad := strconv.Atoi(res.Header.Get("Retry-After")); bad == nil && seconds > 0 {
 		return &channel.RetryError{After: time.Duration(min(seconds, 3600)) * time.Second, Err: err}
@@ -173,17 +177,17 @@ func refused(res *http.Response) error {
 	return err
 }
 
-// errPrivate is the error of an address that only configuration may allow.
 var errPrivate = errors.New("the address is private: set allow_private to allow it")
 
-// publicOnly refuses connections to addresses that are not public. It is called
-// with the address that a name was resolved to, so that no name can hide it.
+// publicOnly refuses connections to addresses that are not public. The dialer calls it
+// with the resolved address, so a DNS name cannot hide a private one.
 func publicOnly(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return err
 	}
 	ip := at.Addr().Unmap()
+	//mutate:false TestPrivateAddressesAreRefused a webhook reaches private addresses
 	if !ip.IsGlobalUnicast() || ip.IsPrivate() {
 		return errPrivate
 	}
@@ -195,9 +199,9 @@ func publicOnly(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// reservedNetworks are those that lead to the inside of something, and that
-// package netip counts as global: shared addresses of providers, networks for
-// tests, benchmarks and protocols, and IPv6 addresses with an IPv4 one inside.
+// reservedNetworks are not public, although package netip counts them as global: shared
+// addresses of providers, networks for tests, benchmarks and protocols, and IPv6 addresses
+// that contain an IPv4 address.
 var reservedNetworks = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("100.64.0.0/10"),
@@ -213,4 +217,44 @@ var reservedNetworks = []netip.Prefix{
 	netip.MustParsePrefix("2001::/32"),
 	netip.MustParsePrefix("2001:db8::/32"),
 	netip.MustParsePrefix("2002::/16"),
+}
+
+// An Answer is a decision of the system.
+type Answer struct {
+	ID          task.ID `json:"id"`
+	Decision    string  `json:"decision"` // approve or reject
+	Reason      string  `json:"reason,omitzero"`
+	ShownDigest string  `json:"shownDigest,omitzero"`
+	UnreadBytes int     `json:"unreadBytes,omitzero"`
+}
+
+// A SignedAnswer is the body of a request with an answer.
+type SignedAnswer struct {
+	Type string `json:"type"` // approval.decision
+	Data Answer `json:"data"`
+}
+
+var errBody = errors.New(`the body must be {"type": "approval.decision", "data": {"id": "…", "decision": "approve" or "reject", "shownDigest": "…"}}`)
+
+// Receive implements [channel.Receiver].
+//
+// Questions and answers have different keys, so that no message of the gate can be replayed
+// as an answer. A repeated answer has no effect: a call is decided once, and an approver
+// counts once.
+func (w *Webhook) Receive(_ context.Context, h http.Header, body []byte) (channel.Answer, error) {
+	if err := w.cfg.AnswerKey.Verify(h, body, w.cfg.Now()); err != nil {
+		return channel.Answer{}, err
+	}
+	var a SignedAnswer
+	if err := json.Unmarshal(body, &a, json.RejectUnknownMembers(true)); err != nil {
+		return channel.Answer{}, errBody
+	}
+	valid := a.Data.Decision == "approve" || a.Data.Decision == "reject"
+	if a.Type != "approval.decision" || a.Data.ID == "" || !valid {
+		return channel.Answer{}, errBody
+	}
+	return channel.Answer{ID: a.Data.ID, By: w.cfg.Approver, Ruling: approval.Ruling{
+		Decision: approval.Decision(a.Data.Decision), Reason: a.Data.Reason, Shown: a.Data.ShownDigest, Unread: a.Data.UnreadBytes,
+		Via: gatetask.Via{Kind: gatetask.ViaChannel, Channel: w.cfg.Name},
+	}}, nil
 }

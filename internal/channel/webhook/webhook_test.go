@@ -22,9 +22,9 @@ import (
 
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
-// The library of Standard Webhooks takes what the gate signs, and the gate takes
-// what the library signs.
-func TestStandard(t *testing.T) {
+// TestSignaturesMatchStandardWebhooks checks that the gate and the reference library accept each
+// other's signatures.
+func TestSignaturesMatchStandardWebhooks(t *testing.T) {
 	key, err := ParseKey(secret)
 	if err != nil {
 		t.Fatal(err)
@@ -50,8 +50,8 @@ func TestStandard(t *testing.T) {
 	}
 }
 
-// Nothing counts as signed if a part of it was changed.
-func TestVerify(t *testing.T) {
+// TestVerifyRefusesChangedMessages checks that a changed or old message is refused.
+func TestVerifyRefusesChangedMessages(t *testing.T) {
 	key, _ := ParseKey(secret)
 	body, now := []byte(`{"a":1}`), time.Unix(1_700_000_000, 0)
 	for name, change := range map[string]func(h http.Header){
@@ -69,31 +69,42 @@ func TestVerify(t *testing.T) {
 		}
 		change(h)
 		if err := key.Verify(h, body, now); err == nil {
-			t.Errorf("%s is taken", name)
+			t.Errorf("%s is accepted", name)
 		}
 	}
 	h := http.Header{}
 	key.Sign(h, "tg_1", now, body)
 	if key.Verify(h, []byte(`{"a":2}`), now) == nil || Key(nil).Verify(h, body, now) == nil {
-		t.Error("another body, or no key, is taken")
+		t.Error("a message with another body or without a key is accepted")
 	}
 	for _, later := range []time.Duration{tolerance + time.Second, -tolerance - time.Second} {
 		if key.Verify(h, body, now.Add(later)) == nil {
-			t.Errorf("a message is taken %s after it was signed", later)
+			t.Errorf("a message is accepted %s after it was signed", later)
 		}
+	}
+}
+
+// TestSystemWithoutKeyCannotDecide checks that an answer signed with an empty key is refused if
+// the channel has no answer key.
+func TestSystemWithoutKeyCannotDecide(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	hook := New(Config{URL: &url.URL{Scheme: "https", Host: "a"}, Now: func() time.Time { return now }})
+	body, h := []byte(`{"type":"approval.decision","data":{"id":"tg_1","decision":"reject"}}`), http.Header{}
+	Key(nil).Sign(h, "tg_1", now, body)
+	if a, err := hook.Receive(t.Context(), h, body); !errors.Is(err, channel.ErrUnsigned) {
+		t.Errorf("an answer signed with an empty key: %v, %v", a, err)
 	}
 }
 
 func TestParseKey(t *testing.T) {
 	for _, text := range []string{"", "whsec_", "whsec_c2hvcnQ=", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_not base64 at all, not at all"} {
 		if _, err := ParseKey(text); err == nil {
-			t.Errorf("%q is taken", text)
+			t.Errorf("%q is accepted", text)
 		}
 	}
 }
 
-// Names may resolve to anything: the address decides.
-func TestPublicOnly(t *testing.T) {
+func TestPrivateAddressesAreRefused(t *testing.T) {
 	for _, private := range []string{
 		"127.0.0.1:80", "10.1.2.3:80", "172.16.0.1:80", "192.168.1.1:80", "169.254.169.254:80", "100.64.0.1:80", "0.0.0.0:80",
 		"192.0.0.1:80", "198.18.0.1:80", "224.0.0.1:80", "255.255.255.255:80", "240.0.0.1:80",
@@ -111,9 +122,9 @@ func TestPublicOnly(t *testing.T) {
 	}
 }
 
-// A message has the exact name of a tool, for programs, and hides no character from those
-// who read it.
-func TestExactName(t *testing.T) {
+// TestMessageHasExactName checks that a message has the exact name of a tool, with hidden
+// characters escaped.
+func TestMessageHasExactName(t *testing.T) {
 	bodies := make(chan []byte, 1)
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -138,9 +149,9 @@ func TestExactName(t *testing.T) {
 	}
 }
 
-// A question that the receiver surely did not take counts as such; one of which nobody
-// knows does not.
-func TestSurelyNotTaken(t *testing.T) {
+// TestRefusedMessageCountsAsNotSent checks that a message counts as not sent only if the
+// receiver certainly did not accept it.
+func TestRefusedMessageCountsAsNotSent(t *testing.T) {
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 	}
@@ -181,8 +192,8 @@ func TestSurelyNotTaken(t *testing.T) {
 				c.change(s, w)
 			}
 			_, err := w.Ask(t.Context(), channel.Question{})
-			if unsent := new(channel.UnsentError); err == nil || errors.As(err, &unsent) != c.unsent || strings.Contains(err.Error(), s.URL) {
-				t.Errorf("surely not sent: %t, %v", !c.unsent, err)
+			if unsent := new(channel.NotSentError); err == nil || errors.As(err, &unsent) != c.unsent || strings.Contains(err.Error(), s.URL) {
+				t.Errorf("certainly not sent: %t, %v", !c.unsent, err)
 			}
 		})
 	}

@@ -1,5 +1,5 @@
-// Makes the pages live: what changes at the desk changes here, times run, and
-// the keyboard can be used. Without it everything essential still works.
+// Keeps the pages up to date, counts times down, shows them in the zone of the reader, and
+// adds keyboard shortcuts. The essential functions work without this script.
 
 const worker = "/worker.js";
 const rules = {
@@ -30,7 +30,19 @@ function set(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+// localTimes shows times in the zone of the reader. Without the script they are in UTC.
+const dateAndTime = { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" };
+const timeOnly = { hour: "2-digit", minute: "2-digit", second: "2-digit" };
+
+function localTimes() {
+  for (const t of all("time[data-local]")) {
+    const format = t.dataset.local === "time" ? timeOnly : dateAndTime;
+    set(t, new Date(t.dateTime).toLocaleString([], { ...format, hourCycle: "h23" }));
+  }
+}
+
 function tick() {
+  localTimes();
   const at = now();
   for (const t of all("[data-since]")) {
     const past = at - Date.parse(t.dataset.since);
@@ -51,11 +63,11 @@ function tick() {
 
 // Staying up to date
 
-// down is whether the gate does not answer.
+// down is set while the gate does not answer.
 let down = false;
 let busy = false, again = false, timer = 0, ended = false, refreshed = -Infinity;
 
-// However much an agent makes happen, a page asks only so often.
+// pause is the shortest time between two reloads, in milliseconds.
 const pause = 400;
 
 function refreshSoon(delay = 60) {
@@ -67,8 +79,7 @@ function refreshSoon(delay = 60) {
   }, Math.max(delay, refreshed + pause - performance.now()));
 }
 
-// ask is fetch for a gate that may be out of reach without anybody being told: it
-// fails if there is no answer in time.
+// ask is fetch with a time limit.
 async function ask(where, options, patience) {
   const control = new AbortController();
   let timer = setTimeout(() => control.abort(), patience);
@@ -83,7 +94,7 @@ async function ask(where, options, patience) {
 }
 
 async function refresh() {
-  if (ended) return; // somebody may have signed in again in another tab: this page stays as it is
+  if (ended) return; // even after signing in again in another tab
   if (busy) { again = true; return; }
   busy = true;
   try {
@@ -106,8 +117,8 @@ async function refresh() {
   }
 }
 
-// adopt takes over what is new in a fresh copy of this page, and leaves alone
-// what somebody may be reading, ticking or writing.
+// adopt copies the changed parts of a fresh copy of this page. It does not change parts that
+// the reader may be reading, ticking or writing.
 function adopt(page) {
   if (!adoptLogin(page)) { location.reload(); return; }
   document.body.dataset.waiting = page.body.dataset.waiting;
@@ -130,9 +141,8 @@ function adopt(page) {
   tick();
 }
 
-// adoptLogin has the forms of this page belong to the session of a fresh copy, if
-// somebody has signed in again in another tab. It does not, and reports false, if that
-// was another person: this page was made for somebody else.
+// adoptLogin moves the forms of this page to the session of a fresh copy, after the reader has
+// signed in again in another tab. It reports false if that was another person.
 function adoptLogin(page) {
   const login = $(".account [name=csrf]", page)?.value;
   if (!login || login === $(".account [name=csrf]").value) return true;
@@ -172,7 +182,7 @@ function adoptRows(old, fresh) {
   if (lost && next?.isConnected) $(".open", next)?.focus();
 }
 
-// adoptPart takes over one part that holds nothing to be read, ticked or written.
+// adoptPart copies one part without controls.
 function adoptPart(part, old, fresh) {
   const a = $(part, old), b = $(part, fresh);
   if (a && b && a.outerHTML !== b.outerHTML) a.replaceWith(b);
@@ -204,7 +214,7 @@ function adoptCase(old, fresh) {
     tell(`${$("#verdict-title").textContent}. ${$("#status-text").textContent}`);
   }
   adoptPart("#agent", old, fresh);
-  // What was decided but is not over is not told of by the stream.
+  // The stream does not report changes of a call between its decision and its end.
   if (old.dataset.state !== "input_required" && !old.hasAttribute("data-over")) refreshSoon(1000);
 }
 
@@ -213,16 +223,16 @@ function say(text) {
   const lost = $("#lost");
   lost.replaceChildren(text);
   lost.hidden = !text;
-  // What is being typed must not be moved under the buttons.
+  // The warning moves the form down, so keep the field with the focus in view.
   if (document.activeElement?.closest?.("#decision")) document.activeElement.scrollIntoView({ block: "nearest" });
 }
 
-// What was read
+// Reading before approving
 
 const opened = new WeakSet();
 
-// reading lets an approval go once every folded part was opened, or the approver
-// says that it need not be.
+// reading allows an approval when every folded part was opened, or when the approver has
+// confirmed to approve without reading the rest.
 function reading() {
   const read = $("#read"), approve = $("#approve");
   if (!read || !approve) return;
@@ -235,8 +245,7 @@ function reading() {
   approve.disabled = down || left && !$("#consent").checked;
 }
 
-// copy puts the exact text of a block on the clipboard: what cannot be seen is
-// there as itself.
+// copy copies the exact text of a block, including hidden characters.
 async function copy(button) {
   const text = all(".line", button.closest(".block")).map((line) => {
     const plain = line.cloneNode(true);
@@ -283,7 +292,7 @@ function connection(up, text) {
   set($("#live-text"), text || (up ? "Live" : "Connection lost, trying again"));
 }
 
-// reached tells, before anybody presses a button, whether the gate answers.
+// reached shows whether the gate answers, and disables buttons if it does not.
 function reached(up) {
   down = !up;
   document.body.classList.toggle("down", down);
@@ -298,9 +307,9 @@ function reached(up) {
   }
 }
 
-// A browser has few connections to one gate, so that of all tabs only one
-// listens, and tells the others. It is the one that holds a lock. Where browsers
-// have no locks, which is without encryption, every tab that is looked at listens.
+// Browsers limit the connections to one server. So only one tab, which holds a lock, listens
+// for events, and it passes them on to the other tabs. Browsers have no locks on pages
+// without encryption. There, every visible tab listens.
 
 const known = new Set(all(".row").map((row) => row.dataset.id));
 const others = new BroadcastChannel("inbox");
@@ -309,10 +318,9 @@ let stream, listens = !navigator.locks;
 // release gives up the lock.
 let release = () => {};
 
-// A stream that is cut off without a word looks like one on which nothing happens.
-// So the gate sends a beat now and then, which the tab that listens passes on. After
-// two that are missing, that tab asks whether the gate is there, and listens anew;
-// after three, another tab takes over, because that one hangs or is frozen.
+// A broken stream looks like an idle one, so the gate sends heartbeats. The listening tab
+// passes them on. If two are missing, the tab reconnects. If three are missing, another tab
+// takes over, since the listening tab may be frozen.
 let beat = 15000, silence = 0;
 
 function heard() {
@@ -326,7 +334,7 @@ function listenAnew() {
   listen();
 }
 
-// takeOver takes the lock from the tab that holds it. The next that waits gets it.
+// takeOver takes the lock from the listening tab. The next waiting tab gets it.
 function takeOver() {
   heard();
   refresh();
@@ -353,8 +361,7 @@ others.onmessage = ({ data }) => {
   else if (data.silent) refresh();
 };
 
-// reconnected notes whether events arrive. What changed while they did not was not
-// told.
+// reconnected records whether events arrive, and reloads after an interruption.
 function reconnected(up) {
   connection(up);
   if (up) refreshSoon();
@@ -384,7 +391,7 @@ function listen() {
   stream.onerror = () => {
     reachable(false);
     if (stream.readyState !== EventSource.CLOSED) return;
-    refresh(); // says whether it is the session or the gate
+    refresh(); // shows whether the session has ended or the gate is down
     clearTimeout(silence);
     silence = setTimeout(listen, 3000);
   };
@@ -400,8 +407,7 @@ function follow() {
     listen();
     return new Promise((done) => { release = done; });
   }).catch(() => {
-    // Another tab took over from this one. A page that is left before its turn
-    // comes has nothing to listen for.
+    // Another tab took over, or this page was closed while it waited for the lock.
     if (!listens || ended) return;
     stop();
     follow();
@@ -411,7 +417,7 @@ function follow() {
 function lead() {
   if (navigator.locks) {
     follow();
-    refreshSoon(); // what has changed since the page was made
+    refreshSoon(); // to show changes since the page was rendered
     return;
   }
   const look = () => {
@@ -451,8 +457,8 @@ async function toggleNotify() {
   showNotify();
 }
 
-// Push: a browser that has subscribed is told also while the inbox is closed. A
-// subscription belongs to a login, and is made again after the next one.
+// Push: a subscribed browser is notified also while the inbox is closed. A subscription
+// belongs to a session, and is renewed after the next sign-in.
 
 const pushable = document.body.dataset.push && "serviceWorker" in navigator && "PushManager" in window;
 const pushed = () => pushable && localStorage.getItem("push") !== null;
@@ -502,8 +508,8 @@ function move(by) {
   links[Math.min(links.length - 1, Math.max(0, at < 0 ? 0 : at + by))].focus();
 }
 
-// arm moves the focus to a button. Only Enter or Space there decides, and not
-// at once: a key that is held down or struck twice must not.
+// arm moves the focus to a button. Enter or Space then presses it, but only after a short
+// time, so that a key that is held down or struck twice does not decide.
 let armedAt = 0;
 
 function arm(id, what) {
@@ -555,10 +561,9 @@ function onKey(event) {
   act();
 }
 
-// onSubmit sends a decision and shows the page that answers it. If the gate does
-// not answer, this page stays, with what was typed: once the gate is back it
-// says how the request stands, and the decision can be sent again. A decision
-// names what was shown and counts once, so that sending it twice is safe.
+// onSubmit sends a decision and shows the resulting page. If the gate does not answer, this
+// page stays with the typed reason. When the gate answers again, the page shows the state of
+// the request, and the decision can be sent again: a decision counts once.
 async function onSubmit(event) {
   const form = event.target;
   if (!form.matches("#decision, #bulk")) return;
@@ -568,7 +573,7 @@ async function onSubmit(event) {
   const data = new URLSearchParams(new FormData(form));
   for (const b of all("button", form)) b.disabled = true;
   try {
-    // A button without one of its own says that its formaction is this page.
+    // For a button without the attribute, formAction is the address of this page.
     const where = event.submitter?.hasAttribute("formaction") ? event.submitter.formAction : form.action;
     const { answer, text } = await ask(where, { method: "POST", body: data }, 30000);
     const page = new DOMParser().parseFromString(policy.createHTML(text), "text/html");
@@ -581,7 +586,7 @@ async function onSubmit(event) {
   }
 }
 
-// arrive shows the page that a decision led to.
+// arrive shows the page after a decision.
 function arrive(answer, page) {
   if (answer.redirected) { location.replace(answer.url); return; }
   $("main").replaceWith($("main", page));

@@ -1,5 +1,5 @@
-// Shows what the gate sends to a browser that has subscribed, also while the inbox is
-// closed. A tap opens the page of the call: nothing is decided here.
+// Shows the notifications for a subscribed browser, also while the inbox is closed. A tap
+// opens the page of the call, where the approver decides.
 
 self.addEventListener("install", () => self.skipWaiting());
 self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));

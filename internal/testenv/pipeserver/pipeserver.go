@@ -1,5 +1,5 @@
-// Package pipeserver is the frame of an MCP server over standard input and output, as
-// which a test starts its own program.
+// Package pipeserver helps tests to write an MCP server over standard input and output. A test
+// runs its own program as the server.
 package pipeserver
 
 import (
@@ -15,20 +15,19 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// A Server answers requests with the functions of a test. It writes every line that it
-// gets to a file.
+// A Server answers requests with functions of a test. It writes every received line to a file.
 type Server struct {
 	Prefix   string // of each line in the file
-	Stubborn bool   // neither a signal nor the end of its input ends it
+	Stubborn bool   // ignore signals and the end of the input
 	Banner   []string
-	Handle   func(*Server, *jsonrpc.Message) // is called with each request, in a goroutine of its own
+	Handle   func(*Server, *jsonrpc.Message) // is called with each request, in a new goroutine
 
 	seen    *os.File
 	mu      sync.Mutex
 	answers map[string]chan string
 }
 
-// Serve serves until its input ends. It writes what it gets to the file with a name.
+// Serve serves until the input ends. It writes the received lines to the named file.
 func (s *Server) Serve(file string) {
 	var err error
 	if s.seen, err = os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err != nil {
@@ -100,8 +99,8 @@ func (s *Server) Fail(m *jsonrpc.Message, code int, text string) {
 	s.Write(string(jsonrpc.AppendErrorResponse(nil, m.ID.Bytes, &jsonrpc.Error{Code: code, Message: text})))
 }
 
-// Ask asks the client something, and returns the answer as it was received. The rest of
-// the request follows its id.
+// Ask sends a request to the client, and returns the answer as received. rest is the part of
+// the request after the id.
 func (s *Server) Ask(rest string) string {
 	answer := make(chan string, 1)
 	id := `"question-` + strconv.FormatInt(time.Now().UnixNano(), 10) + `"`

@@ -12,17 +12,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A Span is one that a collector was sent.
+// A Span is a span that the collector received.
 type Span struct {
 	Name, Trace, ID, Parent string
-	Links                   []string // the spans that it is linked to
+	Links                   []string // the linked spans
 	Attributes              map[string]string
 }
 
 // Traceparent returns the header that names s as the parent, without the flags.
 func (s Span) Traceparent() string { return "00-" + s.Trace + "-" + s.ID + "-" }
 
-// A Collector is an OTLP server that keeps the spans it was sent.
+// A Collector is an OTLP server that keeps the received spans.
 type Collector struct {
 	mu  sync.Mutex
 	all []Span
@@ -52,7 +52,7 @@ func (c *Collector) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Find returns the first span with that name for which fits is true.
+// Find returns the first span with this name for which fits returns true.
 func (c *Collector) Find(t *testing.T, name string, fits func(Span) bool) Span {
 	t.Helper()
 	c.mu.Lock()

@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// nullSignal asks whether a process is there.
+// nullSignal tests whether a process exists.
 const nullSignal = syscall.Signal(0)
 
-// A client that leaves while the server is slow to read its request does not end the
-// process that it shares with others.
-func TestLeavesWhileWriting(t *testing.T) {
+// A client that leaves while the server reads its request does not end a shared process.
+func TestClientLeavingDuringWriteKeepsProcess(t *testing.T) {
 	t.Parallel()
 	s := open(t, "shared: true", "")
 	pid := s.pid("")
@@ -40,6 +39,6 @@ func TestLeavesWhileWriting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if now := s.pid(""); now != pid {
-		t.Errorf("the process %d has become %d", pid, now)
+		t.Errorf("process %d was replaced by %d", pid, now)
 	}
 }

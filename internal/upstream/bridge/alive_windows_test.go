@@ -2,5 +2,5 @@ package bridge_test
 
 import "os"
 
-// nullSignal asks whether a process is there; Windows has none.
+// nullSignal tests whether a process exists; Windows has no such signal.
 var nullSignal = os.Interrupt

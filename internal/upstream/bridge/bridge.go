@@ -1,10 +1,10 @@
-// Package bridge reaches MCP servers that are child processes in the way of
-// Streamable HTTP: it is what a client of HTTP sends its requests through, and
-// answers them with what a process says. Each legacy session has a process of its
-// own, and so has each client without sessions; or all clients share one. A process
-// that nobody uses is ended, and started again when its client comes back.
+// Package bridge connects HTTP clients to MCP servers that are child processes. It is the transport
+// of an [httpclient.Client]: it takes HTTP requests and answers them with the messages of a
+// process.
 //
-// The package knows neither policy nor approvals.
+// Each legacy session has a process, and so has each principal without sessions; alternatively, all
+// clients share processes. An idle process is ended, and started again when its client returns. The
+// package does not know policy or approvals.
 package bridge
 
 import (
@@ -15,48 +15,44 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/stdioclient"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
-	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// Config is what a [Bridge] is made of.
+// A Config configures a [Bridge].
 type Config struct {
-	Server    stdioclient.Config // how one process is run; Stderr is not used
-	Shared    bool               // all clients share one process
-	Processes admission.Limits   // how many there may be at a time, if they are not shared
-	Unread    admission.Limits   // bytes of large answers that clients have not read yet
-	Idle      time.Duration      // how long one that nobody uses is kept
-	Records   func() task.Records
+	Server    stdioclient.Config // how to run a process; Stderr is ignored
+	Shared    bool               // all clients of an era share one process
+	Processes admission.Limits   // limits of processes, if they are not shared
+	Unread    admission.Limits   // limits of bytes of large answers that clients have not read yet
+	Idle      time.Duration      // how long to keep an unused process
+	Sessions  *upstream.Sessions // lets sessions continue after their process has ended
 	Log       *slog.Logger
 }
 
-// A Bridge reaches one MCP server that is a program. It implements
-// [httpclient.Transport].
+// A Bridge reaches one MCP server that is a program. It implements [httpclient.Transport].
 type Bridge struct {
 	cfg    Config
-	room   *admission.Pool
+	slots  *admission.Pool
 	unread *admission.Pool // see Config.Unread
-	kept   atomic.Int64    // how many sessions were kept
 
-	mu        sync.Mutex
-	processes map[string]*process
-	rests     map[string]time.Time // until when processes with a key are not started; see failed
-	closed    bool
-	running   sync.WaitGroup // of all processes
+	mu         sync.Mutex
+	processes  map[string]*process
+	retryAfter map[string]time.Time // when a process with this key may start again; see failed
+	closed     bool
+	running    sync.WaitGroup // all processes
 }
 
-// New returns a bridge to the server of cfg. No process is started before a client
-// comes.
+// New returns a bridge to the server of cfg. It starts processes on demand.
 func New(cfg Config) *Bridge {
 	return &Bridge{
-		cfg: cfg, room: admission.NewPool(cfg.Processes), unread: admission.NewPool(cfg.Unread),
-		processes: make(map[string]*process), rests: make(map[string]time.Time),
+		cfg: cfg, slots: admission.NewPool(cfg.Processes), unread: admission.NewPool(cfg.Unread),
+		processes: make(map[string]*process), retryAfter: make(map[string]time.Time),
 	}
 }
 
@@ -66,7 +62,7 @@ func (b *Bridge) Reach(context.Context) error {
 	return err
 }
 
-// Close ends all processes and returns when nothing is left of them.
+// Close ends all processes and their descendants.
 func (b *Bridge) Close() {
 	b.mu.Lock()
 	b.closed = true
@@ -77,61 +73,59 @@ func (b *Bridge) Close() {
 	b.running.Wait()
 }
 
-// start returns the process with a key, and starts one if there is none. The caller
-// must leave it.
-func (b *Bridge) start(ctx context.Context, n newProcess) (*process, error) {
+// start returns the process with a key, and starts it if necessary. The caller must release it.
+func (b *Bridge) start(ctx context.Context, n processSpec) (*process, error) {
 	if p := b.find(n.key); p != nil {
 		return p, nil
 	}
 	if !b.cfg.Shared {
-		if err := b.makeRoom(ctx, n.room); err != nil {
+		if err := b.reserveSlot(ctx, n.share); err != nil {
 			return nil, err
 		}
 	}
-	p, added, err := b.add(n) //nolint:contextcheck // a process outlives the request that starts it
+	p, added, err := b.add(n) // without ctx: the process outlives the request
 	if !added && !b.cfg.Shared {
-		b.room.Release(n.room, 1)
+		b.slots.Release(n.share, 1)
 	}
 	return p, err
 }
 
-// find returns the process with a key, or nil. The caller must leave it.
+// find returns the process with a key, or nil. The caller must release it.
 func (b *Bridge) find(key string) *process {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.processes[key]
 	if p != nil {
-		p.enter()
+		p.acquire()
 	}
 	return p
 }
 
-// add takes a new process in, unless there is one with its key or the bridge is
-// closed. The caller must leave what it returns.
-func (b *Bridge) add(n newProcess) (_ *process, added bool, err error) {
+// add adds a process, unless there is one with its key. The caller must release it.
+func (b *Bridge) add(n processSpec) (_ *process, added bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return nil, false, &wire.Problem{Type: wire.ShuttingDown}
+		return nil, false, &mcp.Problem{Type: mcp.ShuttingDown}
 	}
 	if p := b.processes[n.key]; p != nil {
-		p.enter()
+		p.acquire()
 		return p, false, nil
 	}
-	if err := b.rested(n.key); err != nil {
+	if err := b.checkRetry(n.key); err != nil {
 		return nil, false, err
 	}
 	p := b.newProcess(n)
 	b.processes[n.key] = p
-	p.enter()
+	p.acquire()
 	b.running.Go(func() { b.watch(p) })
 	return p, true, nil
 }
 
-// watch waits until a process is to be ended, or has ended for good, and ends it.
+// watch ends a process when it is to be ended, or has ended and is not restarted.
 func (b *Bridge) watch(p *process) {
 	select {
-	case <-p.server.Over():
+	case <-p.server.Done():
 		b.failed(p)
 	case <-p.ending:
 	}
@@ -141,70 +135,68 @@ func (b *Bridge) watch(p *process) {
 	}
 	p.idle.Stop()
 	b.mu.Unlock()
-	p.unasked.close()
+	p.messages.close()
 	p.server.Close()
 	if !b.cfg.Shared {
-		b.room.Release(p.room, 1)
+		b.slots.Release(p.share, 1)
 	}
 }
 
-// restTime is how long a program whose process ended too often is not started again
-// for the same clients.
-const restTime = 10 * time.Second
+// retryDelay is how long a program that ended too often is not started for the same client.
+const retryDelay = 10 * time.Second
 
-// failed notes that a process has ended by itself too often, or before it said
-// anything. Its session is over.
+// failed notes that a process has ended too often, or before its first answer. Its session ends.
 func (b *Bridge) failed(p *process) {
 	b.mu.Lock()
-	b.rests[p.key] = time.Now().Add(restTime)
+	b.retryAfter[p.key] = time.Now().Add(retryDelay)
 	b.mu.Unlock()
 	if id, ok := strings.CutPrefix(p.key, keySession); ok {
-		ctx, stop := context.WithTimeout(context.Background(), restTime)
+		ctx, stop := context.WithTimeout(context.Background(), retryDelay)
 		defer stop()
-		b.forget(ctx, p.principal, id)
+		b.cfg.Sessions.End(ctx, b.session(p.principal, id))
 	}
 }
 
-// rested returns the problem of a process that has just failed. The caller holds the
+// checkRetry returns a problem if the process with this key has just failed. The caller holds the
 // lock.
-func (b *Bridge) rested(key string) error {
+func (b *Bridge) checkRetry(key string) error {
 	now := time.Now()
-	maps.DeleteFunc(b.rests, func(_ string, until time.Time) bool { return now.After(until) })
-	until, rests := b.rests[key]
+	maps.DeleteFunc(b.retryAfter, func(_ string, until time.Time) bool { return now.After(until) })
+	until, rests := b.retryAfter[key]
 	if !rests {
 		return nil
 	}
-	return &wire.Problem{
-		Type: wire.UpstreamDown, RetryAfter: int(until.Sub(now).Seconds()) + 1, Detail: "the server has ended too often; the call did not run",
+	return &mcp.Problem{
+		Type: mcp.UpstreamDown, RetryAfter: int(until.Sub(now).Seconds()) + 1, Detail: "the server has ended too often; the call did not run",
 	}
 }
 
-// endPatience is how long a client waits for the process of another one to end,
-// which nobody uses.
-const endPatience = 10 * time.Second
+// endTimeout is how long a client waits for an unused process of another client to end.
+const endTimeout = 10 * time.Second
 
-// makeRoom takes the place of one process. If there is none left, the process that
-// has not been used for longest gives way.
-func (b *Bridge) makeRoom(ctx context.Context, c admission.Client) error {
-	full := b.room.Try(c, 1)
+// reserveSlot takes a slot for one process. If none is free, it ends the process that has been
+// unused for longest.
+func (b *Bridge) reserveSlot(ctx context.Context, c admission.Client) error {
+	//mutate:swap "b.slots.TryAcquire(c, 1)" "error(nil)" TestProcessLimits the number of processes of a client is not limited
+	full := b.slots.TryAcquire(c, 1)
 	if full == nil {
 		return nil
 	}
-	if b.endOldest(func(p *process) bool { return !errors.Is(full, admission.ErrClient) || p.room == c }) {
-		full = b.room.Wait(ctx, c, 1, endPatience)
+	if b.endOldest(func(p *process) bool { return !errors.Is(full, admission.ErrClient) || p.share == c }) {
+		full = b.slots.Acquire(ctx, c, 1, endTimeout)
 	}
 	switch {
 	case full == nil:
 		return nil
 	case errors.Is(full, admission.ErrClient):
-		return &wire.Problem{Type: wire.ClientLimit, RetryAfter: 5, Detail: "too many sessions at a time (max_processes_per_client)", Cause: full}
+		return &mcp.Problem{Type: mcp.ClientLimit, RetryAfter: 5, Detail: "too many sessions at a time (a quarter of max_processes)", Cause: full}
 	default:
-		return &wire.Problem{Type: wire.Overloaded, RetryAfter: 5, Detail: "too many server processes (max_processes)", Cause: full}
+		return &mcp.Problem{Type: mcp.Overloaded, RetryAfter: 5, Detail: "too many server processes (max_processes)", Cause: full}
 	}
 }
 
-// endOldest ends the process that nobody has used for the longest time, of those
-// that may give way, and reports whether there is one.
+// endOldest ends the process that has been unused for longest, of those that may be ended. It
+// returns false if there is none.
 func (b *Bridge) endOldest(may func(*process) bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -217,13 +209,13 @@ func (b *Bridge) endOldest(may func(*process) bool) bool {
 	if oldest == nil {
 		return false
 	}
-	delete(b.processes, oldest.key) // its client gets another one
+	delete(b.processes, oldest.key) // its client gets another process
 	oldest.end()
 	return true
 }
 
-// leave notes that a process is used by one less.
-func (b *Bridge) leave(p *process) {
+// release notes that a request no longer uses a process.
+func (b *Bridge) release(p *process) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p.used = time.Now()
@@ -232,7 +224,7 @@ func (b *Bridge) leave(p *process) {
 	}
 }
 
-// endIdle ends a process that nobody uses.
+// endIdle ends a process that has been unused for Config.Idle.
 func (b *Bridge) endIdle(p *process) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -243,25 +235,35 @@ func (b *Bridge) endIdle(p *process) {
 		delete(b.processes, p.key)
 	}
 	p.end()
-	b.cfg.Log.Debug("ended a server process that nobody used", "upstream", b.cfg.Server.Name)
+	b.cfg.Log.Debug("ended an unused server process", "upstream", b.cfg.Server.Name)
 }
 
-// roomOf returns whose share the processes and the unread answers of a client count to.
-func roomOf(by httpclient.Peer) admission.Client {
+// retire ends a process. Its clients get another one.
+func (b *Bridge) retire(p *process) {
+	b.mu.Lock()
+	if b.processes[p.key] == p {
+		delete(b.processes, p.key)
+	}
+	b.mu.Unlock()
+	p.end()
+}
+
+// shareOf returns the client whose limits the processes and unread answers of a peer count to.
+func shareOf(by httpclient.Peer) admission.Client {
 	if by.Principal != "" {
 		return admission.Principal(by.Principal)
 	}
-	return by.Room
+	return by.Share
 }
 
-func (b *Bridge) newProcess(n newProcess) *process {
+func (b *Bridge) newProcess(n processSpec) *process {
 	cfg := b.cfg.Server
 	cfg.Stderr = &errorLog{log: b.cfg.Log, upstream: cfg.Name}
 	p := &process{
-		newProcess: n, bridge: b, server: stdioclient.New(cfg), ending: make(chan struct{}), unasked: newMailbox(),
+		processSpec: n, bridge: b, server: stdioclient.New(cfg), ending: make(chan struct{}), messages: newEventQueue(),
 	}
 	p.end = sync.OnceFunc(func() { close(p.ending) })
 	p.idle = time.AfterFunc(b.cfg.Idle, func() { b.endIdle(p) })
-	p.server.StartLater(p, n.initialize)
+	p.server.StartOnDemand(p, n.initialize)
 	return p
 }

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Each session has a process of its own, which ends with the session. Ids and the
-// bytes of answers are the client's and the server's.
+// Each session has a process that ends with the session. Request ids and the bytes of answers are
+// preserved.
 func TestSession(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", "")
@@ -47,7 +47,7 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// A server that refuses initialize makes no session and leaves no process.
+// A server that refuses initialize leaves no session and no process.
 func TestRefusedInitialize(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", "")
@@ -58,13 +58,13 @@ func TestRefusedInitialize(t *testing.T) {
 	s.awaitSeen("end of input")
 }
 
-// Requests of the server to the client arrive on the stream of the call, or on the one
-// that is open for them; messages without a stream wait.
-func TestServerSpeaks(t *testing.T) {
+// Requests of the server arrive on the stream of a call, or on the client's stream. Without a
+// stream they are queued.
+func TestServerMessagesReachClient(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", "")
 	session := s.begin()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	answered := func(question string) {
 		reply := s.post(session, `{"jsonrpc":"2.0","id":"`+member(question, "id")+`","result":{"role":"assistant"}}`)
@@ -93,9 +93,9 @@ func TestServerSpeaks(t *testing.T) {
 	}
 }
 
-// Clients that share a process may use the same ids and progress tokens: each gets
-// its own answer, and sees its own token.
-func TestShared(t *testing.T) {
+// Clients that share a process may use the same ids and progress tokens: each gets its own answers
+// and tokens.
+func TestSharedProcessKeepsClientsApart(t *testing.T) {
 	t.Parallel()
 	s := open(t, "shared: true", "")
 	old := strings.Replace(initialize, "2025-11-25", "2025-06-18", 1)
@@ -120,7 +120,7 @@ func TestShared(t *testing.T) {
 	}
 	all.Wait()
 	if got := s.post("", call("2", "ask_client", "{}")); !strings.Contains(got.body, "-32601") {
-		t.Errorf("a server that asks nobody: %+v", got)
+		t.Errorf("a server without requests to clients: %+v", got)
 	}
 	if got := s.post("", modernCall("3", "pid")); s.pidIn(got) == s.pid("") {
 		t.Error("clients of both generations share a process")
@@ -130,12 +130,13 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// A server answers one request of a batch more than once. Only the first answer counts,
-// and the batch ends with the answer to the other request.
-func TestAnsweredAgain(t *testing.T) {
+// A server answers a request of a batch twice. Only the first answer counts, and the batch ends
+// with the answer to the other request.
+func TestSecondAnswerIsDropped(t *testing.T) {
 	t.Parallel()
-	s := open(t, "shared: true", "")
-	got := s.post("", "["+call("1", "answer_again", "{}")+","+call("2", "answer_last", "{}")+"]")
+	s := open(t, "", "")
+	session := s.post("", strings.Replace(initialize, "2025-11-25", "2025-03-26", 1)).session
+	got := s.post(session, "["+call("1", "answer_again", "{}")+","+call("2", "answer_last", "{}")+"]")
 	for _, want := range []string{`"first"`, `"last"`, `"id":1`, `"id":2`} {
 		if strings.Count(got.body, want) != 1 {
 			t.Errorf("the batch was answered %+v; want %s once", got, want)
@@ -144,13 +145,43 @@ func TestAnsweredAgain(t *testing.T) {
 	if strings.Contains(got.body, `"second"`) {
 		t.Errorf("the batch was answered %+v", got)
 	}
-	if !strings.Contains(s.log.String(), "the server answered a request for which nobody waits") {
+	if !strings.Contains(s.log.String(), "dropped the server's answer to a request that is not pending") {
 		t.Error("the log does not have the second answer")
 	}
 }
 
-// A client that cancels names its request by its own id; the server hears of it by
-// the one that it knows.
+// A shared process is ended when it answers an unknown request, or answers twice. The answer is
+// dropped, and the next call gets a new process.
+func TestSharedProcessEndsAtStrayAnswer(t *testing.T) {
+	t.Parallel()
+	for name, stray := range map[string]string{
+		"another id":    call("1", "forge", `{"id":4}`),
+		"an id as text": call("1", "forge", `{"id":"4"}`),
+		"a second time": call("1", "answer_again", "{}"),
+		"to initialize": call("1", "forge", `{"id":0}`),
+	} {
+		s := open(t, "shared: true", "")
+		before := s.pid("")
+		if got := s.post("", call("4", "echo", "{}")); !strings.Contains(got.body, "ran echo") {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if got := s.post("", stray); strings.Contains(got.body, "forged") || strings.Contains(got.body, "second") {
+			t.Errorf("%s: the client got %+v", name, got)
+		}
+		s.await("the process is replaced after an answer with "+name, func() bool { return s.pid("") != before })
+	}
+	s := open(t, "shared: true", "")
+	before := s.pid("")
+	s.post("", call("1", "forge", `{"id":null}`))
+	leave := s.postAndLeave("", call("2", "progress", "{}"))
+	s.awaitSeen(`"progress"`)
+	leave()
+	if got := s.post("", call("3", "progress", "{}")); !strings.Contains(got.body, "done") || s.pid("") != before {
+		t.Errorf("a late answer, or one without an id, has ended the process: %+v", got)
+	}
+}
+
+// A client cancels by its own request id; the server gets the id that it knows.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", "")
@@ -165,14 +196,14 @@ func TestCancel(t *testing.T) {
 	s.awaitSeen(`"requestId":"tg-`)
 	_, rest, _ := strings.Cut(s.seen(), `"requestId":"tg-`)
 	if !strings.HasPrefix(rest, id) && !strings.Contains(s.seen(), `"id":"tg-`+rest[:26]) {
-		t.Errorf("the server was told of a request that it does not know: %s", rest)
+		t.Errorf("the server got a message about an unknown request: %s", rest)
 	}
 	leave()
 }
 
-// A client that shares a process with others cannot cancel their requests, whose ids
-// are easy to guess.
-func TestCancelOfOthers(t *testing.T) {
+// A client of a shared process cannot cancel requests of other clients, although their ids are easy
+// to guess.
+func TestClientCannotCancelRequestsOfOthers(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, upstream, identity, ann, bob string }{
 		{"shared", "shared: true", "IDENTITY", annToken, bobToken},
@@ -189,7 +220,7 @@ func TestCancelOfOthers(t *testing.T) {
 			if got := s.post("", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":8,`+modernMeta+`}}`); got.status != http.StatusAccepted {
 				t.Errorf("cancel: %+v", got)
 			}
-			s.post("", modernCall("9", "pid")) // the server has read all that came before
+			s.post("", modernCall("9", "pid")) // the server has read all earlier messages
 			if seen := s.seen(); strings.Contains(seen, "notifications/cancelled") || strings.Count(seen, " started") != 1 {
 				t.Errorf("one client has cancelled the request of another: %s", seen)
 			}
@@ -197,9 +228,9 @@ func TestCancelOfOthers(t *testing.T) {
 	}
 }
 
-// A server that several clients share says something of one client's call without naming
-// it. The other client does not get it, although its call is the latest.
-func TestNotificationsForOthers(t *testing.T) {
+// A server that clients share sends a notification about a call without naming it. The other client
+// does not get it, although its call is the latest.
+func TestNotificationsDoNotReachOtherClients(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, upstream, identity, ann, bob string }{
 		{"shared", "shared: true", "IDENTITY", annToken, bobToken},
@@ -213,20 +244,20 @@ func TestNotificationsForOthers(t *testing.T) {
 			ann := s.postLog("ann")
 			s.token = tt.bob
 			bob := s.postLog("bob")
-			for _, got := range []answer{ann(), bob()} { // the gate has read what is said of Ann's call before Bob's is answered
+			for _, got := range []answer{ann(), bob()} { // the gate reads the notification about Ann's call before Bob's answer
 				if !strings.Contains(got.body, "logged") || strings.Contains(got.body, "notifications/message") {
 					t.Errorf("a client got %+v", got)
 				}
 			}
 			if seen := s.seen(); strings.Count(seen, " started") != 1 {
-				t.Errorf("the clients share no process: %s", seen)
+				t.Errorf("the clients do not share a process: %s", seen)
 			}
 		})
 	}
 }
 
 // A held call runs once, in the process of its session.
-func TestHeld(t *testing.T) {
+func TestHeldCallRunsInItsSession(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", "waiting: {hold: 1m}\n")
 	session := s.begin()
@@ -242,9 +273,9 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// A pending call survives a restart of the gate, and so does its session: the call
-// runs in a new process, which is told how the session began.
-func TestRestartOfTheGate(t *testing.T) {
+// A pending call and its session survive a restart of the gate: the call runs in a new process,
+// which gets the session's initialize request.
+func TestSessionSurvivesRestartOfGate(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", "")
 	session := s.begin()
@@ -265,16 +296,16 @@ func TestRestartOfTheGate(t *testing.T) {
 		t.Errorf("the call ran %d times", n)
 	}
 	if n := strings.Count(s.seen(), `"clientInfo":{"name":"tester"`); n != 2 {
-		t.Errorf("%d processes were told of the client; want 2", n)
+		t.Errorf("%d processes got initialize; want 2", n)
 	}
 	if n := strings.Count(s.seen(), "notifications/initialized"); n != 2 {
-		t.Errorf("%d processes were told that the client is ready; want 2", n)
+		t.Errorf("%d processes got the initialized notification; want 2", n)
 	}
 }
 
-// A server gets what its configuration says and what every program needs, and
-// nothing else that the gate has.
-func TestEnviron(t *testing.T) {
+// A server gets the configured environment and the variables that every program needs, and no others of
+// the gate.
+func TestServerEnvironment(t *testing.T) {
 	t.Parallel()
 	s := open(t, "env: {BRIDGE_SEEN: 'SEEN_FILE', GREETING: hello, COUNT: 3}, dir: .", "")
 	session := s.begin()
@@ -294,8 +325,8 @@ func TestEnviron(t *testing.T) {
 	}
 }
 
-// No shell sees a command.
-func TestNoShell(t *testing.T) {
+// No shell interprets a command.
+func TestCommandRunsWithoutShell(t *testing.T) {
 	t.Parallel()
 	file := t.TempDir() + "/injected"
 	s := open(t, "command: ['true; touch "+file+"', '$$(touch "+file+")']", "")
@@ -310,8 +341,7 @@ func TestNoShell(t *testing.T) {
 	}
 }
 
-// Messages of the modern generation belong to no session. The id of a subscription is
-// the client's.
+// Modern messages belong to no session. The client sees its own subscription id.
 func TestModern(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", "IDENTITY")
@@ -334,9 +364,8 @@ func TestModern(t *testing.T) {
 	s.awaitSeen("notifications/cancelled")
 }
 
-// A session belongs to the principal that began it, in this process and after a
-// restart of the gate.
-func TestForeignSession(t *testing.T) {
+// A session belongs to the principal that began it, also after a restart of the gate.
+func TestSessionBelongsToPrincipal(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", "IDENTITYwaiting: {hold: 1m}\n")
 	s.token = annToken
@@ -355,11 +384,8 @@ func TestForeignSession(t *testing.T) {
 		if got := s.read(s.request(t.Context(), http.MethodGet, session, "")); got.status != http.StatusNotFound {
 			t.Errorf("another principal listens to the session: %+v", got)
 		}
-		done := make(chan answer, 1)
-		go func() { done <- s.post(session, call("1", "delete", "{}")) }()
-		s.approve()
-		if got := <-done; !strings.Contains(got.body, "upstream_error") {
-			t.Errorf("another principal's held call: %+v", got)
+		if got := s.post(session, call("1", "delete", "{}")); got.status != http.StatusNotFound {
+			t.Errorf("a call of another principal that would be held: %+v", got)
 		}
 	}
 	foreign()
@@ -375,9 +401,8 @@ func TestForeignSession(t *testing.T) {
 	}
 }
 
-// The gate stops although a server takes notice neither of the end of its input nor
-// of a signal.
-func TestStubborn(t *testing.T) {
+// The gate stops although a server ignores the end of its input and SIGTERM.
+func TestStubbornServerIsKilled(t *testing.T) {
 	t.Parallel()
 	s := open(t, "env: {BRIDGE_SEEN: 'SEEN_FILE', BRIDGE_STUBBORN: 1}", "")
 	pid := s.pid(s.begin())

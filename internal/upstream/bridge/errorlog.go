@@ -6,18 +6,18 @@ import (
 	"sync"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 )
 
-// Limits on what the log takes of the standard error of one process.
+// Limits of the log of one process's standard error.
 const (
 	maxErrorLine  = 1000 // bytes
 	maxErrorLines = 100  // in one errorPeriod
 	errorPeriod   = 10 * time.Second
 )
 
-// An errorLog writes what a process says on its standard error to the log, line by
-// line. A process that says too much loses the rest.
+// An errorLog writes the standard error of a process to the log, line by line. Lines above the
+// limits are dropped.
 type errorLog struct {
 	log      *slog.Logger
 	upstream string
@@ -35,8 +35,8 @@ func (l *errorLog) Write(p []byte) (int, error) {
 	rest := p
 	for {
 		line, after, complete := bytes.Cut(rest, []byte("\n"))
-		if room := maxErrorLine - len(l.partial); len(line) > room {
-			line = line[:max(0, room)]
+		if free := maxErrorLine - len(l.partial); len(line) > free {
+			line = line[:max(0, free)]
 		}
 		l.partial = append(l.partial, line...)
 		if !complete {
@@ -55,7 +55,7 @@ func (l *errorLog) write(line string) {
 	if l.lines++; line == "" || l.lines > maxErrorLines {
 		return
 	}
-	l.log.Info("server process", "upstream", l.upstream, "stderr", plain.Line(line, maxErrorLine))
+	l.log.Info("server process", "upstream", l.upstream, "stderr", safetext.Line(line, maxErrorLine))
 	if l.lines == maxErrorLines {
 		l.log.Warn("server process writes too much to its standard error; lines are dropped", "upstream", l.upstream)
 	}

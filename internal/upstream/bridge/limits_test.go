@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// A process that nobody uses ends. The session goes on in another one.
-func TestIdle(t *testing.T) {
+// An unused process ends. Its session continues in a new one.
+func TestIdleProcessEnds(t *testing.T) {
 	t.Parallel()
-	s := open(t, "idle_timeout: 100ms", "")
+	s := open(t, "", "limits: {keepalive: 10ms}\n")
 	session := s.begin()
 	s.awaitSeen("end of input")
 	first := s.pid(session)
@@ -23,17 +23,17 @@ func TestIdle(t *testing.T) {
 	stream := s.request(t.Context(), http.MethodGet, session, "")
 	defer stream.Body.Close()
 	third := s.pid(session)
-	time.Sleep(300 * time.Millisecond) // three times as long as a process lives that nobody uses
+	time.Sleep(300 * time.Millisecond) // three times Config.Idle
 	if s.pid(session) != third {
 		t.Error("the process of a client that listens has ended")
 	}
 }
 
-// One client, and all of them, may have so many processes. One that nobody uses gives
-// way to another of its client.
+// One client may have a quarter of the processes. An unused process gives way to another one of the
+// same client.
 func TestProcessLimits(t *testing.T) {
 	t.Parallel()
-	s := open(t, "max_processes: 3, max_processes_per_client: 2", "IDENTITY")
+	s := open(t, "max_processes: 8", "IDENTITY")
 	s.token = annToken
 	used := func() (leave func()) {
 		stream := s.request(t.Context(), http.MethodGet, s.begin(), "")
@@ -46,13 +46,10 @@ func TestProcessLimits(t *testing.T) {
 	}
 	s.token = bobToken
 	defer used()()
-	if got := s.post("", initialize); !strings.Contains(got.body, "overloaded") {
-		t.Errorf("a fourth session of all clients: %+v", got)
-	}
 	s.token = annToken
 	leave()
 	var got answer
-	s.await("a session that nobody uses gives way", func() bool {
+	s.await("an unused session gives way", func() bool {
 		got = s.post("", initialize)
 		return got.status == http.StatusOK
 	})
@@ -61,8 +58,21 @@ func TestProcessLimits(t *testing.T) {
 	}
 }
 
-// A session whose process was ended for another one finds its way back.
-func TestGivesWay(t *testing.T) {
+// The total number of processes is limited.
+func TestTotalProcessLimit(t *testing.T) {
+	t.Parallel()
+	s := open(t, "max_processes: 1", "IDENTITY")
+	s.token = annToken
+	stream := s.request(t.Context(), http.MethodGet, s.begin(), "")
+	defer stream.Body.Close()
+	s.token = bobToken
+	if got := s.post("", initialize); !strings.Contains(got.body, "overloaded") {
+		t.Errorf("a second session: %+v", got)
+	}
+}
+
+// A session whose process was ended for another client's continues in a new process.
+func TestSessionSurvivesEndOfProcess(t *testing.T) {
 	t.Parallel()
 	s := open(t, "max_processes: 1", "")
 	one, two := s.begin(), s.begin()
@@ -74,18 +84,18 @@ func TestGivesWay(t *testing.T) {
 	}
 }
 
-// A process that ends in a call is reported, and the call is not repeated. The next
-// one is served by another process; after too many, the session is over.
-func TestCrash(t *testing.T) {
+// A process that ends during a call is reported, and the call is not repeated. The next call gets a
+// new process; after too many crashes, the session ends.
+func TestCallInCrashedProcessIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", "")
 	session := s.begin()
 	first := s.pid(session)
 	if got := s.post(session, call("1", "crash", "{}")); !strings.Contains(got.body, "upstream_invalid_response") || !strings.Contains(got.body, "may have run") {
-		t.Errorf("a call in which the server ended: %+v", got)
+		t.Errorf("a call during which the server ended: %+v", got)
 	}
 	if s.pid(session) == first {
-		t.Error("a dead process answers")
+		t.Error("a process that has ended answers")
 	}
 	if n := strings.Count(s.seen(), `"crash"`); n != 1 {
 		t.Errorf("the call ran %d times", n)
@@ -97,17 +107,17 @@ func TestCrash(t *testing.T) {
 	s.pid(s.begin())
 }
 
-// A client that leaves while the server starts does not end the server for the others
-// that wait for it, and keeps its session.
-func TestLeavesWhileStarting(t *testing.T) {
+// A client that leaves while the server starts does not end it for other clients, and keeps its
+// session.
+func TestClientLeavingDuringStartKeepsProcess(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, upstream string
-		begin          func(*site) (session string)
+		begin          func(*fixture) (session string)
 		processes      int
 	}{
-		{"shared", "shared: true, ", func(*site) string { return "" }, 1},
-		{"session", "", (*site).begin, 2},
+		{"shared", "shared: true, ", func(*fixture) string { return "" }, 1},
+		{"session", "", (*fixture).begin, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -138,9 +148,9 @@ func TestLeavesWhileStarting(t *testing.T) {
 	}
 }
 
-// A held call in which the process ends may have run, and is not repeated. One that
-// could not be sent has not run.
-func TestHeldCrash(t *testing.T) {
+// A held call whose process ends may have run, and is not repeated. A call that could not be sent
+// has not run.
+func TestHeldCallInCrashedProcessIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", "rules: [{match: 'crash', action: approve}]\ndefault: forward\nwaiting: {hold: 1m}\n")
 	session := s.begin()
@@ -148,15 +158,15 @@ func TestHeldCrash(t *testing.T) {
 	go func() { done <- s.post(session, call("1", "crash", "{}")) }()
 	s.approve()
 	if got := <-done; !strings.Contains(got.body, "may have run") || strings.Contains(got.body, "did not run") {
-		t.Errorf("a held call in which the server ended: %+v", got)
+		t.Errorf("a held call during which the server ended: %+v", got)
 	}
 	if n := strings.Count(s.seen(), `"crash"`); n != 1 {
 		t.Errorf("the call ran %d times", n)
 	}
 }
 
-// A server that does not answer is given up on, and told so. Its other calls go on.
-func TestHang(t *testing.T) {
+// A call that is not answered in time is cancelled at the server. Other calls continue.
+func TestHangingCallIsCancelled(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", "limits: {call_timeout: 15s}\n")
 	session := s.begin()
@@ -170,21 +180,21 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// A server that floods its client and the log does no harm. Its
-// messages about the requests of others reach nobody.
-func TestFlood(t *testing.T) {
+// A server that writes too much to its client and to the log is limited, and its messages about
+// other requests are dropped.
+func TestFloodingServerIsLimited(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	s := open(t, "", "limits: {max_line: 1MB}\n")
+	s := open(t, "", "limits: {max_result: 16MB}\n")
 	session := s.begin()
 	if got := s.post(session, call("1", "flood", "{}")); !strings.Contains(got.body, "flooded") {
 		t.Errorf("a flood ended with %.300s", got.body)
 	}
 	s.await("the log has what the server says", func() bool { return strings.Contains(s.log.String(), `"noise`) })
 	if n := strings.Count(s.log.String(), `"noise`); n == 0 || n > 100*(1+int(time.Since(began)/(10*time.Second))) {
-		t.Errorf("the log has %d lines of the server's", n)
+		t.Errorf("the log has %d lines of the server", n)
 	}
-	if got := s.post(session, call("2", "huge", "{}")); !strings.Contains(got.body, "max_line") {
+	if got := s.post(session, call("2", "huge", "{}")); !strings.Contains(got.body, "limits.max_result") {
 		t.Errorf("a huge answer: %.300s", got.body)
 	}
 	if got := s.post(session, call("3", "forge", `{"id":4}`)); strings.Contains(got.body, "forged") {
@@ -193,9 +203,9 @@ func TestFlood(t *testing.T) {
 	s.pid(session)
 }
 
-// A client that does not read its large answers loses those beyond its share. Others get
+// A client that does not read its large answers loses those beyond its share. Other clients get
 // theirs.
-func TestSlowReader(t *testing.T) {
+func TestUnreadAnswersAreLimited(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, call string }{
 		{"json", call("1", "large", "{}")},
@@ -204,7 +214,7 @@ func TestSlowReader(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := open(t, "shared: true", "IDENTITYlimits: {max_line: 6MiB}\n")
+			s := open(t, "shared: true", "IDENTITYlimits: {max_result: 96MiB}\n")
 			s.token = annToken
 			const calls = 4
 			var unread []*http.Response

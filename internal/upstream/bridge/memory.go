@@ -7,12 +7,12 @@ import (
 	"sync"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 )
 
-// An answerMemory is the share of Config.Unread that one answer takes from when the
-// server has written it until its client has read it. A small answer takes none.
+// An answerMemory is the share of Config.Unread that one answer has from its arrival until the
+// client has read it. Small answers have none.
 type answerMemory struct {
 	bridge *Bridge
 	client admission.Client
@@ -22,11 +22,11 @@ type answerMemory struct {
 
 // memoryFor returns the memory for the answer to a request.
 func (b *Bridge) memoryFor(r *request) *answerMemory {
-	return &answerMemory{bridge: b, client: roomOf(r.by)}
+	return &answerMemory{bridge: b, client: shareOf(r.by)}
 }
 
-// take takes the memory for an answer. It does not wait: the answer is in memory by now.
-// The error is a [*wire.Problem].
+// take reserves the memory for an answer. It does not wait, because the answer has arrived. The
+// error is a [*mcp.Problem].
 func (m *answerMemory) take(size int) error {
 	if size <= upstream.PieceSize {
 		return nil
@@ -35,15 +35,15 @@ func (m *answerMemory) take(size int) error {
 	if share := m.bridge.cfg.Unread.Client; share > 0 {
 		n = min(n, share) // a single answer always fits
 	}
-	if err := m.bridge.unread.Try(m.client, n); err != nil {
-		return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "too many large answers at once: this one was dropped; the call may have run", Cause: err}
+	if err := m.bridge.unread.TryAcquire(m.client, n); err != nil {
+		return &mcp.Problem{Type: mcp.UpstreamInvalid, Detail: "too many large answers at once: this one was dropped; the call may have run", Cause: err}
 	}
 	m.taken = n
 	return nil
 }
 
-// leave gives the memory back. Nothing is taken after that. Safe to repeat.
-func (m *answerMemory) leave() {
+// release gives the memory back. It may be called repeatedly; nothing is reserved after that.
+func (m *answerMemory) release() {
 	m.once.Do(func() {
 		if m.taken > 0 {
 			m.bridge.unread.Release(m.client, m.taken)
@@ -51,14 +51,14 @@ func (m *answerMemory) leave() {
 	})
 }
 
-// whole returns the response with an answer that has taken its memory.
-func (m *answerMemory) whole(text []byte) *http.Response {
+// response returns the HTTP response with an answer that has reserved its memory.
+func (m *answerMemory) response(text []byte) *http.Response {
 	resp := answer(text)
 	resp.Body = &memoryBody{Reader: bytes.NewReader(text), memory: m}
 	return resp
 }
 
-// A memoryBody gives the memory of its answer back when it is closed.
+// A memoryBody releases the memory of its answer when it is closed.
 type memoryBody struct {
 	io.Reader
 
@@ -67,6 +67,6 @@ type memoryBody struct {
 
 // Close implements [io.Closer].
 func (b *memoryBody) Close() error {
-	b.memory.leave()
+	b.memory.release()
 	return nil
 }

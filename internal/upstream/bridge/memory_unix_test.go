@@ -23,9 +23,9 @@ const earlyAnswer = `id=$(head -c 300 | sed 's/.*"id":\("[^"]*"\).*/\1/')
 printf '{"jsonrpc":"2.0","id":%s,"result":{"x":"%0200000d"}}\n' "$id" 0
 exec sleep 1000`
 
-// A server that answers before it has read the whole request, and whose client leaves
-// then, keeps no memory of the answer.
-func TestAnswerBeforeTheEnd(t *testing.T) {
+// A server answers before it has read the request, and the client leaves. The memory of the answer
+// is released.
+func TestEarlyAnswerReleasesMemory(t *testing.T) {
 	t.Parallel()
 	b := New(Config{
 		Server: stdioclient.Config{
@@ -46,7 +46,7 @@ func TestAnswerBeforeTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &request{http: posted, by: httpclient.Peer{Principal: "ann"}, packet: packet, body: []byte(text)}
-	p, err := b.start(ctx, newProcess{key: "test", principal: "ann", room: roomOf(r.by)})
+	p, err := b.start(ctx, processSpec{key: "test", principal: "ann", share: shareOf(r.by)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestAnswerBeforeTheEnd(t *testing.T) {
 	}()
 	for deadline := time.Now().Add(time.Minute); b.unread.Used() == 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("the answer never comes")
+			t.Fatal("the answer did not arrive")
 		}
 	}
 	leave()
@@ -65,6 +65,6 @@ func TestAnswerBeforeTheEnd(t *testing.T) {
 		t.Errorf("a client that left while the server was reading: %v", err)
 	}
 	if n := b.unread.Used(); n != 0 {
-		t.Errorf("%d bytes are still taken", n)
+		t.Errorf("%d bytes are still reserved", n)
 	}
 }

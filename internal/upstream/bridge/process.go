@@ -6,151 +6,163 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
-	"github.com/thoughtgate/thoughtgate-go/internal/plain"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/stdioclient"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
-// A process is the server as one client, or all of them, see it. It implements
+// A process is a run of the server for one client, or for several. It implements
 // [upstream.Receiver].
 type process struct {
-	newProcess
+	processSpec
 
-	bridge  *Bridge
-	server  *stdioclient.Client
-	ending  chan struct{} // closed when it is to be ended
-	end     func()
-	unasked *mailbox // for the stream on which the server of a session speaks unasked
+	bridge   *Bridge
+	server   *stdioclient.Client
+	ending   chan struct{} // closed when the process is to be ended
+	end      func()
+	messages *eventQueue // for the client's stream of a legacy session
 
-	// For those who hold the lock of the bridge.
+	// Guarded by Bridge.mu.
 	users int
-	used  time.Time   // when it was last left
-	idle  *time.Timer // ends the process
+	used  time.Time   // when it was last released
+	idle  *time.Timer // ends the unused process
 
-	mu     sync.Mutex
-	asking []*stdioclient.Answers // that can show the client what the server says unasked; the newest last
-
-	kept atomic.Pointer[time.Time] // when the store last took note of the session; nil if it did not
+	mu      sync.Mutex
+	pending []*stdioclient.Answers // requests whose answers can carry other messages; the newest last
 }
 
-// A newProcess says what a process is for.
-type newProcess struct {
+// A processSpec has the purpose of a process.
+type processSpec struct {
 	key        string
-	principal  string // whose it is; empty for an anonymous client, and if it is shared
-	room       admission.Client
-	initialize []byte // with which the client has begun; nil if it is still to begin
+	principal  string // empty for an anonymous client, and for a shared process
+	share      admission.Client
+	initialize []byte // the client's initialize request, if the client sent it to an earlier process
 }
 
-// enter notes that the process is used by one more. The caller holds the lock of the
-// bridge.
-func (p *process) enter() {
+// acquire notes that a request uses the process. The caller holds Bridge.mu.
+func (p *process) acquire() {
 	p.users++
 	p.idle.Stop()
 }
 
-// isSession reports whether the process is that of one legacy session. Several clients
-// may share any other one: all clients, all that are anonymous, or all of one principal.
+// isSession reports whether the process belongs to one legacy session. Several clients may share
+// any other process.
 func (p *process) isSession() bool { return strings.HasPrefix(p.key, keySession) }
 
-// ask notes that a request can show its client what the server says unasked.
-func (p *process) ask(a *stdioclient.Answers) {
+// addPending notes a request whose answer can carry other messages to the client.
+func (p *process) addPending(a *stdioclient.Answers) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asking = append(p.asking, a)
+	p.pending = append(p.pending, a)
 }
 
-// answered takes that back.
-func (p *process) answered(a *stdioclient.Answers) {
+// removePending removes such a request.
+func (p *process) removePending(a *stdioclient.Answers) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if i := slices.Index(p.asking, a); i >= 0 {
-		p.asking = slices.Delete(p.asking, i, i+1)
+	if i := slices.Index(p.pending, a); i >= 0 {
+		p.pending = slices.Delete(p.pending, i, i+1)
 	}
 }
 
-// Received implements [upstream.Receiver]. The server answers nothing here: all
-// requests of clients are asked with [stdioclient.Client.Ask].
+// Received implements [upstream.Receiver]. Requests of clients are sent with
+// [stdioclient.Client.Ask], so their answers do not arrive here.
 func (p *process) Received(line upstream.Line) {
 	if line.Err != nil {
 		ctx := logging.Limited(context.Background(), "no message", p.bridge.cfg.Server.Name)
-		p.bridge.cfg.Log.WarnContext(ctx, "the server wrote a line to its standard output that is no message; it was dropped",
-			"upstream", p.bridge.cfg.Server.Name, "line", plain.Line(string(line.Text), maxExcerpt), "cause", line.Err)
+		p.bridge.cfg.Log.WarnContext(ctx, "dropped a line of the server's standard output that is not a message",
+			"upstream", p.bridge.cfg.Server.Name, "line", safetext.Line(string(line.Text), maxExcerpt), "err", line.Err)
 		return
 	}
 	for i := range line.Packet.Messages {
 		switch m := &line.Packet.Messages[i]; m.Kind {
 		case jsonrpc.Request:
-			p.asked(m)
+			p.serverRequest(m)
 		case jsonrpc.Notification:
-			p.notified(m)
+			p.serverNotification(m)
 		case jsonrpc.Response:
-			p.bridge.cfg.Log.Debug("the server answered a request for which nobody waits; the answer was dropped", "upstream", p.bridge.cfg.Server.Name)
+			p.strayAnswer(m)
 		}
 	}
 }
 
-// maxExcerpt is how much of a line that is no message the log shows.
+// strayAnswer handles an answer without a pending request. If it shows that a process shared by
+// several clients confuses its answers, the process is ended: its next answer may reach the wrong
+// client.
+func (p *process) strayAnswer(m *jsonrpc.Message) {
+	if p.isSession() || !p.server.IsStray(m) {
+		p.bridge.cfg.Log.Debug("dropped the server's answer to a request that is not pending", "upstream", p.bridge.cfg.Server.Name)
+		return
+	}
+	ctx := logging.Limited(context.Background(), "stray answer", p.bridge.cfg.Server.Name)
+	p.bridge.cfg.Log.WarnContext(ctx, "a shared server process answered an unknown request, or answered twice; terminating it",
+		"upstream", p.bridge.cfg.Server.Name)
+	p.bridge.retire(p)
+}
+
+// maxExcerpt is how much of an invalid line is logged.
 const maxExcerpt = 120
 
 // Unanswered implements [upstream.Receiver].
-func (p *process) Unanswered([][]byte, *wire.Problem) {}
+func (p *process) Unanswered([][]byte, *mcp.Problem) {}
 
-// asked takes a request of the server. Only the client of a legacy session can
-// answer one.
-func (p *process) asked(m *jsonrpc.Message) {
+// serverRequest handles a request of the server. Only the client of a legacy session can answer
+// one.
+func (p *process) serverRequest(m *jsonrpc.Message) {
 	switch {
-	case m.Method == "ping" && !p.isSession():
+	case m.Method == mcpname.Ping && !p.isSession():
 		p.reply(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(`{}`)))
 	case !p.isSession():
-		p.reply(jsonrpc.AppendErrorResponse(nil, m.ID.Bytes, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no client of this server takes requests"}))
-	case !p.show(m.Raw):
-		p.reply(jsonrpc.AppendErrorResponse(nil, m.ID.Bytes, &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: "the client does not read what it is sent"}))
+		p.reply(jsonrpc.AppendErrorResponse(nil, m.ID.Bytes, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "this server's clients take no requests"}))
+	case !p.sendToClient(m.Raw):
+		p.reply(jsonrpc.AppendErrorResponse(nil, m.ID.Bytes, &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: "the client does not read its messages"}))
 	}
 }
 
-// notified takes a notification of which the server does not say what request it
-// belongs to. Nobody knows which client it concerns if several share the server.
-func (p *process) notified(m *jsonrpc.Message) {
+// serverNotification handles a notification that does not name its request. If clients share the
+// server, the recipient is unknown and the notification is dropped.
+func (p *process) serverNotification(m *jsonrpc.Message) {
+	//mutate:true TestNotificationsDoNotReachOtherClients a notification of a shared server about one client is sent to another
 	if p.isSession() {
-		p.show(m.Raw)
+		p.sendToClient(m.Raw)
 	}
 }
 
-// show gives the client of a session what the server says unasked, and reports whether
-// there was room: on the stream for that, or else before the answer to its latest request.
-func (p *process) show(message []byte) bool {
+// sendToClient sends a message to the client of a session: on its stream, or before the answer to
+// its latest request. It returns false if neither has capacity.
+func (p *process) sendToClient(message []byte) bool {
 	message = slices.Clone(message)
-	if p.unasked.addIfRead(message) {
+	if p.messages.addIfRead(message) {
 		return true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, a := range slices.Backward(p.asking) {
+	for _, a := range slices.Backward(p.pending) {
 		if a.Insert(message) {
 			return true
 		}
 	}
-	return p.unasked.add(message)
+	return p.messages.add(message)
 }
 
-// replyTime is how long the server may take to read an answer of the bridge's.
+// replyTime limits the write of a reply to the server.
 const replyTime = 5 * time.Second
 
-// reply answers the server in place of a client.
+// reply answers the server for a client.
 func (p *process) reply(message []byte) {
 	ctx, stop := context.WithTimeout(context.Background(), replyTime)
 	defer stop()
-	_ = p.notify(ctx, message) // a server that does not read has ended by then
+	_ = p.notify(ctx, message) // a failure means that the server has ended
 }
 
-// notify sends the server what needs no answer.
+// notify sends a message that needs no answer.
 func (p *process) notify(ctx context.Context, body []byte) error {
 	line := upstream.ReadLine(body, p.bridge.cfg.Server.Depth)
 	if line.Err != nil {
@@ -161,13 +173,13 @@ func (p *process) notify(ctx context.Context, body []byte) error {
 	})
 }
 
-// newSessionID returns an id that nobody can guess.
+// newSessionID returns an id that cannot be guessed.
 func newSessionID() string { return rand.Text() }
 
 // Keys of processes.
 const (
-	keyLegacy  = "legacy"   // that all legacy clients share
-	keyModern  = "modern"   // that all modern clients share
-	keyClient  = "client "  // of all modern clients of one principal, before its name; of all anonymous ones without it
-	keySession = "session " // of one legacy session, before its id
+	keyLegacy  = "legacy"   // shared by all legacy clients
+	keyModern  = "modern"   // shared by all modern clients
+	keyClient  = "client "  // followed by the principal; empty for anonymous modern clients
+	keySession = "session " // followed by the id of the legacy session
 )

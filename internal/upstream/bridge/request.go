@@ -6,18 +6,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/stdioclient"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
-const (
-	methodInitialize = "initialize"
-	methodCancelled  = "notifications/cancelled"
-)
-
-// A request is what a client posts.
+// A request is a POST of a client.
 type request struct {
 	http   *http.Request
 	by     httpclient.Peer
@@ -25,34 +21,35 @@ type request struct {
 	body   []byte
 }
 
-// first returns the message, or the first one of a batch.
+// first returns the message, or the first message of a batch.
 func (r *request) first() *jsonrpc.Message { return &r.packet.Messages[0] }
 
-// asks reports whether the client waits for an answer.
+// asks reports whether the client expects an answer.
 func (r *request) asks() bool {
 	return slices.ContainsFunc(r.packet.Messages, func(m jsonrpc.Message) bool { return m.Kind == jsonrpc.Request })
 }
 
-// isModern reports whether the request belongs to no session.
+// isModern reports whether the request is outside of sessions.
 func (r *request) isModern() bool {
-	return !r.packet.Batch && wire.EraOf(r.first()) == wire.Modern
+	return !r.packet.Batch && mcp.EraOf(r.first()) == mcp.Modern
 }
 
-// takesEvents reports whether the answer may be a stream of events.
+// takesEvents reports whether the answer may be an event stream.
 func (r *request) takesEvents() bool {
 	return strings.Contains(strings.Join(r.http.Header["Accept"], ","), "text/event-stream")
 }
 
-// begin informs the trace of the request that its first byte is about to be sent.
+// begin tells the trace of the request that the first byte is about to be sent.
 func (r *request) begin() {
 	if trace := httptrace.ContextClientTrace(r.http.Context()); trace != nil && trace.GotConn != nil {
+		//mutate:drop TestHeldCallInCrashedProcessIsNotRepeated a call that was sent counts as not sent
 		trace.GotConn(httptrace.GotConnInfo{})
 	}
 }
 
-// inVersion returns the result of initialize with the protocol version that m asks
-// for, if that is an older one than the server's.
-func inVersion(result []byte, m *jsonrpc.Message) []byte {
+// withVersion returns the result of initialize with the protocol version that m asks for, if that
+// is older than the server's.
+func withVersion(result []byte, m *jsonrpc.Message) []byte {
 	text := jsonrpc.AppendResult(nil, []byte("0"), result)
 	answer, err := jsonrpc.ParseMessage(text, jsonrpc.Limits{})
 	if err != nil {
@@ -61,7 +58,7 @@ func inVersion(result []byte, m *jsonrpc.Message) []byte {
 	asked, _ := m.Params.Member("protocolVersion").Text()
 	version := answer.Result.Member("protocolVersion")
 	agreed, _ := version.Text()
-	if !slices.Contains(wire.Versions(), asked) || asked >= agreed {
+	if !slices.Contains(mcp.Versions(), asked) || asked >= agreed {
 		return result
 	}
 	var patch jsonrpc.Patch
@@ -73,10 +70,9 @@ func inVersion(result []byte, m *jsonrpc.Message) []byte {
 	return changed.Result.Bytes
 }
 
-// serve has a process serve what a client posts, and leaves the process when it has
-// been answered.
+// serve sends a request to a process, and releases the process after the answer.
 func (b *Bridge) serve(p *process, r *request) (*http.Response, error) {
-	leave := func() { b.leave(p) }
+	leave := func() { b.release(p) }
 	if !r.asks() {
 		defer leave()
 		return b.notify(p, r)
@@ -85,12 +81,12 @@ func (b *Bridge) serve(p *process, r *request) (*http.Response, error) {
 		defer leave()
 		return b.serveBatch(p, r)
 	}
-	c, err := p.converse(r)
+	c, err := p.ask(r)
 	if err != nil {
 		leave()
 		return nil, err
 	}
-	c.leave = leave
+	c.release = leave
 	if !r.takesEvents() {
 		return c.respondWhole()
 	}
@@ -107,35 +103,37 @@ func (b *Bridge) serveBatch(p *process, r *request) (*http.Response, error) {
 	if err := memory.take(len(answers)); err != nil {
 		return nil, err
 	}
-	return memory.whole(answers), nil
+	return memory.response(answers), nil
 }
 
-// converse asks the server what a client asks.
-func (p *process) converse(r *request) (*pendingAnswer, error) {
+// ask sends a request to the server.
+func (p *process) ask(r *request) (*pendingAnswer, error) {
 	memory := p.bridge.memoryFor(r)
 	c := &pendingAnswer{p: p, memory: memory, answers: stdioclient.NewAnswers(memory.take)}
-	if r.takesEvents() && r.first().Method != methodInitialize {
-		p.ask(c.answers)
+	if r.takesEvents() && r.first().Method != mcpname.Initialize {
+		p.addPending(c.answers)
 	}
 	if err := p.server.Ask(r.http.Context(), c.answers, r.first(), r.body, r.begin); err != nil {
-		p.answered(c.answers)
-		memory.leave() // the server may have answered before it read the whole request
+		p.removePending(c.answers)
+		//mutate:drop TestEarlyAnswerReleasesMemory an answer to a client that left takes memory forever
+		memory.release() // the server may answer before it has read the whole request
 		return nil, err
 	}
 	return c, nil
 }
 
-// notify passes on what needs no answer. Only the client of a session cancels by a
-// notification: in other processes the id may be that of somebody else's request, and
-// a modern client cancels by closing its stream.
+// notify forwards messages that need no answer. Only the client of a session cancels by a
+// notification: in a shared process the id may belong to another client's request, and a modern
+// client cancels by closing its stream.
 func (b *Bridge) notify(p *process, r *request) (*http.Response, error) {
 	var err error
 	switch m := r.first(); {
-	case r.packet.Batch || m.Method != methodCancelled:
+	case r.packet.Batch || m.Method != mcpname.NotifyCancelled:
 		err = p.notify(r.http.Context(), r.body)
+	//mutate:true TestClientCannotCancelRequestsOfOthers a client cancels requests of others
 	case p.isSession():
 		err = p.server.Cancel(r.http.Context(), m)
-	default: // the server is not told
+	default: // dropped
 	}
 	if err != nil {
 		return nil, err

@@ -12,20 +12,20 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// A pendingAnswer is what the server says to a request until it has answered it. It is
-// the body of the response if that is a stream.
+// A pendingAnswer is a request that the server has not answered. It is also the body of an event
+// stream with the answer.
 type pendingAnswer struct {
 	p       *process
 	answers *stdioclient.Answers
 	memory  *answerMemory
-	leave   func()
-	rest    []byte // of the event that is being read
-	ended   bool   // the answer has been read
+	release func()
+	rest    []byte // unread part of the current event
+	ended   bool   // the answer was the last event
 	once    sync.Once
 }
 
-// respond waits for the first thing that the server says of the request. The
-// response is JSON if that is the answer, and otherwise a stream of events.
+// respond waits for the first message about the request. The response is JSON if that is the
+// answer, and otherwise an event stream.
 func (c *pendingAnswer) respond() (*http.Response, error) {
 	text, final, err := c.answers.Next()
 	switch {
@@ -34,7 +34,7 @@ func (c *pendingAnswer) respond() (*http.Response, error) {
 		return nil, err
 	case final:
 		c.close()
-		return c.memory.whole(text), nil
+		return c.memory.response(text), nil
 	default:
 		c.rest = appendEvent(nil, text)
 		return events(c), nil
@@ -48,10 +48,10 @@ func (c *pendingAnswer) respondWhole() (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.memory.whole(text), nil
+	return c.memory.response(text), nil
 }
 
-// final waits for the answer, and drops what comes before it.
+// final waits for the answer and drops earlier messages.
 func (c *pendingAnswer) final() ([]byte, error) {
 	for {
 		text, final, err := c.answers.Next()
@@ -69,7 +69,7 @@ func (c *pendingAnswer) Read(p []byte) (int, error) {
 		}
 		text, final, err := c.answers.Next()
 		if err != nil {
-			return 0, broken(err)
+			return 0, streamError(err)
 		}
 		c.rest, c.ended = appendEvent(nil, text), final
 	}
@@ -78,8 +78,8 @@ func (c *pendingAnswer) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// broken returns the error of a stream that ends before the answer.
-func broken(err error) error {
+// streamError returns the error of a stream that ends before the answer.
+func streamError(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
@@ -89,15 +89,15 @@ func broken(err error) error {
 // Close implements [io.Closer].
 func (c *pendingAnswer) Close() error {
 	c.close()
-	c.memory.leave()
+	c.memory.release()
 	return nil
 }
 
 func (c *pendingAnswer) close() {
 	c.once.Do(func() {
-		c.p.answered(c.answers)
+		c.p.removePending(c.answers)
 		c.answers.Close()
-		c.leave()
+		c.release()
 	})
 }
 
@@ -105,7 +105,7 @@ func appendEvent(dst, message []byte) []byte {
 	return jsonrpc.AppendEvent(dst, jsonrpc.Event{Name: "message", Data: message})
 }
 
-func respond(status int, kind string, body io.ReadCloser) *http.Response {
+func newResponse(status int, kind string, body io.ReadCloser) *http.Response {
 	header := make(http.Header)
 	if kind != "" {
 		header.Set("Content-Type", kind)
@@ -116,33 +116,32 @@ func respond(status int, kind string, body io.ReadCloser) *http.Response {
 	}
 }
 
-// answer returns the response with one message, or an array of them.
+// answer returns the response with one message, or with an array of messages.
 func answer(message []byte) *http.Response {
-	resp := respond(http.StatusOK, "application/json", io.NopCloser(bytes.NewReader(message)))
+	resp := newResponse(http.StatusOK, "application/json", io.NopCloser(bytes.NewReader(message)))
 	resp.ContentLength = int64(len(message))
 	return resp
 }
 
 func events(body io.ReadCloser) *http.Response {
-	resp := respond(http.StatusOK, "text/event-stream", body)
+	resp := newResponse(http.StatusOK, "text/event-stream", body)
 	resp.Header.Set("Cache-Control", "no-store")
 	return resp
 }
 
-func accepted() *http.Response { return respond(http.StatusAccepted, "", http.NoBody) }
+func accepted() *http.Response { return newResponse(http.StatusAccepted, "", http.NoBody) }
 
 func notAllowed() *http.Response {
-	resp := refused(http.StatusMethodNotAllowed, "the method is not allowed here")
+	resp := textResponse(http.StatusMethodNotAllowed, "the method is not allowed here")
 	resp.Header.Set("Allow", http.MethodPost)
 	return resp
 }
 
 func noSession() *http.Response {
-	return refused(http.StatusNotFound, "there is no such session: begin with initialize")
+	return textResponse(http.StatusNotFound, "there is no such session: begin with initialize")
 }
 
-// refused returns the response to a request that no process was given. Its body is no
-// message: there may be no request that it could answer.
-func refused(status int, why string) *http.Response {
-	return respond(status, "text/plain; charset=utf-8", io.NopCloser(strings.NewReader(why+"\n")))
+// textResponse returns a response without a message, because there may be no request to answer.
+func textResponse(status int, why string) *http.Response {
+	return newResponse(status, "text/plain; charset=utf-8", io.NopCloser(strings.NewReader(why+"\n")))
 }

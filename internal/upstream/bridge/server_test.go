@@ -13,7 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// TestMain runs the tests, or the server that the tests put behind the gate.
+// TestMain runs the tests, or the MCP server that the tests start.
 func TestMain(m *testing.M) {
 	if file := os.Getenv("BRIDGE_SEEN"); file != "" {
 		s := &pipeserver.Server{Prefix: strconv.Itoa(os.Getpid()) + " ", Stubborn: os.Getenv("BRIDGE_STUBBORN") != "", Handle: handle}
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// handle answers a request. The names of the tools say what they do.
+// handle answers a request. The names of the tools describe their behavior.
 func handle(s *pipeserver.Server, m *jsonrpc.Message) {
 	switch m.Method {
 	case "initialize":
@@ -48,7 +48,7 @@ func handle(s *pipeserver.Server, m *jsonrpc.Message) {
 	}
 }
 
-// awaitFile waits until there is a file with a name, unless that is empty.
+// awaitFile waits until a file exists, unless its name is empty.
 func awaitFile(name string) {
 	for name != "" {
 		if _, err := os.Stat(name); err == nil {
@@ -77,13 +77,13 @@ func callTool(s *pipeserver.Server, m *jsonrpc.Message) {
 		s.Text(m, s.Ask(`,"method":"sampling/createMessage","params":{"maxTokens": 1.0,"messages":[]}`))
 	case "progress":
 		progress(s, m)
-		time.Sleep(50 * time.Millisecond) // so that requests of several clients are there at once
+		time.Sleep(50 * time.Millisecond) // lets requests of several clients overlap
 		s.Text(m, "done "+string(m.Params.Arguments.Bytes))
-	case "announce": // speaks when the call is over
+	case "announce": // sends a notification after the call has ended
 		s.Text(m, "soon")
 		time.Sleep(50 * time.Millisecond)
 		s.Write(`{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}`)
-	case "log": // says something of a call without naming it, when there is a file
+	case "log": // sends a notification about a call without naming it, once a file exists
 		file, _ := m.Params.Arguments.Member("after").Text()
 		awaitFile(besideSeen(file))
 		s.Write(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":` + string(m.Params.Arguments.Bytes) + `}}`)
@@ -122,10 +122,10 @@ func callTool(s *pipeserver.Server, m *jsonrpc.Message) {
 	}
 }
 
-// largeAnswer is the size of an answer that does not fit into the buffers of connections.
+// largeAnswer is larger than the buffers of a connection.
 const largeAnswer = 5 << 20
 
-// progress says that there is progress with a call.
+// progress sends a progress notification about a call.
 func progress(s *pipeserver.Server, m *jsonrpc.Message) {
 	s.Write(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":` + string(m.Params.Meta.Member("progressToken").Bytes) + `,"progress":  5}}`)
 }

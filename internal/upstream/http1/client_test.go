@@ -58,7 +58,7 @@ func await(t *testing.T, ended <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-ended:
-	case <-time.After(long):
+	case <-time.After(testTimeout):
 		t.Error("the connection is still open")
 	}
 }
@@ -66,7 +66,7 @@ func await(t *testing.T, ended <-chan struct{}) {
 // newClient returns a client of the server at host.
 func newClient(t testing.TB, host string, adjust func(*http1.Config)) *http1.Client {
 	t.Helper()
-	cfg := http1.Config{Address: host, Host: host, Dial: new(net.Dialer).DialContext, WriteWait: long}
+	cfg := http1.Config{Address: host, Host: host, Dial: new(net.Dialer).DialContext, WriteTimeout: testTimeout}
 	if adjust != nil {
 		adjust(&cfg)
 	}
@@ -76,14 +76,14 @@ func newClient(t testing.TB, host string, adjust func(*http1.Config)) *http1.Cli
 }
 
 func post(body string) *http1.Request {
-	return &http1.Request{Method: http.MethodPost, Target: "/mcp", Body: []byte(body), Timeout: long}
+	return &http1.Request{Method: http.MethodPost, Target: "/mcp", Body: []byte(body), Timeout: testTimeout}
 }
 
 func okay(body string) string {
 	return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }
 
-// text returns the body of an answer.
+// text returns the body of an answer, and accepts it.
 func text(t testing.TB, resp *http.Response, err error) string {
 	t.Helper()
 	if err != nil {
@@ -94,6 +94,7 @@ func text(t testing.TB, resp *http.Response, err error) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	http1.Accept(resp.Body)
 	return string(body)
 }
 
@@ -118,8 +119,7 @@ func echo(conn net.Conn) {
 	}
 }
 
-// Many callers at once each get the answer to their own request, on few
-// connections.
+// Concurrent callers each get the answer to their own request, on few connections.
 func TestConcurrentExchanges(t *testing.T) {
 	var conns atomic.Int32
 	c := newClient(t, accept(t, func(conn net.Conn) { conns.Add(1); echo(conn) }), func(cfg *http1.Config) { cfg.MaxIdle = 16 })
@@ -141,9 +141,9 @@ func TestConcurrentExchanges(t *testing.T) {
 	}
 }
 
-// A request is sent once, whatever becomes of it, on a new connection and on a
-// kept one. The transport would repeat a GET.
-func TestNeverTwice(t *testing.T) {
+// A request is sent once, even if it fails, on a new connection and on a kept one. [http.Transport]
+// would repeat a GET.
+func TestRequestIsSentOnce(t *testing.T) {
 	ends := map[string]func(conn net.Conn){
 		"closed": func(net.Conn) {},
 		"reset":  func(conn net.Conn) { conn.(*net.TCPConn).SetLinger(0) },
@@ -184,9 +184,8 @@ func TestNeverTwice(t *testing.T) {
 	}
 }
 
-// A connection that the server closed while it was not in use is not used: no call
-// fails because of it.
-func TestClosedWhileIdle(t *testing.T) {
+// An idle connection that the server has closed is not used, so no call fails because of it.
+func TestClosedIdleConnectionIsNotUsed(t *testing.T) {
 	closed := make(chan struct{}, 50)
 	c := newClient(t, accept(t, func(conn net.Conn) {
 		in := bufio.NewReader(conn)
@@ -206,9 +205,9 @@ func TestClosedWhileIdle(t *testing.T) {
 	}
 }
 
-// Bytes that a server sends unasked answer no request, whether they come together with
-// the last answer or later.
-func TestUnaskedIsNoAnswer(t *testing.T) {
+// Unsolicited bytes of a server answer no request, whether they arrive together with the last
+// answer or later.
+func TestUnsolicitedBytesCloseConnection(t *testing.T) {
 	for wire, start := range map[string]func(*testing.T, func(net.Conn)) *http1.Client{"TCP": startPlain, "TLS": startSecure} {
 		for name, size := range map[string]int{"small": 10, "more than buffers hold": 12 << 10} {
 			smuggled := okay("smuggled" + strings.Repeat("!", size))
@@ -267,8 +266,8 @@ func startSecureOver(t *testing.T, wrap func(net.Conn) net.Conn, talk func(conn 
 	}), func(cfg *http1.Config) { cfg.TLS = &tls.Config{RootCAs: authority, ServerName: "example.com"} })
 }
 
-// A cancelled exchange ends at once with the error of its context, wherever it is,
-// and the server sees the connection end.
+// A cancelled exchange ends at once with the error of its context, at every step, and the server
+// sees the connection end.
 func TestCancel(t *testing.T) {
 	talks := map[string]struct {
 		size int
@@ -309,12 +308,11 @@ func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := newClient(t, "127.0.0.1:1", nil).Do(ctx, post("{}")); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled before: %v", err)
+		t.Errorf("cancelled before the request: %v", err)
 	}
 }
 
-// The body can be closed while somebody reads it, which ends that, and an answer
-// that was not read to its end leaves no connection behind.
+// Close ends a concurrent Read. After an incomplete answer, the connection is closed.
 func TestCloseWhileReading(t *testing.T) {
 	ended := make(chan struct{})
 	c := newClient(t, accept(t, func(conn net.Conn) {
@@ -335,7 +333,7 @@ func TestCloseWhileReading(t *testing.T) {
 	}()
 	resp.Body.Close()
 	if err := <-read; err == nil {
-		t.Error("the body seems complete")
+		t.Error("the truncated body ends without an error")
 	}
 	await(t, ended)
 	if _, err := resp.Body.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
@@ -343,9 +341,9 @@ func TestCloseWhileReading(t *testing.T) {
 	}
 }
 
-// A request that asks for a connection of its own gets one, says so, and leaves
-// none behind.
-func TestFresh(t *testing.T) {
+// A request with Fresh gets a new connection, sends Connection: close, and leaves no connection
+// behind.
+func TestFreshConnection(t *testing.T) {
 	type got struct {
 		closes bool
 		before int // requests on the same connection
@@ -374,8 +372,53 @@ func TestFresh(t *testing.T) {
 	}
 }
 
-// The trace is told of a connection before the first byte is sent, and not of one
-// that could not be made.
+// A connection serves one owner, and is closed after an answer that was not accepted. Above the
+// limit, the least recently used connection is closed.
+func TestConnectionServesOneOwner(t *testing.T) {
+	var conns atomic.Int32
+	c := newClient(t, accept(t, func(conn net.Conn) {
+		n := conns.Add(1)
+		for in := bufio.NewReader(conn); ; {
+			if _, err := request(in); err != nil {
+				return
+			}
+			io.WriteString(conn, okay(fmt.Sprint(n)))
+		}
+	}), func(cfg *http1.Config) { cfg.MaxIdle = 2 })
+	for i, tt := range []struct {
+		owner   string
+		want    string // the number of the connection
+		refused bool
+	}{
+		{"ann", "1", false},
+		{"bob", "2", false},
+		{"ann", "1", false},
+		{"", "3", false},    // the connection of bob is closed
+		{"ann", "1", false}, // used last
+		{"bob", "4", false}, // the connection of "" is closed
+		{"ann", "1", true},
+		{"ann", "5", false},
+		{"bob", "4", false},
+	} {
+		r := post("{}")
+		r.Owner = tt.owner
+		resp, err := c.Do(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if string(body) != tt.want || err != nil {
+			t.Errorf("request %d of %q: connection %s, %v; want %s", i, tt.owner, body, err, tt.want)
+		}
+		if !tt.refused {
+			http1.Accept(resp.Body)
+		}
+		resp.Body.Close()
+	}
+}
+
+// The trace gets a connection before the first byte is sent, and never one that could not be
+// opened.
 func TestTrace(t *testing.T) {
 	host := accept(t, echo)
 	for name, tt := range map[string]struct {
@@ -389,12 +432,12 @@ func TestTrace(t *testing.T) {
 			resp.Body.Close()
 		}
 		if got != tt.want {
-			t.Errorf("%s: told %d times: %v", name, got, err)
+			t.Errorf("%s: %d traced connections: %v", name, got, err)
 		}
 	}
 }
 
-// Connections that are not in use are few, not old, and gone when they must be.
+// Idle connections are limited in number and age.
 func TestIdleConnections(t *testing.T) {
 	var open atomic.Int32
 	host := accept(t, func(conn net.Conn) {
@@ -404,7 +447,7 @@ func TestIdleConnections(t *testing.T) {
 	})
 	left := func(want int32) {
 		t.Helper()
-		for deadline := time.Now().Add(long); open.Load() != want; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(testTimeout); open.Load() != want; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%d connections are open; want %d", open.Load(), want)
 			}
@@ -418,7 +461,10 @@ func TestIdleConnections(t *testing.T) {
 				t.Fatal(err)
 			}
 			bodies = append(bodies, resp.Body)
-			defer func() { io.Copy(io.Discard, resp.Body) }()
+			defer func() {
+				io.Copy(io.Discard, resp.Body)
+				http1.Accept(resp.Body)
+			}()
 		}
 		return func() {
 			for _, b := range bodies {
@@ -442,7 +488,7 @@ func TestIdleConnections(t *testing.T) {
 	left(0)
 }
 
-// TLS settings stay in force, and a server that chooses HTTP/2 is sent nothing.
+// TLS settings are kept, and a server that chooses HTTP/2 gets no request.
 func TestTLS(t *testing.T) {
 	var asked atomic.Int32
 	server := func(http2 bool) *httptest.Server {

@@ -14,41 +14,41 @@ import (
 const (
 	defaultBuffer = 4 << 10
 
-	// maxHead bounds the head of an answer together with the interim answers
-	// before it. http.Transport allows ten times as much, but no server of MCP has
-	// a reason to send a mebibyte there.
+	// maxHead limits the head of an answer, including interim answers. http.Transport
+	// allows ten times as much, which no MCP server needs.
 	maxHead = 1 << 20
 
-	// maxInterim bounds how many interim answers precede an answer. A server may
-	// send one now and then to show that it still works on the request.
+	// maxInterim limits the interim answers before an answer. A server may send some while
+	// it works on the request.
 	maxInterim = 1000
 )
 
 var errHead = errors.New("the head of the server's answer is too large")
 
-// A conn is a connection to the server. One exchange uses it at a time.
+// A conn is a connection to the server. One exchange at a time uses it.
 type conn struct {
-	net.Conn // with TLS, where there is TLS
+	net.Conn // includes TLS, if used
 
-	raw   net.Conn // below TLS
-	probe *probe   // nil if raw has no socket
-	in    *bufio.Reader
-	used  bool // it has served an exchange
-	born  int  // in which generation of the pool
+	raw        net.Conn // below TLS
+	probe      *probe   // nil if raw is not a socket
+	in         *bufio.Reader
+	used       bool   // an exchange has ended on it
+	owner      string // the only owner that it serves
+	generation int    // of the pool when it was dialed
 
-	head   bool  // the head of an answer is being read
-	left   int   // how many bytes of it may still be read
-	failed error // why reading it failed, which a parser may hide
+	readingHead   bool  // reading the head of an answer
+	headBytesLeft int   // remaining limit for the head
+	headErr       error // the read error, which the parser may replace
 
-	unwatched *exchange // the exchange, until its context is watched; nil then
+	unwatched *exchange // the exchange whose context is not watched yet; may be nil
 
-	patience   time.Duration // how long a read of a body may take; 0 means any time
-	beforeWait func()        // is called before a read of a body that may wait; nil if nobody wants that
-	idle       time.Time     // since when it is not in use
+	readTimeout time.Duration // for reads of a body; 0 means none
+	beforeWait  func()        // called before a read of a body that may wait; may be nil
+	idleSince   time.Time     // when the last exchange ended
 }
 
-func newConn(established, raw net.Conn, buffer, born int) *conn {
-	c := &conn{Conn: established, raw: raw, born: born}
+func newConn(established, raw net.Conn, buffer int) *conn {
+	c := &conn{Conn: established, raw: raw}
 	c.in = bufio.NewReaderSize(reader{c}, buffer)
 	if with, ok := raw.(syscall.Conn); ok {
 		c.probe = newProbe(with)
@@ -56,59 +56,64 @@ func newConn(established, raw net.Conn, buffer, born int) *conn {
 	return c
 }
 
-// A reader reads from the connection for its buffer.
-type reader struct{ *conn }
+// A reader fills the buffer of a connection.
+type reader struct{ conn *conn }
 
-// Read implements [io.Reader]. It limits heads in size and bodies in time.
+// Read implements [io.Reader]. It limits the size of heads and the time of body reads.
 func (r reader) Read(p []byte) (int, error) {
-	if !r.head {
-		return r.readBody(p)
+	if !r.conn.readingHead {
+		return r.conn.readBody(p)
 	}
-	if r.left <= 0 {
-		r.failed = errHead
+	if r.conn.headBytesLeft <= 0 {
+		r.conn.headErr = errHead
 		return 0, errHead
 	}
-	n, err := r.readHead(p[:min(len(p), r.left)])
-	r.left -= n
-	if !errors.Is(err, io.EOF) { // of which the parser knows whether it was too early
-		r.failed = err
+	//mutate:swap "n, err := r.conn.readHead(p[:min(len(p), r.conn.headBytesLeft)])" "r.conn.headBytesLeft = maxHead; n, err := r.conn.readHead(p)" TestHeadLimit the head of an answer has no limit
+	n, err := r.conn.readHead(p[:min(len(p), r.conn.headBytesLeft)])
+	r.conn.headBytesLeft -= n
+	if !errors.Is(err, io.EOF) { // the parser knows whether the end came too early
+		r.conn.headErr = err
 	}
 	return n, err
 }
 
-// readHead reads a piece of the head of an answer.
+// readHead reads a part of the head of an answer.
 func (c *conn) readHead(p []byte) (int, error) {
 	n, err := c.Read(p)
 	x := c.unwatched
+	//mutate:swap "!errors.Is(err, os.ErrDeadlineExceeded)" "err != nil" TestLateAnswer an answer must arrive before the exchange watches its context
 	if n > 0 || x == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, err
 	}
-	if err := x.goOn(); err != nil {
+	if err := x.extend(); err != nil {
 		return 0, err
 	}
 	return c.Read(p)
 }
 
-// readBody reads a piece of a body.
+// readBody reads a part of a body.
 func (c *conn) readBody(p []byte) (int, error) {
 	switch {
 	case c.beforeWait == nil:
 		c.watch()
 	case !c.hasArrived():
+		//mutate:drop TestCancelBetweenEvents an exchange that waits for more of its answer cannot be cancelled
 		c.watch()
+		//mutate:drop TestBeforeWait BeforeWait is not called
 		c.beforeWait()
+	//mutate:false TestCancelBusyAnswer an exchange with a fast answer cannot be cancelled
 	case c.unwatched != nil && c.unwatched.ctx.Err() != nil:
 		return 0, c.unwatched.ctx.Err()
 	}
-	if c.patience > 0 {
-		if err := c.SetReadDeadline(time.Now().Add(c.patience)); err != nil {
+	if c.readTimeout > 0 {
+		if err := c.SetReadDeadline(time.Now().Add(c.readTimeout)); err != nil {
 			return 0, err
 		}
 	}
 	return c.Read(p)
 }
 
-// watch has the exchange end with its context from now on.
+// watch aborts the exchange when its context ends.
 func (c *conn) watch() {
 	if c.unwatched != nil {
 		c.unwatched.watch()
@@ -116,26 +121,23 @@ func (c *conn) watch() {
 	}
 }
 
-// quiet reports whether the connection, which is not in use, is still open and the
-// server has sent nothing unasked.
-func (c *conn) quiet() bool {
-	if c.in.Buffered() > 0 || c.probe == nil {
-		return false
-	}
+// isReusable reports whether an idle connection is open and the server has sent nothing on it.
+func (c *conn) isReusable() bool {
+	//mutate:swap "!drained(secure)" "secure == nil" TestUnsolicitedBytesCloseConnection decrypted bytes count as the next answer
 	if secure, ok := c.Conn.(*tls.Conn); ok && !drained(secure) {
 		return false
 	}
-	return c.probe.quiet()
+	return c.probe.nothingArrived()
 }
 
-// hasArrived reports whether a read would certainly not wait. With TLS that is not known,
-// because what has arrived may be part of a record.
+// hasArrived reports whether a read will certainly not block. With TLS that is unknown, because the
+// bytes that have arrived may be a part of a record.
 func (c *conn) hasArrived() bool { return !c.isSecure() && c.probe != nil && c.probe.hasArrived() }
 
 func (c *conn) isSecure() bool { return c.Conn != c.raw }
 
-// drained reports whether TLS holds nothing that it has decrypted and nobody has
-// read. A read whose time is over does not go to the network.
+// drained reports whether TLS has no decrypted bytes that were not read. A read after its deadline
+// does not read from the network.
 func drained(secure *tls.Conn) bool {
 	if err := secure.SetReadDeadline(time.Unix(1, 0)); err != nil {
 		return false
@@ -145,5 +147,5 @@ func drained(secure *tls.Conn) bool {
 	return n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && secure.SetReadDeadline(time.Time{}) == nil
 }
 
-// abort closes the connection without a farewell, which could block.
+// abort closes the connection without the close message of TLS, which could block.
 func (c *conn) abort() { _ = c.raw.Close() }

@@ -18,8 +18,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/http1"
 )
 
-// The server answers while the request is still on its way, and reads no more of
-// it. The answer arrives, and the connection is not used again.
+// A server answers before it has read the request, and reads no more of it. The answer arrives, and
+// the connection is closed.
 func TestEarlyAnswer(t *testing.T) {
 	for _, size := range []int{1 << 10, 32 << 20} {
 		var conns atomic.Int32
@@ -50,8 +50,7 @@ func TestEarlyAnswer(t *testing.T) {
 	}
 }
 
-// A server that answers early and reads the request to its end keeps its
-// connection.
+// A server that answers early and then reads the whole request keeps its connection.
 func TestEarlyAnswerThenRead(t *testing.T) {
 	var conns atomic.Int32
 	c := newClient(t, accept(t, func(conn net.Conn) {
@@ -77,8 +76,8 @@ func TestEarlyAnswerThenRead(t *testing.T) {
 	}
 }
 
-// A server that takes nothing of a large request is given up on, and so is one
-// that takes it and does not answer, or stops in the middle of its answer.
+// A request fails in time if the server does not read a large request, does not answer, or stops in
+// the middle of its answer.
 func TestSlowServers(t *testing.T) {
 	const short = 50 * time.Millisecond
 	talks := map[string]func(conn net.Conn, r *http.Request){
@@ -102,12 +101,12 @@ func TestSlowServers(t *testing.T) {
 					talk(conn, r)
 				}
 				<-hold
-			}), func(cfg *http1.Config) { cfg.WriteWait = short })
+			}), func(cfg *http1.Config) { cfg.WriteTimeout = short })
 			r := post(strings.Repeat("x", size))
 			r.Timeout = short
 			resp, err := c.Do(t.Context(), r)
 			if err == nil {
-				resp.Body.(interface{ SetPatience(d time.Duration) }).SetPatience(short)
+				resp.Body.(interface{ SetReadTimeout(d time.Duration) }).SetReadTimeout(short)
 				_, err = io.ReadAll(resp.Body)
 				resp.Body.Close()
 			}
@@ -119,8 +118,8 @@ func TestSlowServers(t *testing.T) {
 	}
 }
 
-// An answer may take longer than its head.
-func TestTimeoutIsForTheHead(t *testing.T) {
+// The body of an answer may take longer than its head.
+func TestTimeoutLimitsOnlyHead(t *testing.T) {
 	for _, size := range []int{10, 1 << 20} {
 		late := make(chan struct{})
 		c := newClient(t, accept(t, func(conn net.Conn) {
@@ -148,8 +147,8 @@ func TestTimeoutIsForTheHead(t *testing.T) {
 	}
 }
 
-// The head of an answer is limited, with all that precedes it, though it need not
-// be limited as http.Transport limits it (10 MiB).
+// The head of an answer is limited, including interim answers. The limit is lower than that of
+// http.Transport (10 MiB).
 func TestHeadLimits(t *testing.T) {
 	tests := map[string]struct{ once, piece string }{
 		"interim answers":       {"", "HTTP/1.1 100 Continue\r\n\r\n"},
@@ -172,7 +171,7 @@ func TestHeadLimits(t *testing.T) {
 	}
 }
 
-// Small interim answers are limited in number: their bytes would be allowed.
+// Small interim answers are limited in number, because their bytes would be allowed.
 func TestInterimLimit(t *testing.T) {
 	const most = 1000
 	for n, want := range map[int]bool{most - 1: true, most: false} {
@@ -190,7 +189,7 @@ func TestInterimLimit(t *testing.T) {
 	}
 }
 
-// A head of a mebibyte is too large, whatever it consists of.
+// A head of 1 MiB is too large in every form.
 func TestHeadLimit(t *testing.T) {
 	for size, want := range map[int]bool{1 << 19: true, 1 << 20: false, 3 << 20: false} {
 		c := newClient(t, accept(t, func(conn net.Conn) {
@@ -236,8 +235,7 @@ func TestInvalidRequests(t *testing.T) {
 	}
 }
 
-// Nobody but the client decides where a request ends and what becomes of its
-// connection.
+// Only the client decides where a request ends and whether its connection is kept.
 func TestFramingHeaders(t *testing.T) {
 	got, err := received(t, ours, "x:1", &http1.Request{Method: "POST", Target: "/", Body: []byte("hello"), Header: http.Header{
 		"Host": {"other"}, "Content-Length": {"1"}, "Transfer-Encoding": {"chunked"}, "Trailer": {"X"}, "Te": {"trailers"}, "Connection": {"upgrade"},
@@ -266,9 +264,8 @@ func (c deadlineConn) SetReadDeadline(t time.Time) error {
 	return c.TCPConn.SetReadDeadline(t)
 }
 
-// The time limit of an exchange does not end the next one on the same connection,
-// however large that is.
-func TestTimeoutIsForOneExchange(t *testing.T) {
+// The timeout of an exchange does not affect the next one on the same connection, of any size.
+func TestTimeoutEndsWithExchange(t *testing.T) {
 	arrived, answer := make(chan struct{}), make(chan struct{})
 	host := accept(t, func(conn net.Conn) {
 		in := bufio.NewReader(conn)

@@ -21,15 +21,15 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/http1"
 )
 
-// long is longer than anything takes, even on a busy machine.
-const long = 30 * time.Second
+// testTimeout limits how long a test waits; only failing tests wait that long.
+const testTimeout = 30 * time.Second
 
-// A doer makes a request: the client, or the transport that it must agree with.
+// A doer makes a request. It is the client or the transport with which the client must agree.
 type doer func(ctx context.Context, r *http1.Request) (*http.Response, error)
 
 // oracle returns http.Transport as a doer, with the same settings.
 func oracle(t testing.TB, host string, dial func(ctx context.Context, network, address string) (net.Conn, error)) doer {
-	transport := &http.Transport{DialContext: dial, DisableCompression: true, ResponseHeaderTimeout: long}
+	transport := &http.Transport{DialContext: dial, DisableCompression: true, ResponseHeaderTimeout: testTimeout}
 	t.Cleanup(transport.CloseIdleConnections)
 	return func(ctx context.Context, r *http1.Request) (*http.Response, error) {
 		out, err := http.NewRequestWithContext(ctx, r.Method, "http://"+host+r.Target, io.NopCloser(bytes.NewReader(r.Body)))
@@ -41,7 +41,7 @@ func oracle(t testing.TB, host string, dial func(ctx context.Context, network, a
 		}
 		out.Header, out.Close = http.Header{}, r.Fresh
 		for name, values := range r.Header {
-			out.Header[http.CanonicalHeaderKey(name)] = values // it would take others for headers of the caller's
+			out.Header[http.CanonicalHeaderKey(name)] = values // the transport adds its own headers beside others
 		}
 		if _, given := out.Header["User-Agent"]; !given {
 			out.Header["User-Agent"] = nil
@@ -52,14 +52,14 @@ func oracle(t testing.TB, host string, dial func(ctx context.Context, network, a
 
 // ours returns a client as a doer.
 func ours(t testing.TB, host string, dial func(ctx context.Context, network, address string) (net.Conn, error)) doer {
-	c := http1.New(http1.Config{Address: host, Host: host, Dial: dial, WriteWait: long})
+	c := http1.New(http1.Config{Address: host, Host: host, Dial: dial, WriteTimeout: testTimeout})
 	t.Cleanup(c.CloseIdle)
 	return c.Do
 }
 
-// A seen answer is what a caller sees of an answer.
+// A seen has the parts of an answer that a caller sees.
 type seen struct {
-	Failed   bool // before there was an answer
+	Failed   bool // no answer
 	Status   int
 	Proto    string
 	Header   http.Header
@@ -68,7 +68,7 @@ type seen struct {
 	Closes   bool
 	Body     string
 	BodyErr  bool
-	CutShort bool // the body ended before its time
+	CutShort bool // the body ended early
 	Trailer  http.Header
 }
 
@@ -82,22 +82,22 @@ func look(resp *http.Response, err error) seen {
 		Coding: resp.TransferEncoding, Closes: resp.Close,
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return s // there is no body; the transport has the connection in its place
+		return s // the transport returns the connection in place of a body
 	}
 	body, err := io.ReadAll(resp.Body)
+	http1.Accept(resp.Body)
 	s.Body, s.BodyErr, s.CutShort, s.Trailer = string(body), err != nil, errors.Is(err, io.ErrUnexpectedEOF), resp.Trailer
 	return s
 }
 
-// A play is what a server sends.
+// A play is an answer of a server, and how the server sends it.
 type play struct {
 	answer   string
 	delivery func(w io.Writer, answer string) // how the bytes are sent
-	close    bool                             // the connection is closed behind them
+	close    bool                             // the server closes the connection after the answer
 }
 
-// A player is a server that answers the first request with given bytes and all
-// others properly.
+// A player is a server that answers the first request with given bytes and all others properly.
 type player struct {
 	play
 
@@ -176,14 +176,14 @@ func deliveries() map[string]func(w io.Writer, answer string) {
 	}
 }
 
-// An answer is one that a server may give, and whether a reader knows where it
-// ends without the end of the connection.
+// An answer is an answer of a server. The field ends tells whether its end can be recognised
+// without the end of the connection.
 type answer struct {
 	name, text string
 	ends       bool
 }
 
-// answers returns the answers of servers: proper, odd and hostile ones.
+// answers returns proper, odd and hostile answers.
 func answers() []answer {
 	const ok = "HTTP/1.1 200 OK\r\n"
 	chunked := ok + "Transfer-Encoding: chunked\r\n\r\n"
@@ -211,7 +211,7 @@ func answers() []answer {
 		{"a long chunk extension", chunked + "5;" + strings.Repeat("x", 5<<10) + "\r\nhello\r\n0\r\n\r\n", false},
 		{"tiny chunks with extensions", chunked + strings.Repeat("1;"+strings.Repeat("x", 100)+"\r\na\r\n", 1000) + "0\r\n\r\n", false},
 		{"trailers", ok + "Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n", true},
-		{"trailers that nobody announced", chunked + "5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n", true},
+		{"unannounced trailers", chunked + "5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n", true},
 		{"a trailer that is a length", ok + "Transfer-Encoding: chunked\r\nTrailer: Content-Length\r\n\r\n5\r\nhello\r\n0\r\nContent-Length: 1\r\n\r\n", false},
 		{"a broken trailer", chunked + "5\r\nhello\r\n0\r\nX Sum 1\r\n\r\n", false},
 		{"a long trailer", chunked + "5\r\nhello\r\n0\r\nX-Sum: " + strings.Repeat("x", 8<<10) + "\r\n\r\n", false},
@@ -289,8 +289,8 @@ func answers() []answer {
 	}
 }
 
-// The client sees the same answers as http.Transport does, however they arrive,
-// and uses a connection again only where the transport does, too.
+// The client sees the same answers as http.Transport, with any division into packets, and reuses a
+// connection only if the transport reuses it too.
 func TestAgreesWithTransport(t *testing.T) {
 	var cases, reused int
 	for _, a := range answers() {
@@ -298,7 +298,7 @@ func TestAgreesWithTransport(t *testing.T) {
 			for _, method := range []string{http.MethodPost, http.MethodGet, http.MethodHead, http.MethodDelete} {
 				for _, closed := range []bool{true, false} {
 					if !closed && (!a.ends || method == http.MethodHead) {
-						continue // it would last forever; the answer to HEAD is longer than its reader thinks
+						continue // the answer would not end; the client does not expect the body of an answer to HEAD
 					}
 					cases++
 					name := fmt.Sprintf("%s, %s, to %s, closed: %v", a.name, delivery, method, closed)
@@ -311,12 +311,12 @@ func TestAgreesWithTransport(t *testing.T) {
 	}
 	t.Logf("%d cases, %d with a second request on the same connection", cases, reused)
 	if cases < 1000 || reused < 100 {
-		t.Errorf("%d cases, %d of them with a kept connection: the test has lost its point", cases, reused)
+		t.Errorf("%d cases, %d of them with a kept connection: want at least 1000 and 100", cases, reused)
 	}
 }
 
-// compare plays an answer to both, and a second request if the connection stays
-// open. It reports whether our client used the connection again.
+// compare sends an answer to the client and the transport, and answers a second request if the
+// connection stays open. It reports whether the client reused the connection.
 func compare(t *testing.T, name, method string, p play) bool {
 	t.Helper()
 	first, next, conns := both(t, method, p)
@@ -330,13 +330,13 @@ func compare(t *testing.T, name, method string, p play) bool {
 		t.Errorf("%s: the next answer (-transport +ours):\n%s", name, diff)
 	}
 	if conns[0] < conns[1] {
-		t.Errorf("%s: a connection was used again that the transport gave up", name)
+		t.Errorf("%s: the client reused a connection that the transport closed", name)
 	}
 	return !p.close && conns[0] == 1
 }
 
-// both plays an answer to our client and to the transport, and returns what each saw
-// and how many connections it used.
+// both sends an answer to the client and to the transport. It returns the answers that each saw,
+// and the number of connections that each used.
 func both(t *testing.T, method string, p play) (first, next [2]seen, conns [2]int32) {
 	t.Helper()
 	for i, with := range []func(testing.TB, string, func(ctx context.Context, network, address string) (net.Conn, error)) doer{ours, oracle} {
@@ -347,7 +347,7 @@ func both(t *testing.T, method string, p play) (first, next [2]seen, conns [2]in
 			if method == http.MethodPost {
 				request.Body = []byte("{}")
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), long)
+			ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 			defer cancel()
 			first[i] = look(do(ctx, request))
 			if !p.close {
@@ -359,8 +359,8 @@ func both(t *testing.T, method string, p play) (first, next [2]seen, conns [2]in
 	return first, next, conns
 }
 
-// pipe returns a function that connects to a server in memory, which answers with
-// the given bytes and closes the connection.
+// pipe returns a function that connects to a server in memory. The server answers with the given
+// bytes and closes the connection.
 func pipe(answer []byte, piece int) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()
@@ -383,7 +383,7 @@ func pipe(answer []byte, piece int) func(ctx context.Context, network, address s
 	}
 }
 
-// FuzzAnswers: whatever a server says, the client and http.Transport see the same.
+// FuzzAnswers checks that the client and http.Transport see the same answer of any server.
 func FuzzAnswers(f *testing.F) {
 	for _, a := range answers() {
 		if len(a.text) < 4<<10 {
@@ -418,7 +418,7 @@ func received(t testing.TB, with func(testing.TB, string, func(ctx context.Conte
 			in := bufio.NewReader(io.TeeReader(server, &got))
 			if r, err := http.ReadRequest(in); err == nil {
 				io.Copy(io.Discard, r.Body)
-				go io.Copy(io.Discard, server) // more would be too much
+				go io.Copy(io.Discard, server) // the server reads no further request
 				io.WriteString(server, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
 			}
 			server.Close()
@@ -433,8 +433,8 @@ func received(t testing.TB, with func(testing.TB, string, func(ctx context.Conte
 	return got.Bytes(), err
 }
 
-// FuzzRequests: what is sent is one request that a server reads as it was meant,
-// and what http.Transport refuses to send is not sent.
+// FuzzRequests checks that a server reads the intended request from the sent bytes, and that a
+// request that http.Transport refuses is not sent.
 func FuzzRequests(f *testing.F) {
 	f.Add("POST", "/mcp", "X-A", "1", []byte("{}"))
 	f.Add("GET", "/mcp?a=b%20c", "Transfer-Encoding", "chunked", []byte(""))
@@ -446,13 +446,13 @@ func FuzzRequests(f *testing.F) {
 	f.Add("POST", "/", "content-length", "3", []byte("{}"))
 	f.Fuzz(func(t *testing.T, method, target, name, value string, body []byte) {
 		if _, err := url.ParseRequestURI(target); err != nil && strings.HasPrefix(target, "/") {
-			return // targets are made of a URL
+			return // targets come from a URL
 		}
 		r := &http1.Request{Method: method, Target: target, Header: http.Header{name: {value}}, Body: body}
 		got, err := received(t, ours, "x:1", r)
 		if err != nil {
 			if len(got) > 0 {
-				t.Errorf("%q was sent though it failed: %v", got, err)
+				t.Errorf("sent %q, but failed: %v", got, err)
 			}
 			return
 		}
@@ -470,7 +470,7 @@ func FuzzRequests(f *testing.F) {
 			t.Errorf("a server reads %s %s for %s with %q, of %q", read.Method, read.RequestURI, read.Host, text, got)
 		}
 		if _, err := received(t, oracle, "x:1", r); err != nil && strings.Contains(err.Error(), "invalid") {
-			t.Errorf("the transport refuses to send this: %v", err)
+			t.Errorf("the transport refuses this request: %v", err)
 		}
 	})
 }

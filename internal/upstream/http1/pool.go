@@ -1,101 +1,100 @@
 package http1
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
 
-// A pool keeps connections that are not in use.
+// A pool keeps idle connections for their owners. If there are more than max, the least recently
+// used one is closed.
 type pool struct {
-	most    int
+	max     int
 	timeout time.Duration
 
-	mu    sync.Mutex
-	idle  []*conn // the one that was used last is the last
-	age   int     // how often the pool was closed
-	timer *time.Timer
+	mu                sync.Mutex
+	idle              []*conn // in the order of last use
+	currentGeneration int     // how often close was called
+	timer             *time.Timer
 }
 
-// generation returns what a new connection belongs to.
+// generation returns the generation of a new connection.
 func (p *pool) generation() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.age
+	return p.currentGeneration
 }
 
-// take returns the connection that was used last, or nil.
-func (p *pool) take() *conn {
+// take returns the connection that owner has used last, or nil.
+func (p *pool) take(owner string) *conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	last := len(p.idle) - 1
-	if last < 0 {
-		return nil
+	for i, c := range slices.Backward(p.idle) {
+		if c.owner == owner {
+			p.idle = slices.Delete(p.idle, i, i+1)
+			return c
+		}
 	}
-	c := p.idle[last]
-	p.idle[last] = nil
-	p.idle = p.idle[:last]
-	return c
+	return nil
 }
 
-// put keeps a connection for later, if there is room.
+// put keeps a connection for its owner.
 func (p *pool) put(c *conn) {
-	c.idle = time.Now()
-	if !p.keep(c) {
-		c.abort()
+	c.idleSince = time.Now()
+	if over := p.add(c); over != nil {
+		over.abort()
 	}
 }
 
-func (p *pool) keep(c *conn) bool {
+// add keeps a connection, and returns the one to close in its place, if any.
+func (p *pool) add(c *conn) (over *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.idle) >= p.most || c.born != p.age {
-		return false
+	if c.generation != p.currentGeneration {
+		return c
+	}
+	//mutate:swap "== p.max" "< 0" TestConnectionServesOneOwner kept connections are not limited
+	if len(p.idle) == p.max {
+		over = p.idle[0]
+		p.idle = slices.Delete(p.idle, 0, 1)
 	}
 	p.idle = append(p.idle, c)
 	if p.timeout > 0 && p.timer == nil {
 		p.timer = time.AfterFunc(p.timeout, p.expire)
 	}
-	return true
+	return over
 }
 
-// expire closes the connections that were not used for too long.
+// expire closes the connections that were idle for too long, and sets the timer for the next one.
 func (p *pool) expire() {
-	for _, c := range p.overdue(time.Now()) {
+	p.mu.Lock()
+	now, n := time.Now(), 0
+	for n < len(p.idle) && now.Sub(p.idle[n].idleSince) >= p.timeout {
+		n++
+	}
+	over := slices.Clone(p.idle[:n])
+	p.idle, p.timer = slices.Delete(p.idle, 0, n), nil
+	if len(p.idle) > 0 {
+		p.timer = time.AfterFunc(p.idle[0].idleSince.Add(p.timeout).Sub(now), p.expire)
+	}
+	p.mu.Unlock()
+	for _, c := range over {
 		c.abort()
 	}
 }
 
-// overdue takes out the connections that have not been used for too long, and
-// sets the timer for the next one.
-func (p *pool) overdue(now time.Time) []*conn {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := 0
-	for n < len(p.idle) && now.Sub(p.idle[n].idle) >= p.timeout {
-		n++
-	}
-	over := append([]*conn(nil), p.idle[:n]...)
-	rest := copy(p.idle, p.idle[n:])
-	clear(p.idle[rest:])
-	p.idle, p.timer = p.idle[:rest], nil
-	if rest > 0 {
-		p.timer = time.AfterFunc(p.idle[0].idle.Add(p.timeout).Sub(now), p.expire)
-	}
-	return over
-}
-
-// close closes all connections: those that are kept now, and those in use when
-// they come back.
+// close closes the idle connections now, and those in use when they come back.
 func (p *pool) close() {
 	p.mu.Lock()
-	idle := p.idle
-	p.idle, p.age = nil, p.age+1
+	over := p.idle
+	p.idle = nil
+	p.currentGeneration++
 	if p.timer != nil {
 		p.timer.Stop()
 		p.timer = nil
 	}
 	p.mu.Unlock()
-	for _, c := range idle {
+	for _, c := range over {
 		c.abort()
 	}
 }

@@ -4,15 +4,13 @@ package http1
 
 import "syscall"
 
-const canProbe = true
-
-// A probe looks at what has arrived on a connection.
+// A probe finds out whether bytes have arrived on a connection, without blocking.
 type probe struct {
 	raw         syscall.RawConn
-	take, count func(fd uintptr) // made once, because every exchange needs one
+	take, count func(fd uintptr) // made once, because every exchange uses them
 	one         [1]byte
-	nothing     bool // what take has found out
-	some        bool // what count has found out
+	readBlocked bool // result of take
+	hasBytes    bool // result of count
 }
 
 func newProbe(of syscall.Conn) *probe {
@@ -23,20 +21,20 @@ func newProbe(of syscall.Conn) *probe {
 	p := &probe{raw: raw}
 	p.take = func(fd uintptr) {
 		_, err := syscall.Read(int(fd), p.one[:])
-		p.nothing = err == syscall.EAGAIN
+		p.readBlocked = err == syscall.EAGAIN
 	}
 	p.count = func(fd uintptr) {
-		n, err := arrived(int(fd))
-		p.some = err == nil && n > 0
+		n, err := bytesAvailable(int(fd))
+		p.hasBytes = err == nil && n > 0
 	}
 	return p
 }
 
-// quiet reports whether nothing has arrived: no byte, no end and no error. It takes the
-// byte if there is one; the connection is of no use then.
-func (p *probe) quiet() bool {
-	return p.raw.Control(p.take) == nil && p.nothing // Read would mind an old deadline
+// nothingArrived reports whether no byte, end or error has arrived. It consumes a byte; after that,
+// the connection must be closed.
+func (p *probe) nothingArrived() bool {
+	return p.raw.Control(p.take) == nil && p.readBlocked // RawConn.Read would fail after an old deadline
 }
 
 // hasArrived reports whether a byte has arrived.
-func (p *probe) hasArrived() bool { return p.raw.Control(p.count) == nil && p.some }
+func (p *probe) hasArrived() bool { return p.raw.Control(p.count) == nil && p.hasBytes }

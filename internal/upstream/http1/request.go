@@ -9,17 +9,17 @@ import (
 	"sync"
 )
 
-// Problems of requests, of which nothing is sent.
+// Errors of requests that are not sent.
 var (
 	errMethod = errors.New("the method of the request is not valid")
 	errTarget = errors.New("the target of the request is not valid")
 	errHost   = errors.New("the host of the request is not valid")
 )
 
-// heads are buffers for what is sent in one write.
-var heads = sync.Pool{New: func() any { return new([]byte) }}
+// headBuffers are reused buffers for request heads and small bodies.
+var headBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// appendHead appends the head of the request to p. It refuses what could be read as
+// appendHead appends the head of the request to p. It refuses a head that could be read as
 // something else than one request.
 func (r *Request) appendHead(p []byte, host string) ([]byte, error) {
 	if err := r.checkLine(host); err != nil {
@@ -49,11 +49,12 @@ func (r *Request) appendHead(p []byte, host string) ([]byte, error) {
 	return append(p, "\r\n"...), nil
 }
 
-// checkLine refuses a first line or a host that could be read as something else.
+// checkLine checks the method, target and host.
 func (r *Request) checkLine(host string) error {
 	switch {
 	case !isToken(r.Method):
 		return errMethod
+	//mutate:swap "|| !isVisible(r.Target)" "" TestInvalidRequests a target has spaces and line ends
 	case !strings.HasPrefix(r.Target, "/") || !isVisible(r.Target):
 		return errTarget
 	case host == "" || !isVisible(host):
@@ -63,8 +64,7 @@ func (r *Request) checkLine(host string) error {
 	}
 }
 
-// appendFields appends the headers that are sent to p, and checks all that are not
-// omitted.
+// appendFields appends the headers that are sent. It checks all headers that are not omitted.
 func appendFields(p []byte, header http.Header, omit func(name string) bool) ([]byte, error) {
 	for name, values := range header {
 		if omit != nil && omit(name) {
@@ -73,7 +73,7 @@ func appendFields(p []byte, header http.Header, omit func(name string) bool) ([]
 		if !isToken(name) {
 			return p, fmt.Errorf("the name of header %q is not valid", name)
 		}
-		sent := !frames(name)
+		sent := !isFramingHeader(name)
 		for _, value := range values {
 			if !isFieldValue(value) {
 				return p, fmt.Errorf("the value of header %q is not valid", name) // it may be a secret
@@ -89,9 +89,9 @@ func appendFields(p []byte, header http.Header, omit func(name string) bool) ([]
 	return p, nil
 }
 
-// frames reports whether a header decides where a message ends or what becomes of
-// its connection. The client alone sets those.
-func frames(name string) bool {
+// isFramingHeader reports whether a header decides where a message ends or whether its connection
+// is kept. Only this package sets those.
+func isFramingHeader(name string) bool {
 	switch len(name) {
 	case len("TE"), len("Host"), len("Expect"), len("Trailer"), len("Connection"), len("Content-Length"),
 		len("Proxy-Connection"), len("Transfer-Encoding"):
@@ -101,6 +101,7 @@ func frames(name string) bool {
 	for _, own := range []string{
 		"Host", "Content-Length", "Transfer-Encoding", "Trailer", "TE", "Connection", "Proxy-Connection", "Keep-Alive", "Upgrade", "Expect",
 	} {
+		//mutate:swap "strings.EqualFold(name, own)" `name == own+"x"` TestFramingHeaders a caller frames the request
 		if strings.EqualFold(name, own) {
 			return true
 		}
@@ -108,7 +109,7 @@ func frames(name string) bool {
 	return false
 }
 
-// isToken reports whether s is a token of HTTP.
+// isToken reports whether s is an HTTP token.
 func isToken(s string) bool {
 	for i := range len(s) {
 		if !tokenBytes[s[i]] {
@@ -127,7 +128,7 @@ var tokenBytes = func() (is [256]bool) {
 	return is
 }()
 
-// isVisible reports whether s has only visible characters of ASCII.
+// isVisible reports whether s has only visible ASCII characters.
 func isVisible(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] >= 0x7f {
@@ -137,10 +138,11 @@ func isVisible(s string) bool {
 	return true
 }
 
-// isFieldValue reports whether s may be the value of a header: no line ends and
-// no other control characters.
+// isFieldValue reports whether s may be the value of a header: no line ends and no other control
+// characters except tabs.
 func isFieldValue(s string) bool {
 	for i := range len(s) {
+		//mutate:swap `s[i] < ' ' && s[i] != '\t' || ` "" TestInvalidRequests line ends in headers are sent
 		if s[i] < ' ' && s[i] != '\t' || s[i] == 0x7f {
 			return false
 		}

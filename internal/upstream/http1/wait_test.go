@@ -13,8 +13,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/http1"
 )
 
-// A reader of a body is told before each read that waits for the server, wherever in a
-// chunk that is. The next exchange on the connection tells it nothing.
+// BeforeWait is called before each read that waits for the server, at any position in a chunk. It
+// is not called for the next exchange on the connection.
 func TestBeforeWait(t *testing.T) {
 	x := strings.Repeat("x", 50)
 	pieces := []string{"5\r\nhello", "\r\n", "64\r\n" + x, x + "\r\n5\r\nwor", "ld\r\n0\r\n\r\n"}
@@ -31,8 +31,8 @@ func TestBeforeWait(t *testing.T) {
 					select {
 					case <-waits:
 						io.WriteString(conn, piece)
-					case <-time.After(long):
-						t.Errorf("nobody was told of the wait for %q", piece)
+					case <-time.After(testTimeout):
+						t.Errorf("BeforeWait was not called before %q", piece)
 						return
 					}
 				}
@@ -51,7 +51,7 @@ func TestBeforeWait(t *testing.T) {
 				calls.Add(1)
 				select {
 				case waits <- struct{}{}:
-				default: // the server knows
+				default: // the client has called BeforeWait
 				}
 			})
 			if got, want := text(t, resp, err), "hello"+x+x+"world"; got != want {
@@ -67,7 +67,7 @@ func TestBeforeWait(t *testing.T) {
 	}
 }
 
-// A slowConn sends the second half of what it is given once somebody waits for it.
+// A slowConn sends the second half of its bytes once BeforeWait was called.
 type slowConn struct {
 	net.Conn
 
@@ -88,14 +88,14 @@ func (c slowConn) Write(p []byte) (int, error) {
 	close(c.half)
 	select {
 	case <-c.waits:
-	case <-time.After(long):
-		return n, errors.New("nobody was told of the wait for the rest of a record")
+	case <-time.After(testTimeout):
+		return n, errors.New("BeforeWait was not called before the rest of a record")
 	}
 	m, err := c.Conn.Write(p[len(p)/2:])
 	return n + m, err
 }
 
-// With TLS, half a record is nothing that can be read.
+// With TLS, a part of a record does not count as bytes that can be read.
 func TestBeforeWaitForRecord(t *testing.T) {
 	var slow atomic.Bool
 	headSeen, half, waits, written := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -127,8 +127,7 @@ func TestBeforeWaitForRecord(t *testing.T) {
 	}
 }
 
-// A reader of a body is told before it waits until the server has taken the rest of the
-// request.
+// BeforeWait is called before a read waits for the writer of the request.
 func TestBeforeWaitForWriter(t *testing.T) {
 	done := make(chan struct{})
 	c := startPlain(t, func(conn net.Conn) {
@@ -145,6 +144,6 @@ func TestBeforeWaitForWriter(t *testing.T) {
 	told := 0
 	resp.Body.(interface{ BeforeWait(f func()) bool }).BeforeWait(func() { told++ })
 	if got := text(t, resp, err); got != "hello" || told != 1 {
-		t.Errorf("got %q, told %d times; want once", got, told)
+		t.Errorf("got %q, %d calls of BeforeWait; want one", got, told)
 	}
 }

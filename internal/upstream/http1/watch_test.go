@@ -14,8 +14,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/http1"
 )
 
-// An answer may come later than the client begins to watch its context, and the
-// connection is kept.
+// An answer may arrive after watchAfter, and the connection is kept.
 func TestLateAnswer(t *testing.T) {
 	const late = 120 * time.Millisecond
 	var conns atomic.Int32
@@ -69,14 +68,14 @@ func TestCancelBlockedWrite(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-	case <-time.After(long / 2):
-		t.Fatal("the exchange goes on")
+	case <-time.After(testTimeout / 2):
+		t.Fatal("the exchange does not end")
 	}
 }
 
-// A context that ends after an exchange does not touch the connection, which may
-// serve another exchange by then.
-func TestCancelAfterwards(t *testing.T) {
+// A context that ends after its exchange does not affect the connection, which may serve another
+// exchange by then.
+func TestCancelAfterExchangeHasNoEffect(t *testing.T) {
 	var conns atomic.Int32
 	c := newClient(t, accept(t, func(conn net.Conn) { conns.Add(1); echo(conn) }), nil)
 	for range 200 {
@@ -94,8 +93,7 @@ func TestCancelAfterwards(t *testing.T) {
 	}
 }
 
-// An exchange ends when it is cancelled while it waits for more of its answer, after some
-// that came in one piece with the head, with somebody who is told of the wait and without.
+// An exchange that waits for more of its answer can be cancelled, with and without BeforeWait.
 func TestCancelBetweenEvents(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -117,7 +115,7 @@ func TestCancelBetweenEvents(t *testing.T) {
 			time.AfterFunc(time.Millisecond, cancel)
 		}
 		if got, err := io.ReadAll(resp.Body); string(got) != "hello" || !errors.Is(err, context.Canceled) {
-			t.Errorf("told of the wait: %t: read %q, %v", told, got, err)
+			t.Errorf("with BeforeWait %t: read %q, %v", told, got, err)
 		}
 		resp.Body.Close()
 		await(t, ended)
@@ -125,8 +123,7 @@ func TestCancelBetweenEvents(t *testing.T) {
 	}
 }
 
-// An exchange ends when it is cancelled although its answer is always there before it is
-// read.
+// An exchange can be cancelled although the next bytes of its answer have always arrived.
 func TestCancelBusyAnswer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

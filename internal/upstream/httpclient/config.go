@@ -9,33 +9,34 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 )
 
-// Config says how to reach one MCP server.
+// A Config says how to reach one MCP server.
 type Config struct {
 	Name                 string
 	URL                  *url.URL
 	Headers              http.Header // sent with every request, in place of the client's
 	ForwardAuthorization bool        // send the client's Authorization header on
-	ForwardCredential    bool        // even one by which the gate recognised the client
-	CredentialHeaders    []string    // that a held call takes of the client that is there; see [DefaultCredentials]
-	ForwardQuery         []string    // names in the client's query that are sent on
+	ForwardCredential    bool        // even if the gate authenticated the client by it
+	CredentialHeaders    []string    // headers of the client that a held call is sent with; [DefaultCredentials] if nil
+	ForwardQuery         []string    // parameters of the client's query to forward
 	TLS                  *tls.Config
 	ConnectTimeout       time.Duration
-	ResponseTimeout      time.Duration // until the headers of a response, and between pieces of a body
-	CallTimeout          time.Duration // the same for calls of tools
-	ToolsTimeout         time.Duration // until all tools were listed, when the gate asks for them; 30 s if zero
-	ToolsPages           int           // how many pages of their list are read; 100 if zero
-	MaxTaskTTL           time.Duration // how long its tasks are asked to live at most; 0 means as long as the gate's own
-	IdleTimeout          time.Duration // how long an unused connection is kept
-	MaxIdle              int           // how many are
-	Connections          *Connections  // shared by all upstreams; nil means any number
-	Transport            Transport     // reaches the server in place of connections to URL; nil means those
+	ResponseTimeout      time.Duration // until the head of an answer, and between pieces of its body
+	CallTimeout          time.Duration // the same for tool calls
+	ToolsTimeout         time.Duration // for the whole tool list; 30 s if zero
+	ToolsPages           int           // maximum pages of the tool list; 100 if zero
+	MaxTaskTTL           time.Duration // maximum TTL to ask for upstream tasks; 0 means that of the held task
+	IdleTimeout          time.Duration // how long to keep an idle connection
+	MaxIdle              int           // maximum number of idle connections
+	Connections          *Connections  // shared by all upstreams; nil means no limit
+	Sessions             *upstream.Sessions
+	Transport            Transport // used in place of connections to URL; may be nil
 	Log                  *slog.Logger
-	Metrics              *metrics.Metrics // nil counts nothing
-	Tracing              *tracing.Tracing // nil traces nothing
+	Metrics              *metrics.Metrics // may be nil
+	Tracing              *tracing.Tracing // may be nil
 }
 
-// DefaultCredentials returns the headers that hold the credentials of a client
-// if nothing else is said.
+// DefaultCredentials returns the headers that hold a client's credentials by default.
 func DefaultCredentials() []string { return []string{"Authorization", "X-Api-Key", "Cookie"} }

@@ -8,59 +8,58 @@ import (
 	"syscall"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 )
 
-// Connections are those to all upstreams together. They are bounded so that
-// agents leave descriptors for operators and for the store.
+// Connections limits the connections to all upstreams together, so that file descriptors are left
+// for operators and the store.
 type Connections struct {
 	pool *admission.Pool
 
-	mu    sync.Mutex
-	spare []func() // close connections that are not in use
+	mu        sync.Mutex
+	closeIdle []func() // close idle connections
 }
 
-// NewConnections returns room for at most the given number of connections. Zero
-// means any number.
-func NewConnections(most int) *Connections {
-	return &Connections{pool: admission.NewPool(admission.Limits{Total: int64(most)})}
+// NewConnections returns a pool of at most limit connections. Zero means no limit.
+func NewConnections(limit int) *Connections {
+	return &Connections{pool: admission.NewPool(admission.Limits{Total: int64(limit)})}
 }
 
-// gateItself is whose share every connection to an upstream counts to.
-var gateItself = admission.Principal("gate")
+// allConnections is the client of the pool: all connections count together.
+var allConnections = admission.Principal("gate")
 
-// dial connects within the limit. Connections that are not in use give way.
+// dial connects within the limit. If it is reached, idle connections are closed first.
 func (c *Connections) dial(ctx context.Context, connect func(context.Context) (net.Conn, error)) (net.Conn, error) {
-	if err := c.pool.Try(gateItself, 1); err != nil {
-		c.closeSpare()
-		if err := c.pool.Try(gateItself, 1); err != nil {
-			return nil, &wire.Problem{Type: wire.Overloaded, RetryAfter: 1, Cause: err}
+	if err := c.pool.TryAcquire(allConnections, 1); err != nil {
+		c.closeAllIdle()
+		if err := c.pool.TryAcquire(allConnections, 1); err != nil {
+			return nil, &mcp.Problem{Type: mcp.Overloaded, RetryAfter: 1, Cause: err}
 		}
 	}
 	conn, err := connect(ctx)
 	if err != nil {
-		c.pool.Release(gateItself, 1)
+		c.pool.Release(allConnections, 1)
 		return nil, err
 	}
-	return &countedConn{Conn: conn, release: sync.OnceFunc(func() { c.pool.Release(gateItself, 1) })}, nil
+	return &countedConn{Conn: conn, release: sync.OnceFunc(func() { c.pool.Release(allConnections, 1) })}, nil
 }
 
-// onShortage has release called when there is no room for another connection.
+// onShortage registers a function that closes idle connections.
 func (c *Connections) onShortage(release func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.spare = append(c.spare, release)
+	c.closeIdle = append(c.closeIdle, release)
 }
 
-func (c *Connections) closeSpare() {
+func (c *Connections) closeAllIdle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, release := range c.spare {
+	for _, release := range c.closeIdle {
 		release()
 	}
 }
 
-// A countedConn gives its place back when it is closed.
+// A countedConn releases its share of the limit when it is closed.
 type countedConn struct {
 	net.Conn
 

@@ -9,28 +9,26 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 )
 
-// A Measurement is of one request to the upstream.
+// A Measurement measures one request to the upstream.
 type Measurement struct {
 	metrics *metrics.Metrics
 	sent    time.Time
 }
 
-// Ended counts the request, which ended with the given outcome. It is called
-// once.
-func (m Measurement) Ended(outcome string) { m.metrics.UpstreamDone(outcome, time.Since(m.sent)) }
+// End counts the request with its outcome. It is called once.
+func (m Measurement) End(outcome string) { m.metrics.UpstreamDone(outcome, time.Since(m.sent)) }
 
-// OutcomeOf returns how a request to an upstream ended that failed with err, or
-// went well if err is nil.
+// OutcomeOf returns the metric label of a request that ended with err, which may be nil.
 func OutcomeOf(err error) string {
-	problem, known := errors.AsType[*wire.Problem](err)
+	problem, known := errors.AsType[*mcp.Problem](err)
 	switch {
 	case err == nil:
 		return metrics.Success
-	case known && problem.Type == wire.UpstreamTimeout,
+	case known && problem.Type == mcp.UpstreamTimeout,
 		errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return metrics.Timeout
 	default:
@@ -38,9 +36,8 @@ func OutcomeOf(err error) string {
 	}
 }
 
-// OutcomeOfStatus returns how a request to an upstream ended that was answered
-// with an HTTP status. A request that the upstream refuses (4xx) has been dealt
-// with properly.
+// OutcomeOfStatus returns the metric label of a request that was answered with an HTTP status. A
+// refusal (4xx) counts as success of the upstream.
 func OutcomeOfStatus(status int) string {
 	if status >= http.StatusInternalServerError {
 		return metrics.Error
@@ -48,8 +45,8 @@ func OutcomeOfStatus(status int) string {
 	return metrics.Success
 }
 
-// A countedBody is the body of an upstream's answer. Its request is counted once,
-// when the body was read to its end or is closed.
+// A countedBody is the body of an answer. It ends the measurement of the request when it was read
+// to its end or is closed.
 type countedBody struct {
 	io.ReadCloser
 
@@ -60,7 +57,7 @@ type countedBody struct {
 
 func (b *countedBody) count(outcome string) {
 	if b.counted.CompareAndSwap(false, true) {
-		b.measurement.Ended(outcome)
+		b.measurement.End(outcome)
 	}
 }
 
@@ -76,10 +73,10 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// SetPatience limits the server's silence, if the body has a limit.
-func (b *countedBody) SetPatience(d time.Duration) {
-	if limited, ok := b.ReadCloser.(limitedBody); ok {
-		limited.SetPatience(d)
+// SetReadTimeout passes the timeout on to the body, if that supports it.
+func (b *countedBody) SetReadTimeout(d time.Duration) {
+	if limited, ok := b.ReadCloser.(timeoutSetter); ok {
+		limited.SetReadTimeout(d)
 	}
 }
 

@@ -1,27 +1,23 @@
 package httpclient
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
-	"net"
 )
 
-// Reach connects to the server and asks it nothing. The error says why the
-// server cannot be reached.
+// Reach connects to the server without sending a request. The error says why the server cannot be
+// reached.
 func (c *Client) Reach(ctx context.Context) error {
 	if c.cfg.Transport != nil {
 		return c.cfg.Transport.Reach(ctx)
 	}
-	target := c.cfg.URL
-	port := cmp.Or(target.Port(), map[string]string{"https": "443"}[target.Scheme], "80")
-	conn, err := c.transport.DialContext(ctx, "tcp", net.JoinHostPort(target.Hostname(), port))
+	conn, err := c.dial(ctx, "tcp", c.address.dialed)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	if target.Scheme != "https" {
+	if c.cfg.URL.Scheme != "https" {
 		return nil
 	}
-	return tls.Client(conn, secured(c.cfg.TLS, target.Hostname())).HandshakeContext(ctx)
+	return tls.Client(conn, tlsConfig(c.cfg.TLS, c.address.name)).HandshakeContext(ctx)
 }

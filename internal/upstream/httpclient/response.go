@@ -6,20 +6,19 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 )
 
-// Improper returns the problem of an answer that is none that a client of MCP
-// can be given: one that sends it elsewhere, changes the protocol, has no valid
-// status, or is encoded though the gate did not ask for that.
-func Improper(resp *http.Response) *wire.Problem {
+// CheckResponse returns a problem if an answer cannot be passed on to a client of MCP: it
+// redirects, changes the protocol, has no valid status, or has an encoding that was not requested.
+func CheckResponse(resp *http.Response) *mcp.Problem {
 	switch encoding := resp.Header.Get("Content-Encoding"); {
 	case isRedirect(resp.StatusCode):
-		return &wire.Problem{Type: wire.UpstreamRedirect, Cause: fmt.Errorf("status %d", resp.StatusCode)}
+		return &mcp.Problem{Type: mcp.UpstreamRedirect, Cause: fmt.Errorf("status %d", resp.StatusCode)}
 	case resp.StatusCode < http.StatusOK || resp.StatusCode > 599:
-		return &wire.Problem{Type: wire.UpstreamInvalid, Cause: fmt.Errorf("status %d", resp.StatusCode)}
+		return &mcp.Problem{Type: mcp.UpstreamInvalid, Cause: fmt.Errorf("status %d", resp.StatusCode)}
 	case encoding != "" && !strings.EqualFold(encoding, "identity"):
-		return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the upstream's answer has an encoding that was not requested"}
+		return &mcp.Problem{Type: mcp.UpstreamInvalid, Detail: "the upstream's answer has an encoding that was not requested"}
 	default:
 		return nil
 	}
@@ -29,7 +28,7 @@ func isRedirect(status int) bool {
 	return status >= http.StatusMultipleChoices && status < http.StatusBadRequest
 }
 
-// MediaType returns the media type in a Content-Type header, or nothing.
+// MediaType returns the media type of a Content-Type header, or nothing if it is not valid.
 func MediaType(contentType string) string {
 	if contentType == "application/json" || contentType == "text/event-stream" {
 		return contentType

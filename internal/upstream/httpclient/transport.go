@@ -8,23 +8,24 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 )
 
-// A Peer is the client in whose name a request is made, and what it is for.
+// A Peer is the client for which a request is made, and the use of the request.
 type Peer struct {
 	Use       Use
-	Principal string           // who it is; empty for an anonymous client
-	Room      admission.Client // whose share the request counts to; the zero value if it is the gate's own
+	Principal string           // empty for an anonymous client
+	Owner     string           // the owner of the connections that the request may use; see [catalog.OwnerIn]
+	Share     admission.Client // the client whose limits the request counts to; zero for requests of the gate
 }
 
-// A Transport reaches a server that is not at the other end of a network.
+// A Transport reaches a server that is not reached over a network.
 type Transport interface {
-	// RoundTrip is that of [http.RoundTripper] for the client by. Before it sends
-	// the first byte, it calls GotConn of the trace in r's context.
+	// RoundTrip sends a request of by, as [http.RoundTripper] does. Before the first byte,
+	// it calls GotConn of the trace in r's context.
 	RoundTrip(r *http.Request, by Peer) (*http.Response, error)
-	// Reach returns why the server cannot be reached, if that is known.
+	// Reach returns an error if the server certainly cannot be reached.
 	Reach(ctx context.Context) error
 }
 
-// An endingBody ends the context of its request when it is closed.
+// An endingBody cancels the context of its request when it is closed.
 type endingBody struct {
 	io.ReadCloser
 
@@ -37,14 +38,13 @@ func (b *endingBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// A Use is what a request is for. It decides which connection the request takes,
-// and how long the server may be silent.
+// A Use is the purpose of a request. It selects the connection and the timeouts.
 type Use uint8
 
 // The uses.
 const (
 	Plain  Use = iota
-	Call       // a call of a tool
-	Stream     // a stream without an end of its own
-	held       // a held call: limited by its context alone, on a connection of its own
+	Call       // a tool call
+	Stream     // an open-ended event stream
+	held       // a held call, on a new connection and limited by its context only
 )

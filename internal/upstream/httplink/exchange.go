@@ -10,116 +10,122 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
-// An exchange is what the client asked in one message, until the server has answered.
+// An exchange is one message of the client with requests, until the server has answered them.
 type exchange struct {
-	l       *Link
+	link    *Link
 	request upstream.Request
-	ids     [][]byte // of requests that the server has not answered
+	ids     [][]byte // ids of unanswered requests
 	cancel  context.CancelFunc
 
-	anyTime bool // the server's silence has no limit once its answer has begun: see [upstream.Blocks] and [upstream.Asks]
+	noReadTimeout bool // the answer has no read timeout; see [upstream.WaitsForTask] and [upstream.AsksClient]
 }
 
-// run sends the message, and gives the client what the server says to it.
+// run sends the message and passes the server's messages to the client.
 func (x *exchange) run(ctx context.Context) {
 	all := slices.Clone(x.ids)
 	defer x.cancel()
-	defer x.l.forget(all)
+	defer x.link.forget(all)
 	err := x.serve(ctx)
 	if len(x.ids) > 0 {
 		if err == nil {
-			err = brokenOff(nil)
+			err = incompleteProblem(nil)
 		}
-		x.l.unanswered(x.ids, err)
+		x.link.unanswered(x.ids, err)
 	}
 }
 
-// serve returns an error if the server gives no answer.
+// serve returns an error if the server does not answer.
 func (x *exchange) serve(ctx context.Context) error {
-	resp, err := x.l.Send(ctx, x.request)
+	resp, err := x.link.Send(ctx, x.request)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	x.setPatience(resp.Body)
+	x.applyReadTimeout(resp.Body)
 	if resp.Events && resp.Status == http.StatusOK {
 		return x.stream(ctx, resp)
 	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, int64(x.l.cfg.MaxLine)+1))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, int64(x.link.cfg.MaxLine)+1))
+	isAnswer := err == nil && x.isAnswer(text)
 	switch {
 	case err != nil:
-		return brokenOff(err)
-	case len(text) > x.l.cfg.MaxLine:
-		return tooLarge()
-	case resp.Status != http.StatusOK && !x.isAnswer(text):
-		return refusal(resp.Status)
+		return incompleteProblem(err)
+	case len(text) > x.link.cfg.MaxLine:
+		return tooLargeProblem()
+	case resp.Status != http.StatusOK && !isAnswer:
+		return statusProblem(resp.Status)
+	//mutate:swap "isAnswer && " "" TestConnectionEndsAtStrayAnswer a link keeps a connection after an answer to another request
+	case isAnswer && len(x.ids) == 1:
+		httpclient.Accept(resp.Body)
 	}
 	x.take(resp, text)
 	return nil
 }
 
-// isAnswer reports whether a text is an answer to the request.
+// isAnswer reports whether text is an answer to the request.
 func (x *exchange) isAnswer(text []byte) bool {
-	m, err := jsonrpc.ParseMessage(text, jsonrpc.Limits{Depth: x.l.cfg.Depth})
+	m, err := jsonrpc.ParseMessage(text, jsonrpc.Limits{Depth: x.link.cfg.Depth})
 	return err == nil && m.Kind == jsonrpc.Response && m.ID.Present() && jsonrpc.SameID(m.ID.Bytes, x.ids[0])
 }
 
-// take gives the client a message.
+// take passes a message to the client.
 func (x *exchange) take(resp *upstream.Response, text []byte) {
-	if x.request.Message.Method == methodInitialize && x.isAnswer(text) {
-		x.l.begun(resp.Session, text)
+	if x.request.Message.Method == mcpname.Initialize && x.isAnswer(text) {
+		x.link.noteSession(resp.Session, text)
 	}
-	answered, asks := x.l.received(text, x.ids)
-	x.anyTime = x.anyTime || asks
+	answered, asks := x.link.received(text, x.ids)
+	//mutate:drop TestQuestionLiftsTimeout a server over HTTP gets no more time for a question than for its answer
+	x.noReadTimeout = x.noReadTimeout || asks
 	for _, id := range answered {
 		x.ids = slices.DeleteFunc(x.ids, func(other []byte) bool { return jsonrpc.SameID(id, other) })
 	}
 }
 
-// setPatience lifts the limit on the server's silence, if there is none any more.
-func (x *exchange) setPatience(body io.ReadCloser) {
-	if x.anyTime {
-		httpclient.WaitAnyTime(body)
+// applyReadTimeout removes the read timeout of a body, if the exchange has none.
+func (x *exchange) applyReadTimeout(body io.ReadCloser) {
+	if x.noReadTimeout {
+		httpclient.DisableReadTimeout(body)
 	}
 }
 
-// stream takes the events of an answer. If it breaks off before all is answered, the
-// rest is asked for behind the last event, if the server has said how. A server that has
-// said nothing for too long is asked for nothing more.
+// stream passes on the events of an answer. If the stream ends before all requests are answered,
+// and its events have ids, stream requests the rest. It does not do so after a read timeout.
 func (x *exchange) stream(ctx context.Context, resp *upstream.Response) error {
-	place := position{pause: shortPause}
+	resume := position{pause: shortPause}
 	body := resp.Body
 	take := func(text []byte) bool {
 		x.take(resp, text)
-		x.setPatience(body)
+		x.applyReadTimeout(body)
 		return len(x.ids) > 0
 	}
-	err := x.l.follow(body, &place, take)
-	silent := isSilence(err)
-	for len(x.ids) > 0 && !silent && place.id != "" && place.failures < maxResumes && ctx.Err() == nil {
-		place.wait(ctx)
+	err := x.link.follow(body, &resume, take)
+	silent := isTimeout(err)
+	for len(x.ids) > 0 && !silent && resume.id != "" && resume.failures < maxResumes && ctx.Err() == nil {
+		resume.wait(ctx)
 		var rest *http.Response
-		if rest, err = x.l.get(ctx, place.id); err != nil {
-			place.failures++
+		if rest, err = x.link.get(ctx, resume.id); err != nil {
+			resume.failures++
 			continue
 		}
 		if rest.StatusCode != http.StatusOK {
 			_ = rest.Body.Close()
-			return brokenOff(fmt.Errorf("the rest of the stream: status %d", rest.StatusCode))
+			return incompleteProblem(fmt.Errorf("the rest of the stream: status %d", rest.StatusCode))
 		}
-		before := place.id
-		body = x.l.cfg.Client.AnswerBody(x.request, rest.Body)
-		x.setPatience(body)
-		err = x.l.follow(body, &place, take)
-		silent = isSilence(err)
-		if place.failures++; place.id != before {
-			place.failures = 0
+		before := resume.id
+		//mutate:swap "x.link.cfg.Client.AnswerBody(x.request, rest.Body)" "rest.Body" TestSilentServerTimesOut the rest of a stream may never come
+		body = x.link.cfg.Client.AnswerBody(x.request, rest.Body)
+		x.applyReadTimeout(body)
+		err = x.link.follow(body, &resume, take)
+		silent = isTimeout(err)
+		if resume.failures++; resume.id != before {
+			resume.failures = 0
 		}
 	}
 	if len(x.ids) == 0 {
 		return nil
 	}
-	return brokenOff(err)
+	return incompleteProblem(err)
 }

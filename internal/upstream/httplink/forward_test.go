@@ -4,11 +4,12 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
-// A batch is sent as a call if there is one in it, and only a request by itself opens a
-// stream that has no end.
-func TestHowPacketIsSent(t *testing.T) {
+// A batch with a tool call has the timeouts of calls, and only a single request opens an event
+// stream.
+func TestUseOfPackets(t *testing.T) {
 	const (
 		ping   = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 		call   = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"x"}}`
@@ -20,10 +21,10 @@ func TestHowPacketIsSent(t *testing.T) {
 		stream bool
 	}{
 		ping:                          {"ping", false},
-		listen:                        {methodListen, true},
-		told:                          {methodListen, false},
+		listen:                        {mcpname.SubscriptionsListen, true},
+		told:                          {mcpname.SubscriptionsListen, false},
 		"[" + ping + "," + call + "]": {"tools/call", false},
-		"[" + listen + "]":            {methodListen, false},
+		"[" + listen + "]":            {mcpname.SubscriptionsListen, false},
 	} {
 		p, err := jsonrpc.Parse([]byte(text), jsonrpc.Limits{})
 		if err != nil {

@@ -1,6 +1,6 @@
-// Package httplink is the way from a client at the other end of a pipe to a server
-// over Streamable HTTP: it keeps the session, listens to what the server says unasked,
-// and finds the rest of a stream that broke off. It knows neither policy nor approvals.
+// Package httplink connects a client at a pipe to a server over Streamable HTTP. It keeps the
+// session, listens to the server's notifications, and resumes streams that were interrupted. It
+// does not know policy or approvals.
 package httplink
 
 import (
@@ -12,55 +12,48 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-const (
-	methodInitialize  = "initialize"
-	methodInitialized = "notifications/initialized"
-	methodCancelled   = "notifications/cancelled"
-	methodListen      = "subscriptions/listen"
-)
-
-// Config is what a [Link] is made of.
+// A Config configures a [Link].
 type Config struct {
-	Client  *httpclient.Client
-	Asks    upstream.Config        // of what the gate itself asks; Server and Room are set by New
-	Token   func() (string, error) // returns what is sent as a bearer token; nil if nothing is
-	MaxLine int                    // bytes of one message of the server
-	Depth   int                    // how deep its messages may nest; 0 means the default
-	Log     *slog.Logger
+	Client   *httpclient.Client
+	Upstream upstream.Config        // for requests of the gate; New sets Server and AnswerLimit
+	Token    func() (string, error) // returns the bearer token; nil if none is sent
+	MaxLine  int                    // maximum bytes of a message of the server
+	Depth    int                    // maximum nesting of its messages; 0 means the default
+	Log      *slog.Logger
 }
 
-// A Link reaches a server over HTTP for one client. It implements [upstream.Server].
+// A Link connects one client to a server over HTTP. It implements [upstream.Server].
 type Link struct {
 	cfg      Config
-	asks     *upstream.Upstream
+	upstream *upstream.Upstream
 	receiver upstream.Receiver
 
-	life    context.Context //nolint:containedctx // ends with Close, and belongs to no request
-	end     context.CancelFunc
-	running sync.WaitGroup
-	saying  sync.Mutex // held while the receiver is called
+	ctx        context.Context // canceled by Close
+	cancel     context.CancelFunc
+	running    sync.WaitGroup
+	receiverMu sync.Mutex // held while the receiver is called
 
-	greeting sync.Mutex // held by the one who begins a session again
-	mu       sync.Mutex
-	session  session
-	pending  map[string]*pending // by id
+	renewMu sync.Mutex // held while a session is renewed
+	mu      sync.Mutex
+	session session
+	pending map[string]*pending // by id
 }
 
-// A session is what the server knows the client by, and how the client began.
+// A session is the client's session with the server, and how the client began it.
 type session struct {
-	id, version string
-	initialize  []byte // nil if the client has not begun, or is modern
-	isReady     bool   // the client has said that it is
-	listens     context.CancelFunc
+	id, version   string
+	initialize    []byte // nil before initialize, and for a modern client
+	isReady       bool   // the client has sent notifications/initialized
+	stopListening context.CancelFunc
 }
 
-// A pending is a request that the server has not answered and the client can cancel.
+// A pending is an unanswered request that the client can cancel.
 type pending struct {
 	cancel   context.CancelFunc
 	isModern bool
@@ -69,34 +62,33 @@ type pending struct {
 // New returns a link to the server of cfg.
 func New(cfg Config) *Link {
 	l := &Link{cfg: cfg, pending: make(map[string]*pending)}
-	l.life, l.end = context.WithCancel(context.Background())
-	cfg.Asks.Server, cfg.Asks.Room = l, cfg.Client.Room()
-	l.asks = upstream.New(cfg.Asks)
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	cfg.Upstream.Server, cfg.Upstream.AnswerLimit = l, cfg.Client.AnswerLimit()
+	l.upstream = upstream.New(cfg.Upstream)
 	return l
 }
 
-// Upstream returns what the gate itself asks the server with.
-func (l *Link) Upstream() *upstream.Upstream { return l.asks }
+// Upstream makes the requests of the gate itself.
+func (l *Link) Upstream() *upstream.Upstream { return l.upstream }
 
-// Credentials returns headers without anything in them: [Link.Send] adds the session
-// and the token as they are when something is sent.
+// Credentials returns empty headers: [Link.Send] adds the session and the token.
 func (l *Link) Credentials() http.Header { return make(http.Header) }
 
-// Start has what the server says to the client go to receiver.
+// Start sets the receiver of the server's messages to the client.
 func (l *Link) Start(receiver upstream.Receiver) error {
 	l.receiver = receiver
 	return nil
 }
 
-// Over returns a channel that is never closed: a server that cannot be reached may be
-// there again for the next request.
-func (l *Link) Over() <-chan struct{} { return nil }
+// Done returns nil, a channel that is never closed: a server that is unreachable may be back for
+// the next request.
+func (l *Link) Done() <-chan struct{} { return nil }
 
 // Err returns nil.
 func (l *Link) Err() error { return nil }
 
-// received gives the receiver what the server said, and returns which of the given
-// requests it answers, and whether it asks the client something.
+// received passes a message to the receiver. It returns which of the requests with these ids it
+// answers, and whether it asks the client something.
 func (l *Link) received(text []byte, ids [][]byte) (answered [][]byte, asks bool) {
 	line := upstream.ReadLine(bytes.TrimSpace(text), l.cfg.Depth)
 	for i := range line.Packet.Messages {
@@ -107,26 +99,26 @@ func (l *Link) received(text []byte, ids [][]byte) (answered [][]byte, asks bool
 	}
 	if line.Err != nil {
 		var scan jsonrpc.AnswerScanner
-		_ = scan.Scan(line.Text) // what it has found by then counts
+		_ = scan.Scan(line.Text) // the ids before the error count
 		answered = scan.IDs()
 	}
-	l.saying.Lock()
-	defer l.saying.Unlock()
+	l.receiverMu.Lock()
+	defer l.receiverMu.Unlock()
 	l.receiver.Received(line)
-	return answered, upstream.Asks(line.Packet)
+	return answered, upstream.AsksClient(line.Packet)
 }
 
-// unanswered informs the receiver that the server does not answer.
+// unanswered tells the receiver that the server does not answer these requests.
 func (l *Link) unanswered(ids [][]byte, err error) {
-	l.saying.Lock()
-	defer l.saying.Unlock()
+	l.receiverMu.Lock()
+	defer l.receiverMu.Unlock()
 	l.receiver.Unanswered(ids, problemOf(err))
 }
 
-// problemOf returns what an error means to the client.
-func problemOf(err error) *wire.Problem {
-	if known, ok := errors.AsType[*wire.Problem](err); ok {
+// problemOf returns the problem that an error is for the client.
+func problemOf(err error) *mcp.Problem {
+	if known, ok := errors.AsType[*mcp.Problem](err); ok {
 		return known
 	}
-	return &wire.Problem{Type: wire.UpstreamInvalid, Cause: err}
+	return &mcp.Problem{Type: mcp.UpstreamInvalid, Cause: err}
 }

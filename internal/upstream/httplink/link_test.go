@@ -20,25 +20,24 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// patience is how long a test waits for what must happen. Only a test that fails
-// uses it up.
-const patience = time.Minute
+// testTimeout limits how long a test waits; only failing tests wait that long.
+const testTimeout = time.Minute
 
-// A server is an MCP server over HTTP. The names of its tools say what they do.
+// A server is an MCP server over HTTP. The names of the tools describe their behavior.
 type server struct {
 	t *testing.T
 
 	mu       sync.Mutex
-	seen     []string // what it was told, with the session and the token
+	seen     []string // the messages that it got, with session and token
 	sessions map[string]bool
-	token    string // that it wants; empty if any
+	token    string // the required token; empty accepts any
 	begun    int
 	streams  chan string // messages for the GET stream
-	replies  chan string // what clients answer
+	replies  chan string // answers of clients
 	broken   map[string]string
 	gone     chan struct{} // gets a value when the client of "hang" leaves
 	ended    chan struct{} // closed once the server's tasks have ended
-	taking   chan struct{} // if there is one, the server takes no "initialized" before it is closed
+	taking   chan struct{} // unless nil, the server waits for its end before it accepts "initialized"
 }
 
 func newServer(t *testing.T) (*server, string) {
@@ -55,7 +54,7 @@ func newServer(t *testing.T) (*server, string) {
 	return s, up.URL
 }
 
-// count returns how often the server was told something with a text in it.
+// count returns how many messages with a text the server has received.
 func (s *server) count(text string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +136,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request) {
 			s.mu.Lock()
 			known := s.sessions[r.Header.Get("Mcp-Session-Id")]
 			s.mu.Unlock()
-			if !known { // it is for the stream of the next session
+			if !known { // the message belongs to the stream of the next session
 				s.streams <- message
 				return
 			}
@@ -155,7 +154,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, m *jsonrpc.Messa
 	switch {
 	case m.Method == "tools/list":
 		text = string(jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(`{"tools":[{"name":"echo","inputSchema":{"type":"object"}},{"name":"delete","inputSchema":{"type":"object"}}]}`)))
-	case m.Method == "tasks/result": // which blocks until the task has ended
+	case m.Method == "tasks/result": // blocks until the task has ended
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.(http.Flusher).Flush()
 		select {
@@ -164,7 +163,12 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, m *jsonrpc.Messa
 		case <-r.Context().Done():
 		}
 		return
-	case name == "ping_client": // and then nothing comes
+	case name == "delete_oddly":
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, text)
+		return
+	case name == "ping_client": // then the server is silent
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprint(w, `data: {"jsonrpc":"2.0","id":"p1","method":"ping"}`+"\n\n")
 		w.(http.Flusher).Flush()
@@ -176,24 +180,24 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, m *jsonrpc.Messa
 		w.(http.Flusher).Flush()
 		fmt.Fprintf(w, "data: %s\n\n", jsonrpc.AppendResult(nil, m.ID.Bytes, []byte(`{"content":[],"got":`+<-s.replies+`}`)))
 		return
-	case name == "break": // the rest of the stream is to be asked for
+	case name == "break": // the client must request the rest of the stream
 		s.mu.Lock()
 		s.broken["e-1"] = text
 		s.mu.Unlock()
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprint(w, "id: e-1\nretry: 10\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"before\"}}\n\n")
 		return
-	case name == "cut": // and of this one there is no rest
+	case name == "cut": // the stream cannot be resumed
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprint(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"before\"}}\n\n")
 		return
-	case name == "stall": // the rest of the answer does not come
+	case name == "stall": // the rest of the answer never arrives
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, text[:len(text)/2])
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 		return
-	case name == "break_and_hang": // and neither does the rest of this stream
+	case name == "break_and_hang": // the rest of the stream never arrives
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprint(w, "id: silence\nretry: 10\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"before\"}}\n\n")
 		return
@@ -208,24 +212,23 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, m *jsonrpc.Messa
 	_, _ = io.WriteString(w, text)
 }
 
-// A site is a wrap in front of a server over HTTP. The test is the agent.
-type site struct {
+// A fixture is a wrap in front of a server over HTTP. The test plays the agent.
+type fixture struct {
 	t     *testing.T
 	in    io.Writer
 	lines chan string
-	gate  *app.Wrapped
+	gate  *app.App
 	stop  func()
 }
 
-// open starts a wrap of the server at a URL. Token is the file with the token, or
-// nothing.
-func open(t *testing.T, target, token string, headers ...string) *site {
+// open starts a wrap of the server at a URL. Token is the file with the token, or empty.
+func open(t *testing.T, target, token string, headers ...string) *fixture {
 	t.Helper()
 	return openWith(t, "", target, token, headers...)
 }
 
-// openWith is open with further settings of the gate.
-func openWith(t *testing.T, settings, target, token string, headers ...string) *site {
+// openWith is open with additional settings of the gate.
+func openWith(t *testing.T, settings, target, token string, headers ...string) *fixture {
 	t.Helper()
 	remote, err := config.RemoteServer(target, headers, []string{"KEY=k-1"})
 	if err != nil {
@@ -252,7 +255,7 @@ func openWith(t *testing.T, settings, target, token string, headers ...string) *
 			return string(text), err
 		}
 	}
-	s := &site{t: t, in: write, lines: make(chan string, 100)}
+	s := &fixture{t: t, in: write, lines: make(chan string, 100)}
 	if s.gate, err = app.NewWrap(cfg, slog.New(slog.DiscardHandler), how); err != nil {
 		t.Fatal(err)
 	}
@@ -276,12 +279,12 @@ func openWith(t *testing.T, settings, target, token string, headers ...string) *
 	return s
 }
 
-func (s *site) say(message string) { fmt.Fprintln(s.in, message) }
+func (s *fixture) say(message string) { fmt.Fprintln(s.in, message) }
 
 // hear returns the next message with a text in it.
-func (s *site) hear(with string) string {
+func (s *fixture) hear(with string) string {
 	s.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	for {
 		select {
 		case line := <-s.lines:
@@ -289,18 +292,18 @@ func (s *site) hear(with string) string {
 				return line
 			}
 		case <-deadline:
-			s.t.Fatalf("the client does not hear %s", with)
+			s.t.Fatalf("the client did not get %s", with)
 		}
 	}
 }
 
-func (s *site) begin() {
+func (s *fixture) begin() {
 	s.t.Helper()
 	s.beginAs("2025-11-25")
 }
 
 // beginAs begins as a client of a protocol version.
-func (s *site) beginAs(version string) {
+func (s *fixture) beginAs(version string) {
 	s.t.Helper()
 	s.say(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"` + version + `","capabilities":{"sampling":{}},"clientInfo":{"name":"tester","version":"1"}}}`)
 	s.hear(`"serverInfo"`)
@@ -317,19 +320,19 @@ func modernCall(id, tool string) string {
 
 func await(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if is() {
 			return
 		}
 	}
-	t.Fatalf("it did not happen that %s", what)
+	t.Fatalf("timed out waiting until %s", what)
 }
 
-// approve approves the one call that is pending, once there is one.
-func (s *site) approve() {
+// approve waits for a pending call and approves it.
+func (s *fixture) approve() {
 	s.t.Helper()
 	operate := func(method, path, body string) string {
-		r, err := http.NewRequestWithContext(s.t.Context(), method, s.gate.Inbox()+path, strings.NewReader(body))
+		r, err := http.NewRequestWithContext(s.t.Context(), method, s.gate.InboxURL()+path, strings.NewReader(body))
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -358,8 +361,8 @@ func (s *site) approve() {
 	operate(http.MethodPost, "/api/approvals/"+id+"/approve", `{"reason":"fine","shownDigest":"`+shown+`"}`)
 }
 
-// A client of a pipe has a session with a server over HTTP, and ends it. The
-// server's requests and notifications reach the client.
+// A client at a pipe has a session with a server over HTTP, and ends it. The server's requests and
+// notifications reach the client.
 func TestLegacy(t *testing.T) {
 	t.Parallel()
 	up, target := newServer(t)
@@ -370,7 +373,7 @@ func TestLegacy(t *testing.T) {
 		t.Errorf("a call was answered %s", got)
 	}
 	if up.count("POST s-1  k-1") == 0 {
-		t.Errorf("the server was told %q", up.seen)
+		t.Errorf("the server got %q", up.seen)
 	}
 	s.say(call("2", "ask_client"))
 	s.hear("sampling/createMessage")
@@ -397,14 +400,14 @@ func cancelled(id string) string {
 	return `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}`
 }
 
-// The connection of a call that a legacy client cancels is closed once the server has
-// been told, and no other call ends with it.
-func TestLegacyCancels(t *testing.T) {
+// If a legacy client cancels a call, the server gets the notification, and then the connection is
+// closed. Other calls continue.
+func TestLegacyCancelClosesConnection(t *testing.T) {
 	t.Parallel()
 	up, target := newServer(t)
 	s := open(t, target, "")
-	s.beginAs("2025-03-26")    // which has batches
-	s.say(call("1", "delete")) // which is held
+	s.beginAs("2025-03-26")    // the only version with batches
+	s.say(call("1", "delete")) // held
 	s.say("[" + call("2", "hang") + "," + call("3", "hang") + "]")
 	await(t, "the server has the batch", func() bool { return up.count(`"hang"`) == 1 })
 	s.say(cancelled("2"))
@@ -413,17 +416,17 @@ func TestLegacyCancels(t *testing.T) {
 	if len(up.gone) > 0 {
 		t.Error("all of a batch ended because a part of it was cancelled")
 	}
-	s.say(cancelled("3")) // so that the gate does not wait for it in the end
+	s.say(cancelled("3")) // otherwise the gate waits for it at the end
 	s.say(call("5", "hang"))
 	await(t, "the server has the call", func() bool { return up.count(`"hang"`) == 2 })
 	s.say(cancelled("5"))
 	select {
 	case <-up.gone:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("the connection of the cancelled call is still open")
 	}
 	if up.count(`"requestId":5`) != 1 {
-		t.Error("the connection was closed before the server was told why")
+		t.Error("the connection was closed before the server got the cancellation")
 	}
 	s.approve()
 	if got := s.hear(`"id":1`); !strings.Contains(got, "ran delete") {
@@ -431,8 +434,7 @@ func TestLegacyCancels(t *testing.T) {
 	}
 }
 
-// A client cancels the call for which a session is being begun again. The session is
-// begun all the same, for the calls that follow.
+// A client cancels the call that renews the session. The session is still renewed, for later calls.
 func TestCancelledWhileSessionBegins(t *testing.T) {
 	t.Parallel()
 	up, target := newServer(t)
@@ -453,9 +455,9 @@ func TestCancelledWhileSessionBegins(t *testing.T) {
 	await(t, "the gate listens to the session", func() bool { return up.count("GET s-2") == 1 })
 }
 
-// A stream that breaks off is resumed behind its last event. If it cannot be, the
-// client is told that the call may have run, and nothing is repeated.
-func TestBrokenStreams(t *testing.T) {
+// An interrupted stream is resumed after its last event. If that fails, the client learns that the
+// call may have run, and it is not repeated.
+func TestBrokenStreamIsResumed(t *testing.T) {
 	t.Parallel()
 	up, target := newServer(t)
 	s := open(t, target, "")
@@ -473,9 +475,8 @@ func TestBrokenStreams(t *testing.T) {
 	}
 }
 
-// A session that the server has ended is begun again, as the client began it: for
-// what is forwarded and for a held call.
-func TestSessionEnds(t *testing.T) {
+// A session that the server has ended is renewed, for forwarded and for held calls.
+func TestEndedSessionIsRenewed(t *testing.T) {
 	t.Parallel()
 	up, target := newServer(t)
 	s := open(t, target, "")
@@ -488,7 +489,7 @@ func TestSessionEnds(t *testing.T) {
 		t.Errorf("after the end of the session: %s", got)
 	}
 	if up.count("notifications/initialized") != 2 || up.count(`"clientInfo":{"name":"tester"`) != 2 {
-		t.Errorf("the server was told %q", up.seen)
+		t.Errorf("the server got %q", up.seen)
 	}
 	s.say(call("3", "delete"))
 	up.expire()
@@ -500,8 +501,22 @@ func TestSessionEnds(t *testing.T) {
 	s.hear("notifications/resources/list_changed")
 }
 
-// A modern client has no session. It cancels by a notification, and the server hears
-// of it by the end of the stream.
+// A call whose refusal has a result has run, and is not repeated.
+func TestRefusalWithResultIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	up, target := newServer(t)
+	s := open(t, target, "")
+	s.begin()
+	s.say(call("1", "delete_oddly"))
+	s.approve()
+	s.hear(`"id":1`)
+	if n := up.count(`"delete_oddly"`); n != 1 {
+		t.Errorf("the server was called %d times: %q", n, up.seen)
+	}
+}
+
+// A modern client has no session. It cancels by a notification, and the server sees the end of the
+// stream.
 func TestModern(t *testing.T) {
 	t.Parallel()
 	up, target := newServer(t)
@@ -511,22 +526,22 @@ func TestModern(t *testing.T) {
 		t.Errorf("the call was answered %s", got)
 	}
 	if up.count("POST    tools/call") != 1 {
-		t.Errorf("the server was told %q", up.seen)
+		t.Errorf("the server got %q", up.seen)
 	}
 	s.say(modernCall("2", "hang"))
 	await(t, "the server has the call", func() bool { return up.count(`"hang"`) == 1 })
 	s.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`)
 	select {
 	case <-up.gone:
-	case <-time.After(patience):
-		t.Error("the server does not hear that the client has left")
+	case <-time.After(testTimeout):
+		t.Error("the server does not notice that the client has left")
 	}
 	if up.count("notifications/cancelled") != 0 {
-		t.Error("the server got a notification that has no place over HTTP")
+		t.Error("the server got a notification that HTTP does not need")
 	}
 }
 
-// The token is read again for every request, and a wrong one is explained.
+// The token is read for every request, and a refused token is explained.
 func TestToken(t *testing.T) {
 	t.Parallel()
 	up, target := newServer(t)
@@ -564,8 +579,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// A server that is not there is told of, and found when it is.
-func TestUnreachable(t *testing.T) {
+// An unreachable server is reported, and used when it is back.
+func TestUnreachableServerIsReported(t *testing.T) {
 	t.Parallel()
 	s := open(t, "http://127.0.0.1:1/mcp", "")
 	s.say(call("1", "echo"))

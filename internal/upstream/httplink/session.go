@@ -5,53 +5,72 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
-// Send implements [upstream.Server]. If the server does not know the session any more,
-// and so has done nothing, Send begins another one and sends the request in that.
+// Send implements [upstream.Server]. If the server no longer knows the session, and so has not run
+// the request, Send begins another session and sends the request again.
 func (l *Link) Send(ctx context.Context, r upstream.Request) (*upstream.Response, error) {
-	id, err := l.present(&r)
+	id, err := l.authorize(&r)
 	if err != nil {
 		return nil, &upstream.UnsentError{Cause: err}
 	}
 	resp, err := l.cfg.Client.Send(ctx, r)
-	if err != nil || resp.Status != http.StatusNotFound || id == "" {
+	//mutate:swap `resp.Status != http.StatusNotFound || id == "" || mayHaveRun(resp)` `id == ""` TestLegacy a call that may have run is sent again in a new session
+	if err != nil || resp.Status != http.StatusNotFound || id == "" || mayHaveRun(resp) {
 		return resp, err
 	}
 	if err := l.renew(ctx, id); err != nil {
-		l.cfg.Log.WarnContext(ctx, "the server has ended the session, and another one could not be begun", "cause", err)
+		l.cfg.Log.WarnContext(ctx, "server ended the session; cannot begin another one", "err", err)
 		return resp, nil
 	}
 	_ = resp.Body.Close()
-	if _, err = l.present(&r); err != nil {
+	if _, err = l.authorize(&r); err != nil {
 		return nil, &upstream.UnsentError{Cause: err}
 	}
 	return l.cfg.Client.Send(ctx, r)
 }
 
-// present adds the token to a request and, if it is a legacy one, the session, which
-// it returns.
-func (l *Link) present(r *upstream.Request) (id string, err error) {
+// maxRefusal is how much of a refusal is checked for a result. A longer one counts as a result.
+const maxRefusal = 64 << 10
+
+// mayHaveRun reports whether a refusal may have the result of its request, so that the request must
+// not be sent again. The body can still be read.
+func mayHaveRun(resp *upstream.Response) bool {
+	head, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal+1))
+	resp.Body = &peekedBody{Reader: io.MultiReader(bytes.NewReader(head), resp.Body), Closer: resp.Body}
+	return err != nil || len(head) > maxRefusal || bytes.Contains(head, []byte(`"result"`))
+}
+
+// A peekedBody is a body whose beginning was read before.
+type peekedBody struct {
+	io.Reader
+	io.Closer
+}
+
+// authorize adds the token to a request and, if it is legacy, the session, whose id it returns.
+func (l *Link) authorize(r *upstream.Request) (id string, err error) {
 	header, err := l.header()
 	if err != nil {
 		return "", err
 	}
-	if wire.EraOf(r.Message) == wire.Legacy && r.Message.Method != methodInitialize {
+	if mcp.EraOf(r.Message) == mcp.Legacy && r.Message.Method != mcpname.Initialize {
 		l.mu.Lock()
 		id = l.session.id
 		l.session.identify(header)
 		l.mu.Unlock()
 	}
-	r.As.Header = header
+	r.Credentials.Header = header
 	return id, nil
 }
 
@@ -63,13 +82,13 @@ func (l *Link) header() (http.Header, error) {
 	}
 	token, err := l.cfg.Token()
 	if err != nil {
-		return nil, &wire.Problem{Type: wire.UpstreamDown, Detail: "the token for the server cannot be read", Cause: err}
+		return nil, &mcp.Problem{Type: mcp.UpstreamDown, Detail: "the token for the server cannot be read", Cause: err}
 	}
 	header.Set("Authorization", "Bearer "+token)
 	return header, nil
 }
 
-// identify adds what the server knows the client by.
+// identify adds the headers of the session.
 func (s *session) identify(header http.Header) {
 	if s.id != "" {
 		header.Set("Mcp-Session-Id", s.id)
@@ -79,14 +98,14 @@ func (s *session) identify(header http.Header) {
 	}
 }
 
-// begun notes the session that the server has begun with its answer to initialize.
-func (l *Link) begun(id string, answer []byte) {
+// noteSession keeps the session that the server has begun with its answer to initialize.
+func (l *Link) noteSession(id string, answer []byte) {
 	m, err := jsonrpc.ParseMessage(bytes.TrimSpace(answer), jsonrpc.Limits{})
 	if err != nil || !m.Result.Present() {
 		return
 	}
 	version, _ := m.Result.Member("protocolVersion").Text()
-	if !slices.Contains(wire.Versions(), version) {
+	if !slices.Contains(mcp.Versions(), version) {
 		version = ""
 	}
 	l.mu.Lock()
@@ -94,39 +113,39 @@ func (l *Link) begun(id string, answer []byte) {
 	l.session.id, l.session.version = id, version
 }
 
-// renewTime is how long it may take to begin a session again.
-const renewTime = 30 * time.Second
+// renewTimeout limits the time to begin another session.
+const renewTimeout = 30 * time.Second
 
-// renew begins a session in the place of the one with the given id, as the client has
-// begun. The session is not that of one request: a client that cancels the request must
-// not leave a session behind that is half begun.
+// renew begins another session in place of the one with this id, with the client's initialize
+// request. It does not end with ctx: a client that cancels its request must not leave a
+// half-initialized session behind.
 func (l *Link) renew(ctx context.Context, old string) error {
-	l.greeting.Lock()
-	defer l.greeting.Unlock()
+	l.renewMu.Lock()
+	defer l.renewMu.Unlock()
 	l.mu.Lock()
 	now := l.session
 	l.mu.Unlock()
 	if now.id != old {
-		return nil // somebody else has
+		return nil // another request has renewed it
 	}
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), renewTime)
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), renewTimeout)
 	defer stop()
-	defer context.AfterFunc(l.life, stop)() //nolint:contextcheck // it ends with the link
-	if err := l.greet(ctx, now.initialize); err != nil {
+	defer context.AfterFunc(l.ctx, stop)() // end with the link
+	if err := l.initialize(ctx, now.initialize); err != nil {
 		return err
 	}
 	if !now.isReady {
 		return nil
 	}
-	m, err := jsonrpc.ParseMessage([]byte(`{"jsonrpc":"2.0","method":"`+methodInitialized+`"}`), jsonrpc.Limits{})
+	m, err := jsonrpc.ParseMessage([]byte(`{"jsonrpc":"2.0","method":"`+mcpname.NotifyInitialized+`"}`), jsonrpc.Limits{})
 	if err != nil {
 		return err
 	}
 	return l.notify(ctx, upstream.Request{Message: m, Body: m.Raw, Forwarded: true})
 }
 
-// greet says initialize again, with an id that no client uses.
-func (l *Link) greet(ctx context.Context, initialize []byte) error {
+// initialize repeats the client's initialize request with a new id.
+func (l *Link) initialize(ctx context.Context, initialize []byte) error {
 	said, err := jsonrpc.ParseMessage(initialize, jsonrpc.Limits{})
 	if err != nil {
 		return err
@@ -139,7 +158,7 @@ func (l *Link) greet(ctx context.Context, initialize []byte) error {
 		return err
 	}
 	r := upstream.Request{Message: m, Body: m.Raw, Forwarded: true}
-	if _, err := l.present(&r); err != nil {
+	if _, err := l.authorize(&r); err != nil {
 		return err
 	}
 	resp, err := l.cfg.Client.Send(ctx, r)
@@ -152,57 +171,57 @@ func (l *Link) greet(ctx context.Context, initialize []byte) error {
 		return err
 	}
 	answer, err := jsonrpc.ParseMessage(text, jsonrpc.Limits{})
-	if err != nil || !answer.Result.Present() {
-		return fmt.Errorf("the server does not take the client's initialize: %.200s", text)
+	if err != nil || !answer.Result.Present() || !jsonrpc.SameID(answer.ID.Bytes, id) {
+		return fmt.Errorf("the server refuses the client's initialize request: %.200s", text)
 	}
-	l.begun(resp.Session, text)
+	httpclient.Accept(resp.Body)
+	l.noteSession(resp.Session, text)
 	return nil
 }
 
-// ready notes that the client is ready, and begins to listen to what the server says
-// unasked.
-func (l *Link) ready() {
+// startListening notes that the client is initialized, and opens the stream of the server's
+// notifications.
+func (l *Link) startListening() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.session.isReady = true
-	if l.session.listens != nil {
-		l.session.listens()
+	if l.session.stopListening != nil {
+		l.session.stopListening()
 	}
 	var ctx context.Context
-	ctx, l.session.listens = context.WithCancel(l.life)
+	ctx, l.session.stopListening = context.WithCancel(l.ctx)
 	l.running.Go(func() { l.listen(ctx) })
 }
 
-// The times between attempts to listen.
+// Pauses between attempts to listen.
 const (
 	shortPause = time.Second
 	longPause  = 30 * time.Second
 )
 
-// listen takes what the server says unasked, until the server says that it does not do
-// that, or ctx ends.
+// listen passes on the server's notifications until the server refuses, or ctx ends.
 func (l *Link) listen(ctx context.Context) {
-	place := position{pause: shortPause}
+	resume := position{pause: shortPause}
 	for ctx.Err() == nil {
-		resp, err := l.get(ctx, place.id)
+		resp, err := l.get(ctx, resume.id)
 		switch {
 		case err == nil && resp.StatusCode == http.StatusOK:
-			place.failures = 0
-			_ = l.follow(resp.Body, &place, nil) // it goes on in the next one
+			resume.failures = 0
+			_ = l.follow(resp.Body, &resume, nil) // the next stream continues there
 		case err == nil && resp.StatusCode < http.StatusInternalServerError:
 			_ = resp.Body.Close()
-			return // 405: it does not; 404: the session has ended
+			return // 405: not supported; 404: the session has ended
 		case err == nil:
 			_ = resp.Body.Close()
-			place.failures++
+			resume.failures++
 		default:
-			place.failures++
+			resume.failures++
 		}
-		place.wait(ctx)
+		resume.wait(ctx)
 	}
 }
 
-// get opens a stream of events, behind the one with the given id.
+// get opens an event stream after the event with this id.
 func (l *Link) get(ctx context.Context, behind string) (*http.Response, error) {
 	header, err := l.header()
 	if err != nil {
@@ -225,10 +244,10 @@ func (l *Link) get(ctx context.Context, behind string) (*http.Response, error) {
 	return resp, nil
 }
 
-// endTime is how long a server may take to end a session.
-const endTime = 2 * time.Second
+// endTimeout limits the request that ends the session.
+const endTimeout = 2 * time.Second
 
-// endSession sends the server the end of the session.
+// endSession tells the server that the session ends.
 func (l *Link) endSession() {
 	header, err := l.header()
 	l.mu.Lock()
@@ -240,34 +259,35 @@ func (l *Link) endSession() {
 	if err != nil || id == "" {
 		return
 	}
-	ctx, stop := context.WithTimeout(l.life, endTime)
+	ctx, stop := context.WithTimeout(l.ctx, endTimeout)
 	defer stop()
 	resp, err := l.cfg.Client.Do(ctx, httpclient.Peer{}, &http.Request{Method: http.MethodDelete, URL: new(url.URL), Header: header}, nil)
 	if err == nil {
-		_ = resp.Body.Close() // a server may refuse that
+		_ = resp.Body.Close() // a server may refuse
 	}
 }
 
-// Close ends the session and everything that goes on.
+// Close ends the session and all requests.
 func (l *Link) Close() {
 	l.endSession()
-	l.end()
+	l.cancel()
 	l.running.Wait()
 	l.cfg.Client.Close()
 }
 
-// notify sends what needs no answer.
+// notify sends a message that needs no answer.
 func (l *Link) notify(ctx context.Context, r upstream.Request) error {
 	resp, err := l.Send(ctx, r)
 	if err != nil {
 		return problemOf(err)
 	}
-	_ = resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	if resp.Status >= http.StatusMultipleChoices {
-		return refusal(resp.Status)
+		return statusProblem(resp.Status)
 	}
-	if r.Message.Method == methodInitialized {
-		l.ready() //nolint:contextcheck // it listens for as long as the session lasts
+	httpclient.Accept(resp.Body) // has an effect if the body is empty
+	if r.Message.Method == mcpname.NotifyInitialized {
+		l.startListening() // until the session ends
 	}
 	return nil
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// An answer has begun, and then the server says nothing more. The call ends when its time
-// is over, and is not repeated.
-func TestSilence(t *testing.T) {
+// A server that is silent in the middle of an answer causes a timeout, and the call is not
+// repeated.
+func TestSilentServerTimesOut(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"hang", "ping_client", "stall", "break_and_hang"} {
 		t.Run(tool, func(t *testing.T) {
@@ -27,9 +27,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// A server that has asked the client something is silent until the client answers, and
-// may take any time after that.
-func TestQuestionOutlastsSilence(t *testing.T) {
+// A server that has sent the client a request may be silent for any time.
+func TestQuestionLiftsTimeout(t *testing.T) {
 	t.Parallel()
 	_, target := newServer(t)
 	s := openWith(t, "limits: {call_timeout: 2s}\n", target, "")
@@ -43,8 +42,8 @@ func TestQuestionOutlastsSilence(t *testing.T) {
 	}
 }
 
-// The result of a task of the server's own comes when the task has ended.
-func TestResultOutlastsSilence(t *testing.T) {
+// The result of an upstream task may take any time.
+func TestTaskResultHasNoTimeout(t *testing.T) {
 	t.Parallel()
 	up, target := newServer(t)
 	s := openWith(t, "limits: {request_timeout: 2s}\n", target, "")

@@ -9,20 +9,19 @@ import (
 	"os"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// A position is where a stream was when it broke off, and how long to wait before it
-// is asked for again.
+// A position is the last event of an interrupted stream, and the pause before it is resumed.
 type position struct {
 	id       string
 	pause    time.Duration
 	failures int
 }
 
-// maxResumes is how often in a row the rest of a stream is asked for in vain.
+// maxResumes limits the failed attempts in a row to resume a stream.
 const maxResumes = 5
 
 // wait waits before the next attempt.
@@ -34,24 +33,24 @@ func (p *position) wait(ctx context.Context) {
 	}
 }
 
-// follow takes the messages of a stream until it ends, or take reports false, and notes
-// where it was. It closes the body. Without take, the receiver gets the messages.
-func (l *Link) follow(body io.ReadCloser, place *position, take func([]byte) bool) error {
+// follow passes the messages of a stream to take until the stream ends or take returns false. It
+// updates resume and closes the body. If take is nil, the receiver gets the messages.
+func (l *Link) follow(body io.ReadCloser, resume *position, take func([]byte) bool) error {
 	defer func() { _ = body.Close() }()
 	events := jsonrpc.NewEventReader(body, l.cfg.MaxLine)
 	for {
 		e, err := events.Next()
 		if err != nil {
 			if errors.Is(err, jsonrpc.ErrTooLarge) {
-				return tooLarge()
+				return tooLargeProblem()
 			}
 			return err
 		}
 		if e.HasID {
-			place.id = e.ID
+			resume.id = e.ID
 		}
 		if e.Retry > 0 {
-			place.pause = min(e.Retry, longPause)
+			resume.pause = min(e.Retry, longPause)
 		}
 		switch {
 		case len(e.Data) == 0 || e.Name != "" && e.Name != "message":
@@ -63,10 +62,10 @@ func (l *Link) follow(body io.ReadCloser, place *position, take func([]byte) boo
 	}
 }
 
-// answerIn returns the answer to a request of the link's own.
+// answerIn returns the answer to a request of the link itself.
 func (l *Link) answerIn(resp *upstream.Response, id []byte) (text []byte, err error) {
 	if resp.Status != http.StatusOK {
-		return nil, refusal(resp.Status)
+		return nil, statusProblem(resp.Status)
 	}
 	if !resp.Events {
 		return io.ReadAll(io.LimitReader(resp.Body, int64(l.cfg.MaxLine)))
@@ -84,32 +83,32 @@ func (l *Link) answerIn(resp *upstream.Response, id []byte) (text []byte, err er
 	return text, err
 }
 
-// brokenOff returns the problem of an answer that does not come.
-func brokenOff(cause error) *wire.Problem {
-	if known, ok := errors.AsType[*wire.Problem](cause); ok {
+// incompleteProblem returns the problem of a request without an answer.
+func incompleteProblem(cause error) *mcp.Problem {
+	if known, ok := errors.AsType[*mcp.Problem](cause); ok {
 		return known
 	}
-	if isSilence(cause) {
-		return &wire.Problem{Type: wire.UpstreamTimeout, Cause: cause}
+	if isTimeout(cause) {
+		return &mcp.Problem{Type: mcp.UpstreamTimeout, Cause: cause}
 	}
-	return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the server broke off before it answered; the call may have run", Cause: cause}
+	return &mcp.Problem{Type: mcp.UpstreamInvalid, Detail: "the server's answer is incomplete; the call may have run", Cause: cause}
 }
 
-// isSilence reports whether an answer ended because the server said nothing for too long.
-func isSilence(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+// isTimeout reports whether the server was silent for too long.
+func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-func tooLarge() *wire.Problem {
-	return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the server's answer is larger than the gate passes on (limits.max_line)"}
+func tooLargeProblem() *mcp.Problem {
+	return &mcp.Problem{Type: mcp.UpstreamInvalid, Detail: "the server's answer is larger than the gate passes on (a sixteenth of limits.max_result)"}
 }
 
-// refusal returns the problem of a request that the server answers with a status and
-// no message.
-func refusal(status int) *wire.Problem {
+// statusProblem returns the problem of a request that was answered with a status and without a
+// message.
+func statusProblem(status int) *mcp.Problem {
 	detail := fmt.Sprintf("the server answered with status %d %s", status, http.StatusText(status))
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		detail += "; check the token"
 	default:
 	}
-	return &wire.Problem{Type: wire.UpstreamInvalid, Detail: detail}
+	return &mcp.Problem{Type: mcp.UpstreamInvalid, Detail: detail}
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"runtime"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -15,21 +16,22 @@ import (
 
 // A child is one run of the server's program.
 type child struct {
-	cmd     *exec.Cmd
-	in      *os.File            // the server's standard input
-	out     *os.File            // its standard output
-	lines   *jsonrpc.LineReader // of out
-	writing chan struct{}       // holds a token while somebody writes
-	exited  chan struct{}       // closed when the process has ended and was waited for
-	status  error               // how it ended; valid once exited is closed
-	ended   chan struct{}       // closed when nothing more comes from the server
-	closing chan struct{}       // closed when the gate ends the server
-	dead    bool                // nothing more is written; for those who hold the token of writing
-	passing atomic.Int64        // counts when a line begins to be passed on, and again when it was: odd meanwhile
+	cmd         *exec.Cmd
+	descendants *descendants        // processes that the program has started
+	in          *os.File            // the server's standard input
+	out         *os.File            // its standard output
+	lines       *jsonrpc.LineReader // of out
+	writing     chan struct{}       // holds a token during a write
+	exited      chan struct{}       // closed when the process has ended
+	status      error               // exit status; valid once exited is closed
+	ended       chan struct{}       // closed when its output was read and its requests have failed
+	closing     chan struct{}       // closed when the client ends the server
+	stopped     bool                // no more writes; guarded by writing
+	passed      atomic.Int64        // incremented before and after a line is passed on
 }
 
-// startChild starts the program. One goroutine starts it and waits for it, on one
-// thread: on Linux the kernel ends the program if that thread ends.
+// startChild starts the program. One goroutine, locked to its thread, starts the program and waits
+// for it: on Linux the kernel ends the program if that thread ends.
 func startChild(cfg *Config) (*child, error) {
 	inRead, inWrite, err := os.Pipe()
 	if err != nil {
@@ -40,12 +42,15 @@ func startChild(cfg *Config) (*child, error) {
 		return nil, errors.Join(err, inRead.Close(), inWrite.Close())
 	}
 	c := &child{
-		in: inWrite, out: outRead, lines: jsonrpc.NewLineReader(outRead, cfg.MaxLine),
+		descendants: newDescendants(), in: inWrite, out: outRead, lines: jsonrpc.NewLineReader(outRead, cfg.MaxLine),
 		writing: make(chan struct{}, 1), exited: make(chan struct{}), ended: make(chan struct{}), closing: make(chan struct{}),
 	}
-	c.cmd = exec.Command(cfg.Command[0], cfg.Command[1:]...) //nolint:gosec,noctx // the user names the program; Client.Close ends it
+	c.cmd = exec.Command(cfg.Command[0], cfg.Command[1:]...) //nolint:noctx // the user names the program; Client.Close ends it
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr, c.cmd.Dir, c.cmd.Env = inRead, outWrite, cfg.Stderr, cfg.Dir, cfg.Env
-	c.cmd.WaitDelay = time.Second // for what copies Stderr, if it is no file
+	if c.descendants.mark != "" {
+		c.cmd.Env = append(c.cmd.Environ(), c.descendants.mark)
+	}
+	c.cmd.WaitDelay = time.Second // for the goroutine that copies Stderr
 	separate(c.cmd)
 	started := make(chan error, 1)
 	go func() {
@@ -70,27 +75,27 @@ func startChild(cfg *Config) (*child, error) {
 // errInterrupted reports a message of which only a part was written.
 var errInterrupted = errors.New("the message was not written as a whole")
 
-// errDead reports a message that was not written because the server has ended.
-var errDead = errors.New("the server has ended")
+// errEnded reports a message that was not written because the server has ended.
+var errEnded = errors.New("the server has ended")
 
-// bury has nothing more written, and waits for whoever is writing.
-func (c *child) bury() {
+// stopWriting prevents further writes and waits for the current one.
+func (c *child) stopWriting() {
 	_ = c.in.Close()
 	c.writing <- struct{}{}
-	c.dead = true
+	c.stopped = true
 	<-c.writing
 }
 
-// A message is what is written to the server as one line.
+// A message is written to the server as one line.
 type message struct {
 	text   []byte
-	begin  func() error  // is called before the first byte is written; nil if there is nothing to do
-	cancel func() []byte // returns the lines that follow if its sender gives up in the middle; nil if there are none
+	begin  func() error  // called before the first byte is written; may be nil
+	cancel func() []byte // returns lines to write after a message whose sender has given up; may be nil
 }
 
-// write writes a message, one at a time. It gives up when ctx is done or the server has
-// ended. The error is errInterrupted if part of the line was written by then. It is
-// errDead if m.begin was not called because the server has ended.
+// write writes a message. It stops when ctx is done or the server has ended. The error is
+// errInterrupted if a part of the line was written, and errEnded if m.begin was not called because
+// the server has ended.
 func (c *child) write(ctx context.Context, m message) error {
 	if err := c.takeTurn(ctx); err != nil {
 		return err
@@ -115,31 +120,30 @@ func (c *child) write(ctx context.Context, m message) error {
 	return err
 }
 
-// takeTurn waits for the token of writing. It is the caller's if there is no error.
+// takeTurn takes the token for writing.
 func (c *child) takeTurn(ctx context.Context) error {
 	select {
 	case c.writing <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-c.exited:
-		return errDead
+		return errEnded
 	}
 	switch {
 	case ctx.Err() != nil:
 		c.endTurn()
 		return context.Cause(ctx)
-	case c.dead:
+	case c.stopped:
 		c.endTurn()
-		return errDead
+		return errEnded
 	}
 	return nil
 }
 
-// endTurn gives the token of writing back.
+// endTurn returns the token for writing.
 func (c *child) endTurn() { <-c.writing }
 
-// writeUntil writes a line, and stops when ctx is done. The caller holds the token of
-// writing.
+// writeUntil writes a line and stops when ctx is done. The caller holds the token for writing.
 func (c *child) writeUntil(ctx context.Context, line []byte) (n int, err error) {
 	if ctx.Done() != nil {
 		set := make(chan struct{})
@@ -149,7 +153,7 @@ func (c *child) writeUntil(ctx context.Context, line []byte) (n int, err error) 
 		})
 		defer func() {
 			if !stop() {
-				<-set // or the deadline would stay for those who write later
+				<-set // otherwise the deadline would apply to later writes
 				_ = c.in.SetWriteDeadline(time.Time{})
 			}
 		}()
@@ -157,9 +161,9 @@ func (c *child) writeUntil(ctx context.Context, line []byte) (n int, err error) 
 	return c.in.Write(line)
 }
 
-// writeRest writes the rest of a message whose sender has given up: the server would
-// take the next message for it. That may take as long as the server lives. The caller
-// leaves it the token of writing.
+// writeRest completes a message whose sender has given up: otherwise the server would take the next
+// message for its rest. That may take as long as the server lives. writeRest returns the token for
+// writing.
 func (c *child) writeRest(rest []byte, m message) {
 	defer c.endTurn()
 	if m.cancel != nil {
@@ -170,43 +174,59 @@ func (c *child) writeRest(rest []byte, m message) {
 	}
 }
 
-// interrupted ends a server that got a part of a message, and reads no more of it. The
-// caller holds the token of writing.
+// interrupted ends a server that got only a part of a message. The caller holds the token for
+// writing.
 func (c *child) interrupted() {
-	c.dead = true
+	c.stopped = true
 	select {
 	case <-c.exited:
-	case <-c.closing: // it has time to end
+	case <-c.closing: // Close waits for it
 	default:
-		terminate(c.cmd)
+		c.signal(syscall.SIGTERM)
 		_ = c.in.Close()
 	}
 }
 
-// quietTime is how long nothing may arrive of what a server wrote last, after its process
-// has ended.
-const quietTime = 3 * time.Second
+// drainTimeout is how long to wait for more output after the process has ended.
+const drainTimeout = 3 * time.Second
 
-// end ends the server: it closes its standard input, and asks it to end, and kills
-// it, if it takes longer than grace each time. It returns when there is nothing
-// left of it.
+// signal sends a signal to the server and its descendants.
+func (c *child) signal(what syscall.Signal) {
+	c.updateDescendants()
+	signalGroup(c.cmd, what)
+	c.descendants.signal(what)
+}
+
+// updateDescendants finds the processes that the server has started by now.
+func (c *child) updateDescendants() {
+	select {
+	case <-c.exited: // another process may have its pid
+		c.descendants.update(0)
+	default:
+		c.descendants.update(c.cmd.Process.Pid)
+	}
+}
+
+// end ends the server: it closes standard input, sends SIGTERM after grace, and SIGKILL after grace
+// again. It returns when the server and its descendants have ended.
 func (c *child) end(grace time.Duration) {
 	close(c.closing)
-	go func() { _ = c.in.Close() }() // where pipes have no deadlines, it waits for whoever is writing
-	for _, how := range []func(*exec.Cmd){terminate, kill} {
+	c.updateDescendants()            // processes may lose their parent before the server ends
+	go func() { _ = c.in.Close() }() // waits for a write where pipes have no deadlines
+	for _, how := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		select {
 		case <-c.exited:
 		case <-time.After(grace):
-			how(c.cmd)
+			c.signal(how)
 		}
 	}
 	<-c.exited
 	<-c.ended
 }
 
-// finish waits until the process has ended and its output was read. Read is closed
-// when there is no more output. A process that closes its output, or leaves others
-// behind that keep it open, is not waited for longer than grace.
+// finish waits until the process has ended and its output was read. Read is closed at the end of
+// the output. If the process has closed its output, or left it open in a descendant, finish ends it
+// after grace.
 func (c *child) finish(read <-chan struct{}, grace time.Duration) {
 	select {
 	case <-c.exited:
@@ -216,36 +236,38 @@ func (c *child) finish(read <-chan struct{}, grace time.Duration) {
 		case <-c.exited:
 		case <-c.closing:
 		case <-time.After(grace):
-			terminate(c.cmd)
+			c.signal(syscall.SIGTERM)
 		}
 		select {
 		case <-c.exited:
 		case <-time.After(2 * grace):
-			kill(c.cmd)
+			c.signal(syscall.SIGKILL)
 		}
 		<-c.exited
 	}
-	kill(c.cmd) // what is left of its group
+	signalGroup(c.cmd, syscall.SIGKILL) // the rest of its process group
+	//mutate:drop TestDescendantsEndWithServer processes that a server has started outlive it
+	c.descendants.end(grace)
 	_ = c.out.Close()
 	<-read
 }
 
-// drain waits until the output was read, as long as some of it arrives or is passed on.
+// drain waits until the output was read, as long as lines still arrive or are passed on.
 func (c *child) drain(read <-chan struct{}) {
 	for {
-		before := c.passing.Load()
+		before := c.passed.Load()
 		select {
 		case <-read:
 			return
-		case <-time.After(quietTime):
+		case <-time.After(drainTimeout):
 		}
-		if now := c.passing.Load(); now == before && now%2 == 0 {
+		if now := c.passed.Load(); now == before && now%2 == 0 {
 			return
 		}
 	}
 }
 
-// failure says how the server ended, for people.
+// failure returns how the server ended, for people.
 func (c *child) failure() error {
 	var exit *exec.ExitError
 	switch {

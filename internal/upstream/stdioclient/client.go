@@ -1,7 +1,12 @@
-// Package stdioclient runs an MCP server as a child process and speaks with it
-// over its standard input and output, one message a line. The client on the other
-// side of the gate and the gate itself share the server: the client's messages
-// pass as they are, and the gate's own requests have ids that no client can guess.
+// Package stdioclient runs an MCP server as a child process and talks to it over standard input and
+// output, with one message per line. The gate and the client behind it share the server: messages
+// of the client pass unchanged, and requests of the gate have random ids.
+//
+//	client := stdioclient.New(stdioclient.Config{Name: "files", Command: []string{"mcp-files"}})
+//	err := client.Start(receiver) // receiver gets the messages for the client
+//	err = client.Forward(ctx, message)
+//	resp, err := client.Send(ctx, request) // a request of the gate
+//	client.Close()
 package stdioclient
 
 import (
@@ -15,63 +20,64 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
-// Config says how to run one MCP server.
+// A Config says how to run one MCP server.
 type Config struct {
 	Name         string
 	Command      []string // the program and its arguments
-	Dir          string   // where it runs; empty means where the gate does
-	Env          []string // nil means that of the gate
+	Dir          string   // working directory; empty means that of the gate
+	Env          []string // nil means the environment of the gate
 	Stderr       io.Writer
-	MaxLine      int           // bytes of one line that the server writes
-	Depth        int           // how deep its messages may nest; 0 means the default
-	Grace        time.Duration // how long it may take to end, before it is asked to and before it is killed
-	Restarts     int           // how often it is started again within a minute; 0 means never
+	MaxLine      int           // maximum bytes of a line that the server writes
+	Depth        int           // maximum nesting of its messages; 0 means the default
+	Grace        time.Duration // how long to wait before SIGTERM, and again before SIGKILL
+	Restarts     int           // maximum restarts within a minute
 	ListTimeout  time.Duration
 	ToolsTimeout time.Duration
 	ToolsPages   int
 	MaxTaskTTL   time.Duration
 	Log          *slog.Logger
-	Metrics      *metrics.Metrics // nil counts nothing
-	Tracing      *tracing.Tracing // nil traces nothing
+	Metrics      *metrics.Metrics // may be nil
+	Tracing      *tracing.Tracing // may be nil
 }
 
-// A Client speaks with the server that it runs. It implements [upstream.Server].
+// A Client runs a server and talks to it. It implements [upstream.Server].
 type Client struct {
 	cfg      Config
-	asks     *upstream.Upstream
+	upstream *upstream.Upstream
 	receiver upstream.Receiver
-	own      ownRequests
+	requests pendingRequests
 
-	current atomic.Pointer[child] // nil while none can be spoken with
-	started atomic.Bool           // the server has been started
-	spoke   atomic.Bool           // the server has answered something
+	current     atomic.Pointer[child] // nil while the server is not ready
+	hasStarted  atomic.Bool           // the server was started before
+	hasAnswered atomic.Bool           // the server has answered a request
 
-	mu       sync.Mutex
-	greeting greeting
-	greeted  []byte      // how the server answered the greeting when it was started last
-	deaths   []time.Time // when it ended by itself, in the last minute
-	latest   *child      // that was started last; nil if none was
-	start    *start      // that is under way; nil if none is
-	closed   bool
-	running  sync.WaitGroup // of all children, and of start
+	mu               sync.Mutex
+	handshake        handshake
+	initializeResult []byte      // the server's last result of initialize
+	deaths           []time.Time // when the server ended by itself, in the last minute
+	latest           *child      // the child that was started last; may be nil
+	start            *start      // the current attempt to start; may be nil
+	closed           bool
+	running          sync.WaitGroup // all children, and start
 
-	over     chan struct{} // closed when the server has ended for good
-	overOnce sync.Once
-	why      error
+	done     chan struct{} // closed when the server has ended and is not restarted
+	doneOnce sync.Once
+	doneErr  error
 }
 
-// New returns a client that runs the server of cfg once it is started.
+// New returns a client for the server of cfg. It does not start the server.
 func New(cfg Config) *Client {
-	c := &Client{cfg: cfg, over: make(chan struct{})}
-	c.asks = upstream.New(upstream.Config{
-		Name: cfg.Name, Server: c, Room: upstream.NewRoom(), ListTimeout: cfg.ListTimeout, ToolsTimeout: cfg.ToolsTimeout,
+	c := &Client{cfg: cfg, done: make(chan struct{})}
+	c.upstream = upstream.New(upstream.Config{
+		Name: cfg.Name, Server: c, AnswerLimit: upstream.NewAnswerLimit(), ListTimeout: cfg.ListTimeout, ToolsTimeout: cfg.ToolsTimeout,
 		ToolsPages: cfg.ToolsPages, MaxTaskTTL: cfg.MaxTaskTTL, Log: cfg.Log, Metrics: cfg.Metrics, Tracing: cfg.Tracing,
 	})
 	return c
@@ -80,61 +86,61 @@ func New(cfg Config) *Client {
 // Credentials returns nil: a pipe has no headers.
 func (c *Client) Credentials() http.Header { return nil }
 
-// Upstream returns what the gate itself asks the server with.
-func (c *Client) Upstream() *upstream.Upstream { return c.asks }
+// Upstream makes the requests of the gate itself.
+func (c *Client) Upstream() *upstream.Upstream { return c.upstream }
 
-// Start starts the server. Its messages to the client go to receiver.
+// Start starts the server. The receiver gets its messages for the client.
 func (c *Client) Start(receiver upstream.Receiver) error {
 	c.receiver = receiver
 	ch, err := c.launch()
 	if err != nil {
 		return err
 	}
-	c.started.Store(true)
+	c.hasStarted.Store(true)
 	c.current.Store(ch)
 	return nil
 }
 
-// StartLater has the server started when it is first sent something. Its messages to
-// the client go to receiver. Initialize is the message with which the client
-// has once begun; nil if it is still to begin.
-func (c *Client) StartLater(receiver upstream.Receiver, initialize []byte) {
+// StartOnDemand makes the client start the server before the first message. The receiver gets its
+// messages for the client. Initialize is the initialize request of the client if it was sent to an
+// earlier run of the server, or nil.
+func (c *Client) StartOnDemand(receiver upstream.Receiver, initialize []byte) {
 	c.receiver = receiver
 	if initialize != nil {
-		c.greeting = greeting{initialize: initialize, initialized: []byte(`{"jsonrpc":"2.0","method":"` + methodInitialized + `"}`)}
+		c.handshake = handshake{initialize: initialize, initialized: []byte(`{"jsonrpc":"2.0","method":"` + mcpname.NotifyInitialized + `"}`)}
 	}
 }
 
-// Over returns a channel that is closed when the server has ended and is not
-// started again. Err says why.
-func (c *Client) Over() <-chan struct{} { return c.over }
+// Done returns a channel that is closed when the server has ended and is not restarted. Err returns
+// the reason.
+func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Err returns why the server has ended for good. It is valid once Over is closed.
-func (c *Client) Err() error { return c.why }
+// Err returns why the server has ended. It is valid once Done is closed.
+func (c *Client) Err() error { return c.doneErr }
 
-// Close ends the server and returns when nothing is left of it.
+// Close ends the server and its descendants.
 func (c *Client) Close() {
 	c.mu.Lock()
 	first := !c.closed
 	c.closed = true
-	ch := c.latest // which may not have been greeted yet
+	ch := c.latest // may not be current yet
 	c.mu.Unlock()
 	if ch != nil && first {
 		ch.end(c.cfg.Grace)
 	}
 	c.running.Wait()
-	c.end(errClosed) // if it never ran
+	c.end(errClosed) // for a server that never ran
 }
 
-// errUnwanted reports a message that must not be sent.
-var errUnwanted = errors.New("the message must not be sent")
+// errNotExpected reports a message that must not be sent.
+var errNotExpected = errors.New("the message must not be sent")
 
-// Forward sends what the client said, as it is. The error is a [*wire.Problem]. If
-// the server is just ending, the message waits for the next run of it.
+// Forward sends a message of the client unchanged. The error is a [*mcp.Problem]. If the server is
+// about to end, the message goes to its next run.
 func (c *Client) Forward(ctx context.Context, f upstream.Forwarded) error {
 	asks := slices.ContainsFunc(f.Packet.Messages, func(m jsonrpc.Message) bool { return m.Kind == jsonrpc.Request })
 	if !asks && c.current.Load() == nil {
-		return nil // the server that it was meant for is gone
+		return nil // that server has ended
 	}
 	ch, err := c.tryForward(ctx, f)
 	if ch != nil && unsentYet(err, f) {
@@ -145,7 +151,7 @@ func (c *Client) Forward(ctx context.Context, f upstream.Forwarded) error {
 		}
 	}
 	switch {
-	case err == nil, errors.Is(err, errUnwanted):
+	case err == nil, errors.Is(err, errNotExpected):
 		return nil
 	case errors.Is(err, errInterrupted):
 		return lostProblem(err)
@@ -154,23 +160,22 @@ func (c *Client) Forward(ctx context.Context, f upstream.Forwarded) error {
 	}
 }
 
-// unsentYet reports whether nothing of f was sent because of err, and the client
-// has not been told so.
+// unsentYet reports whether err means that nothing of f was sent, and the client has not been told.
 func unsentYet(err error, f upstream.Forwarded) bool {
 	switch {
-	case err == nil, errors.Is(err, errInterrupted), errors.Is(err, errUnwanted):
+	case err == nil, errors.Is(err, errInterrupted), errors.Is(err, errNotExpected):
 		return false
-	case errors.Is(err, errDead):
+	case errors.Is(err, errEnded):
 		return true
 	default:
 		return f.Forget()
 	}
 }
 
-// tryForward is Forward to one run of the server, which it returns.
+// tryForward forwards a message to one run of the server, which it returns.
 func (c *Client) tryForward(ctx context.Context, f upstream.Forwarded) (*child, error) {
-	greet := c.greet
-	if !f.Packet.Batch && begins(&f.Packet.Messages[0]) {
+	greet := c.initialize
+	if !f.Packet.Batch && isInitialize(&f.Packet.Messages[0]) {
 		greet = nil
 	}
 	ch, err := c.ready(ctx, greet)
@@ -178,28 +183,27 @@ func (c *Client) tryForward(ctx context.Context, f upstream.Forwarded) (*child, 
 		return nil, err
 	}
 	c.mu.Lock()
-	c.greeting.note(f.Packet, f.Body)
+	c.handshake.note(f.Packet, f.Body)
 	c.mu.Unlock()
 	return ch, ch.write(ctx, message{text: f.Body, begin: func() error {
 		if !f.Expect() {
-			return errUnwanted
+			return errNotExpected
 		}
 		return nil
 	}})
 }
 
 // unreachable returns the problem of a message that could not be sent.
-func unreachable(cause error) *wire.Problem {
-	return &wire.Problem{Type: wire.UpstreamDown, Detail: "the server is not running; the call did not run", Cause: cause}
+func unreachable(cause error) *mcp.Problem {
+	return &mcp.Problem{Type: mcp.UpstreamDown, Detail: "the server is not running; the call did not run", Cause: cause}
 }
 
-// lostProblem returns the problem of a request that the server ended without
-// answering.
-func lostProblem(cause error) *wire.Problem {
-	return &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the server ended before it answered; the call may have run", Cause: cause}
+// lostProblem returns the problem of a request that the server did not answer before it ended.
+func lostProblem(cause error) *mcp.Problem {
+	return &mcp.Problem{Type: mcp.UpstreamInvalid, Detail: "the server ended before it answered; the call may have run", Cause: cause}
 }
 
-// launch starts the program and begins to read what it says.
+// launch starts the program and begins to read its output.
 func (c *Client) launch() (*child, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,7 +221,7 @@ func (c *Client) launch() (*child, error) {
 
 var errClosed = errors.New("the gate has ended the server")
 
-// run reads what the server says until it has ended.
+// run reads the server's output until it has ended.
 func (c *Client) run(ch *child) {
 	read := make(chan struct{})
 	go func() {
@@ -225,13 +229,13 @@ func (c *Client) run(ch *child) {
 		c.read(ch)
 	}()
 	ch.finish(read, c.cfg.Grace)
-	ch.bury()
-	c.lost(ch) // before anything is sent to the next one
+	ch.stopWriting()
+	c.childEnded(ch) // before messages are sent to the next child
 	c.current.CompareAndSwap(ch, nil)
 	close(ch.ended)
 }
 
-// read takes what the server says, line by line.
+// read passes on the server's output line by line.
 func (c *Client) read(ch *child) {
 	scan := new(jsonrpc.AnswerScanner)
 	var unclear error
@@ -249,74 +253,72 @@ func (c *Client) read(ch *child) {
 		case err != nil:
 			return
 		default:
-			ch.passing.Add(1)
+			ch.passed.Add(1)
 			c.take(upstream.ReadLine(text, c.cfg.Depth))
-			ch.passing.Add(1)
+			ch.passed.Add(1)
 		}
 	}
 }
 
-// tooLarge deals with a line that is too large to be read, which answers the
-// requests with the given ids.
+// tooLarge handles a line that is too large. Ids are the ids of the answers in it.
 func (c *Client) tooLarge(ids [][]byte) {
-	c.cfg.Log.Warn("the server wrote a line that is too large; it was dropped", "upstream", c.cfg.Name, "max_bytes", c.cfg.MaxLine)
-	problem := &wire.Problem{Type: wire.UpstreamInvalid, Detail: "the server's answer is larger than the gate passes on (limits.max_line)"}
-	ids = slices.DeleteFunc(ids, func(id []byte) bool { return c.own.fail(id, problem) })
+	c.cfg.Log.Warn("dropped a line of the server that is too large", "upstream", c.cfg.Name, "max_bytes", c.cfg.MaxLine)
+	problem := &mcp.Problem{Type: mcp.UpstreamInvalid, Detail: "the server's answer is larger than the gate passes on (a sixteenth of limits.max_result)"}
+	ids = slices.DeleteFunc(ids, func(id []byte) bool { return c.requests.fail(id, problem) })
 	if len(ids) > 0 {
 		c.receiver.Unanswered(ids, problem)
 	}
 }
 
-// take takes a line: answers to the gate's own requests, and all else for the
-// client.
+// take dispatches a line: answers to requests of the gate, and all other messages to the receiver.
 func (c *Client) take(line upstream.Line) {
 	if line.Err == nil && line.Packet.Messages[0].Kind == jsonrpc.Response {
-		c.spoke.Store(true)
+		c.hasAnswered.Store(true)
 	}
-	if !c.own.any() {
+	if !c.requests.any() {
 		c.receiver.Received(line)
 		return
 	}
-	for _, rest := range c.own.take(line, c.cfg.Depth) {
+	for _, rest := range c.requests.take(line, c.cfg.Depth) {
 		c.receiver.Received(rest)
 	}
 }
 
-// lost deals with the end of a server.
-func (c *Client) lost(ch *child) {
+// childEnded handles the end of a child.
+func (c *Client) childEnded(ch *child) {
 	why := ch.failure()
 	problem := lostProblem(why)
-	c.own.failAll(ch, problem)
+	c.requests.failAll(ch, problem)
 	c.mu.Lock()
 	closed := c.closed
-	recent := c.died(time.Now())
+	recent := c.countEnd(time.Now())
 	c.mu.Unlock()
 	c.receiver.Unanswered(nil, problem)
 	if closed {
 		c.end(why)
 		return
 	}
-	again := c.spoke.Load() && recent <= c.cfg.Restarts
-	c.cfg.Log.Warn("the server ended by itself", "upstream", c.cfg.Name, "cause", why, "starts_again", again)
+	again := c.hasAnswered.Load() && recent <= c.cfg.Restarts
+	c.cfg.Log.Warn("server ended by itself", "upstream", c.cfg.Name, "err", why, "restart", again)
 	if !again {
 		c.end(why)
 	}
 }
 
-// restartPeriod is the time in which ends of the server are counted.
+// restartPeriod is the period of Config.Restarts.
 const restartPeriod = time.Minute
 
-// died notes that the server has ended, and returns how often it did recently. The
+// countEnd notes that the server has ended and returns how often it did within restartPeriod. The
 // caller holds mu.
-func (c *Client) died(now time.Time) int {
+func (c *Client) countEnd(now time.Time) int {
 	c.deaths = append(slices.DeleteFunc(c.deaths, func(at time.Time) bool { return now.Sub(at) > restartPeriod }), now)
 	return len(c.deaths)
 }
 
-// end notes that the server has ended for good.
+// end notes that the server has ended and is not restarted.
 func (c *Client) end(why error) {
-	c.overOnce.Do(func() {
-		c.why = why
-		close(c.over)
+	c.doneOnce.Do(func() {
+		c.doneErr = why
+		close(c.done)
 	})
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// FuzzOwnRequests: a request of the gate's own differs by nothing but its id from
-// what is sent, and its answer by nothing but its id from what came. A message that is no answer
-// to it is not taken.
-func FuzzOwnRequests(f *testing.F) {
+// FuzzPendingRequests checks that a request of the gate is sent unchanged except for its id, that
+// its answer is returned unchanged except for the id, and that no other message is taken for the
+// answer.
+func FuzzPendingRequests(f *testing.F) {
 	f.Add(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `"result":{"tools":[]}`)
 	f.Add(` {"id":"call-\u0061","jsonrpc":"2.0","method":"tools/call","params":{"name":"x","_meta":{"id":1}}} `, `"error":{"code":-1,"message":"x"}`)
 	f.Add(`[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":2,"method":"b"}]`, `"result":{}`)
@@ -20,21 +20,21 @@ func FuzzOwnRequests(f *testing.F) {
 		if err != nil || len(p.Messages) != 1 || p.Messages[0].Kind != jsonrpc.Request {
 			return
 		}
-		var o ownRequests
-		q, body := o.add(p, []byte(request), nil)
+		var o pendingRequests
+		q, body := o.add(p, nil)
 		sent, err := jsonrpc.Parse(body, jsonrpc.Limits{})
 		if err != nil {
-			t.Fatalf("what is sent is no message: %v", err)
+			t.Fatalf("the sent text is not a message: %v", err)
 		}
 		id := string(sent.Messages[0].ID.Bytes)
-		if back := bytes.Replace(body, []byte(id), p.Messages[0].ID.Bytes, 1); string(back) != request {
+		if back := bytes.Replace(sent.Messages[0].Raw, []byte(id), p.Messages[0].ID.Bytes, 1); !bytes.Equal(back, p.Messages[0].Raw) {
 			t.Errorf("sent %s for %s", body, request)
 		}
 		answer := `{"jsonrpc":"2.0","id":` + id + `,` + outcome + `}`
 		line := upstream.ReadLine([]byte(answer), 0)
 		if foreign := upstream.ReadLine([]byte(`{"jsonrpc":"2.0","id":`+string(p.Messages[0].ID.Bytes)+`,`+outcome+`}`), 0); foreign.Err == nil {
 			if rest := o.take(foreign, 0); len(rest) != 1 {
-				t.Errorf("an answer to somebody else was taken: %s", foreign.Text)
+				t.Errorf("an answer to another request was taken: %s", foreign.Text)
 			}
 		}
 		if line.Err != nil || line.Packet.Batch || line.Packet.Messages[0].Kind != jsonrpc.Response {

@@ -7,6 +7,6 @@ import (
 	"syscall"
 )
 
-// separate puts the program into a process group of its own, so that signals of a
-// terminal reach only the gate.
+// separate puts the program into a new process group, so that signals of a terminal reach only the
+// gate.
 func separate(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }

@@ -5,14 +5,10 @@ import (
 	"syscall"
 )
 
-// separate puts the program into a process group of its own, so that Ctrl-C
-// reaches only the gate.
+// separate puts the program into a new process group, so that Ctrl-C reaches only the gate.
 func separate(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }
 
-// terminate ends the program: Windows has no way to ask a program without a window.
-func terminate(cmd *exec.Cmd) { kill(cmd) }
-
-// kill ends the program.
-func kill(cmd *exec.Cmd) { _ = cmd.Process.Kill() }
+// signalGroup kills the program: Windows cannot ask a program without a window to end.
+func signalGroup(cmd *exec.Cmd, _ syscall.Signal) { _ = cmd.Process.Kill() }

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// What the server says after its answer is not put behind that, where nobody reads it.
+// Messages after the answer are not queued behind it, where they would not be read.
 func TestInsertAfterAnswer(t *testing.T) {
 	t.Parallel()
 	a := NewAnswers(func(int) error { return nil })
 	if !a.Insert([]byte("before")) {
-		t.Error("there is no room before the answer")
+		t.Error("the queue is full before the answer")
 	}
 	a.answer([]byte("answer"))
 	if a.Insert([]byte("after")) {
@@ -20,15 +20,15 @@ func TestInsertAfterAnswer(t *testing.T) {
 	}
 }
 
-// What a server has written before it ended arrives, also if its client reads slowly.
-func TestLastLines(t *testing.T) {
+// Output that a server wrote before it ended arrives, even if the client reads slowly.
+func TestOutputBeforeEndArrives(t *testing.T) {
 	t.Parallel()
 	c, lines := script(`for i in 1 2 3 4 5; do echo '{"jsonrpc":"2.0","method":"x"}'; done`), make(receiver)
 	if err := c.Start(lines); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	time.Sleep(quietTime + time.Second)
+	time.Sleep(drainTimeout + time.Second)
 	for range 5 {
 		lines.next(t)
 	}

@@ -8,16 +8,14 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// Ask sends a request of one of several clients that share the server. The server
-// knows it, and its progress, by names that no other client uses; in what the
-// server says of it, the client finds its own. A takes what the server says;
-// it must be closed if there is no error, and takes nothing more if there is one. Begin
-// is called before the first byte is sent. The error is an [*upstream.UnsentError] if
-// none was.
+// Ask sends a request of one of several clients that share the server. The server gets a random id
+// and progress token; the messages about the request have the original ones. A gets these messages.
+// A must be closed unless Ask returns an error. Begin is called before the first byte is sent. The
+// error is an [*upstream.UnsentError] if no byte was sent.
 func (c *Client) Ask(ctx context.Context, a *Answers, m *jsonrpc.Message, body []byte, begin func()) error {
-	s := sending{packet: jsonrpc.Packet{Messages: []jsonrpc.Message{*m}}, body: body, hears: a, greet: c.greet, begin: begin}
-	if begins(m) {
-		s.greet = nil
+	s := outgoing{packet: jsonrpc.Packet{Messages: []jsonrpc.Message{*m}}, body: body, answers: a, initialize: c.initialize, begin: begin}
+	if isInitialize(m) {
+		s.initialize = nil
 	}
 	q, ch, err := c.send(ctx, s)
 	if err != nil {
@@ -32,9 +30,9 @@ func (c *Client) Ask(ctx context.Context, a *Answers, m *jsonrpc.Message, body [
 	return nil
 }
 
-// AskAll is Ask for a batch. It waits for all answers, and returns them as an array.
+// AskAll is Ask for a batch. It waits for all answers and returns them as an array.
 func (c *Client) AskAll(ctx context.Context, p jsonrpc.Packet, body []byte, begin func()) ([]byte, error) {
-	q, ch, err := c.send(ctx, sending{packet: p, body: body, greet: c.greet, begin: begin})
+	q, ch, err := c.send(ctx, outgoing{packet: p, body: body, initialize: c.initialize, begin: begin})
 	if err != nil {
 		return nil, err
 	}
@@ -43,45 +41,49 @@ func (c *Client) AskAll(ctx context.Context, p jsonrpc.Packet, body []byte, begi
 		c.abandon(ctx, ch, q)
 		return nil, err
 	}
-	c.own.remove(q)
+	c.requests.remove(q)
 	return answers, nil
 }
 
-// Cancel sends the notification m, with which the client cancels a request that it
-// has asked with [Client.Ask], as the server knows that.
+// Cancel forwards the notification m, with which a client cancels a request of [Client.Ask], with
+// the id that the server got.
 func (c *Client) Cancel(ctx context.Context, m *jsonrpc.Message) error {
 	_, err := c.notify(ctx, m, m.Raw)
 	return err
 }
 
-// Answers are what the server says about a request, in the order in which it does.
+// IsStray reports whether an answer that the receiver got shows that the server confuses the
+// answers to the clients that share it. All of them must use [Client.Ask].
+func (c *Client) IsStray(answer *jsonrpc.Message) bool { return c.requests.isStray(answer.ID.Bytes) }
+
+// Answers is the queue of the server's messages about one request, in their order.
 type Answers struct {
 	keep    func(size int) error
 	onClose func()
 
 	mu       sync.Mutex
-	news     sync.Cond
-	queue    []said
-	unread   int   // bytes in the queue, without the answer
-	answered bool  // so nothing can come before the answer any more
-	err      error // why nothing more comes
+	changed  sync.Cond
+	queue    []queuedMessage
+	unread   int   // bytes in the queue before the answer
+	answered bool  // the answer is in the queue
+	err      error // why the queue has ended
 }
 
-type said struct {
+type queuedMessage struct {
 	message []byte
 	final   bool
 }
 
-// NewAnswers returns what [Client.Ask] needs. Keep is called with the size of the answer
-// when that comes, and must not wait. If it returns an error, the answer is dropped, and
-// [Answers.Next] returns the error in its place.
+// NewAnswers returns a queue for [Client.Ask]. Keep is called with the size of the answer when it
+// arrives, and must not block. If keep fails, the answer is dropped and [Answers.Next] returns the
+// error of keep.
 func NewAnswers(keep func(size int) error) *Answers {
 	a := &Answers{keep: keep}
-	a.news.L = &a.mu
+	a.changed.L = &a.mu
 	return a
 }
 
-// add implements listener. A client that does not read loses what is no answer.
+// add implements listener. If the queue is full, messages before the answer are dropped.
 func (a *Answers) add(message []byte) { a.Insert(message) }
 
 // answer implements listener.
@@ -93,22 +95,22 @@ func (a *Answers) answer(message []byte) {
 	}
 	a.answered = true
 	if a.err = a.keep(len(message)); a.err == nil {
-		a.queue = append(a.queue, said{message: message, final: true})
+		a.queue = append(a.queue, queuedMessage{message: message, final: true})
 	}
-	a.news.Broadcast()
+	a.changed.Broadcast()
 }
 
-// Insert adds a message for the client before the answer, and reports whether that was
-// possible: the answer has not come, and there is room.
+// Insert adds a message before the answer. It returns false if the answer has arrived or the queue
+// is full.
 func (a *Answers) Insert(message []byte) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.err != nil || a.answered || a.unread+len(message) > maxUnread {
 		return false
 	}
-	a.queue = append(a.queue, said{message: message})
+	a.queue = append(a.queue, queuedMessage{message: message})
 	a.unread += len(message)
-	a.news.Broadcast()
+	a.changed.Broadcast()
 	return true
 }
 
@@ -119,7 +121,7 @@ func (a *Answers) end(why error) {
 	if a.err == nil {
 		a.err = why
 	}
-	a.news.Broadcast()
+	a.changed.Broadcast()
 }
 
 // Next waits for the next message, and reports whether it is the answer.
@@ -127,7 +129,7 @@ func (a *Answers) Next() (message []byte, final bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for len(a.queue) == 0 && a.err == nil {
-		a.news.Wait()
+		a.changed.Wait()
 	}
 	if len(a.queue) == 0 {
 		return nil, false, a.err
@@ -140,7 +142,7 @@ func (a *Answers) Next() (message []byte, final bool, err error) {
 	return next.message, next.final, nil
 }
 
-// Close ends the request. If the server has not answered, it gets a cancellation.
+// Close ends the request. If the server has not answered, Close cancels the request.
 func (a *Answers) Close() {
 	a.end(io.ErrClosedPipe)
 	a.onClose()

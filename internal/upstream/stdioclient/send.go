@@ -11,14 +11,18 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
 // Send implements [upstream.Server].
 func (c *Client) Send(ctx context.Context, r upstream.Request) (*upstream.Response, error) {
 	r.Body = upstream.ContinueTrace(ctx, r.Message, r.Body)
-	packet, err := jsonrpc.Parse(r.Body, jsonrpc.Limits{})
-	if err != nil {
-		return nil, &upstream.UnsentError{Cause: err}
+	packet := jsonrpc.Packet{Messages: []jsonrpc.Message{*r.Message}}
+	if !bytes.Equal(r.Body, r.Message.Raw) { // a batch, or changed
+		var err error
+		if packet, err = jsonrpc.Parse(r.Body, jsonrpc.Limits{}); err != nil {
+			return nil, &upstream.UnsentError{Cause: err}
+		}
 	}
 	if r.Message.Kind == jsonrpc.Notification && !packet.Batch {
 		return c.notify(ctx, r.Message, r.Body)
@@ -33,13 +37,13 @@ func (c *Client) Send(ctx context.Context, r upstream.Request) (*upstream.Respon
 	return resp, err
 }
 
-// ask sends a request of the gate's own and waits for the answer.
+// ask sends a request of the gate and waits for the answer.
 func (c *Client) ask(ctx context.Context, r upstream.Request, p jsonrpc.Packet) (*upstream.Response, error) {
 	var stream *subscription
-	s := sending{packet: p, body: r.Body, greet: c.greet}
+	s := outgoing{packet: p, body: r.Body, initialize: c.initialize}
 	if r.Stream {
 		stream = newSubscription()
-		s.hears = stream
+		s.answers = stream
 	}
 	q, ch, err := c.send(ctx, s)
 	if err != nil {
@@ -58,22 +62,22 @@ func (c *Client) ask(ctx context.Context, r upstream.Request, p jsonrpc.Packet) 
 		c.abandon(ctx, ch, q)
 		return nil, err
 	}
-	c.own.remove(q)
+	c.requests.remove(q)
 	return &upstream.Response{Status: http.StatusOK, Body: io.NopCloser(bytes.NewReader(answer))}, nil
 }
 
-// A sending is a packet with requests that the server knows by ids of the gate's.
-type sending struct {
-	packet jsonrpc.Packet
-	body   []byte
-	hears  listener // see ownRequest
-	greet  greeter  // nil if the packet is the greeting
-	begin  func()   // is called before the first byte is sent; may be nil
+// An outgoing packet has requests of the gate, which get new ids.
+type outgoing struct {
+	packet     jsonrpc.Packet
+	body       []byte
+	answers    listener    // see pendingRequest
+	initialize initializer // nil if the packet is the initialize request
+	begin      func()      // called before the first byte is sent; may be nil
 }
 
-// send sends a packet to the server, and returns which run of the server that was.
-// If the server is just ending, the packet waits for the next run of it.
-func (c *Client) send(ctx context.Context, s sending) (*ownRequest, *child, error) {
+// send sends a packet and returns the child that got it. If the server is about to end, the packet
+// goes to its next run.
+func (c *Client) send(ctx context.Context, s outgoing) (*pendingRequest, *child, error) {
 	q, ch, err := c.sendOnce(ctx, s)
 	if unwritten := new(unwrittenError); errors.As(err, &unwritten) {
 		select {
@@ -85,16 +89,16 @@ func (c *Client) send(ctx context.Context, s sending) (*ownRequest, *child, erro
 	return q, ch, err
 }
 
-// sendOnce is send to the present run of the server.
-func (c *Client) sendOnce(ctx context.Context, s sending) (*ownRequest, *child, error) {
-	ch, err := c.ready(ctx, s.greet)
+// sendOnce sends a packet to the current run of the server.
+func (c *Client) sendOnce(ctx context.Context, s outgoing) (*pendingRequest, *child, error) {
+	ch, err := c.ready(ctx, s.initialize)
 	if err != nil {
 		return nil, nil, &upstream.UnsentError{Cause: unreachable(err)}
 	}
 	c.mu.Lock()
-	c.greeting.note(s.packet, s.body)
+	c.handshake.note(s.packet, s.body)
 	c.mu.Unlock()
-	q, body := c.own.add(s.packet, s.body, s.hears)
+	q, body := c.requests.add(s.packet, s.answers)
 	begin := func() error {
 		if s.begin != nil {
 			s.begin()
@@ -102,22 +106,22 @@ func (c *Client) sendOnce(ctx context.Context, s sending) (*ownRequest, *child, 
 		return nil
 	}
 	m := message{text: body, begin: begin, cancel: q.cancellations}
-	if err := c.own.sendBy(q, ch, func() error { return ch.write(ctx, m) }); err != nil {
-		c.own.remove(q)
+	if err := c.requests.sendBy(q, ch, func() error { return ch.write(ctx, m) }); err != nil {
+		c.requests.remove(q)
 		return nil, ch, unsent(ctx, err)
 	}
 	return q, ch, nil
 }
 
-// An unwrittenError says that nothing of a message could be written, since the
-// server has ended or is about to.
+// An unwrittenError reports a message of which nothing was written, because the server has ended or
+// is about to.
 type unwrittenError struct{ error }
 
 // unsent returns the error of a request that could not be written.
 func unsent(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, errInterrupted) && ctx.Err() != nil:
-		return context.Cause(ctx) // as if the client had left while it waited for the answer
+		return context.Cause(ctx) // the same as if the client stops waiting for the answer
 	case errors.Is(err, errInterrupted):
 		return lostProblem(err)
 	case ctx.Err() != nil:
@@ -127,14 +131,12 @@ func unsent(ctx context.Context, err error) error {
 	}
 }
 
-// cancelTime is how long it may take to send the server that nobody waits for its
-// answer any more.
+// cancelTime limits the write of a cancellation.
 const cancelTime = 5 * time.Second
 
-// abandon takes out a request for whose answer nobody waits any more, and tells
-// the server so.
-func (c *Client) abandon(ctx context.Context, ch *child, q *ownRequest) {
-	c.own.remove(q)
+// abandon removes a request and sends the server a cancellation, unless the server has answered.
+func (c *Client) abandon(ctx context.Context, ch *child, q *pendingRequest) {
+	c.requests.remove(q)
 	select {
 	case <-q.done:
 		return
@@ -148,7 +150,7 @@ func (c *Client) abandon(ctx context.Context, ch *child, q *ownRequest) {
 }
 
 // cancellations returns the lines that cancel the requests.
-func (q *ownRequest) cancellations() []byte {
+func (q *pendingRequest) cancellations() []byte {
 	var lines []byte
 	for id := range q.ids {
 		lines = jsonrpc.AppendLine(lines, cancellation(id))
@@ -157,20 +159,20 @@ func (q *ownRequest) cancellations() []byte {
 }
 
 func cancellation(id string) []byte {
-	text := jsonrpc.AppendString([]byte(`{"jsonrpc":"2.0","method":"`+methodCancelled+`","params":{"requestId":`), id)
+	text := jsonrpc.AppendString([]byte(`{"jsonrpc":"2.0","method":"`+mcpname.NotifyCancelled+`","params":{"requestId":`), id)
 	return append(text, `}}`...)
 }
 
-// notify sends a notification of the gate's own. One that cancels a request names
-// it as the server knows it.
+// notify sends a notification of the gate. In a cancellation, it replaces the id with the one that
+// the server got.
 func (c *Client) notify(ctx context.Context, m *jsonrpc.Message, body []byte) (*upstream.Response, error) {
 	accepted := &upstream.Response{Status: http.StatusAccepted, Body: http.NoBody}
 	ch := c.current.Load()
 	if ch == nil {
-		return accepted, nil // the server that it was meant for is gone
+		return accepted, nil // that server has ended
 	}
-	if m.Method == methodCancelled {
-		id, underWay := c.own.wireID(m.Params.Member("requestId").Bytes)
+	if m.Method == mcpname.NotifyCancelled {
+		id, underWay := c.requests.wireID(m.Params.Member("requestId").Bytes)
 		if !underWay {
 			return accepted, nil
 		}

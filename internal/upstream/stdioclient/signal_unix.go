@@ -7,8 +7,5 @@ import (
 	"syscall"
 )
 
-// terminate asks the program and all that it has started to end.
-func terminate(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
-
-// kill ends the program and all that it has started.
-func kill(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+// signalGroup sends a signal to all processes in the program's process group.
+func signalGroup(cmd *exec.Cmd, what syscall.Signal) { _ = syscall.Kill(-cmd.Process.Pid, what) }

@@ -9,18 +9,18 @@ import (
 	"testing"
 )
 
-// A client that leaves while the server starts is not waited for, and others get the
-// server that it began to start. The end of the gate ends a server that is starting.
-func TestLeavesWhileStarting(t *testing.T) {
+// A client that leaves while the server starts does not wait for it, and others get that server.
+// Closing the gate ends a starting server.
+func TestClientLeavingDuringStartKeepsServer(t *testing.T) {
 	t.Parallel()
 	greeted := filepath.Join(t.TempDir(), "greeted")
 	c := script(`read -r line; : >"$0"; exec sleep 1000`, greeted)
-	c.StartLater(make(receiver, 10), []byte(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}`))
+	c.StartOnDemand(make(receiver, 10), []byte(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}`))
 	defer c.Close()
 	ctx, leave := context.WithCancel(t.Context())
 	first, second := make(chan error, 1), make(chan error, 1)
 	go func() {
-		_, err := c.Greeted(ctx)
+		_, err := c.InitializeResult(ctx)
 		first <- err
 	}()
 	await(t, greeted)
@@ -37,7 +37,7 @@ func TestLeavesWhileStarting(t *testing.T) {
 	default:
 	}
 	go func() {
-		_, err := c.Greeted(t.Context())
+		_, err := c.InitializeResult(t.Context())
 		second <- err
 	}()
 	c.Close()
@@ -49,11 +49,11 @@ func TestLeavesWhileStarting(t *testing.T) {
 	}
 }
 
-// A server that ends while it is being started is not taken for one that runs.
-func TestEndsWhileStarting(t *testing.T) {
+// A server that ends while it starts is not used.
+func TestServerEndingDuringStartIsNotUsed(t *testing.T) {
 	t.Parallel()
 	c := script(`exit`)
-	c.StartLater(make(receiver, 10), nil)
+	c.StartOnDemand(make(receiver, 10), nil)
 	defer c.Close()
 	ch, err := c.launch()
 	if err != nil {

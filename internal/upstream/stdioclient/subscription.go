@@ -7,19 +7,18 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// maxUnread is how many bytes of a subscription may wait to be read. A reader that
-// is slower loses the rest, and subscribes again.
+// maxUnread is how many bytes may wait to be read. A slower reader loses the rest and
+// subscribes again.
 const maxUnread = 1 << 20
 
-// A subscription is what the server says on one subscription, as a stream of
-// events that can be read.
+// A subscription is the event stream of the server's messages about one subscription.
 type subscription struct {
 	onClose func()
 
 	mu     sync.Mutex
 	news   sync.Cond
 	unread []byte
-	err    error // why nothing more comes
+	err    error // why the stream has ended
 }
 
 func newSubscription() *subscription {
@@ -28,7 +27,7 @@ func newSubscription() *subscription {
 	return s
 }
 
-// add takes a message in.
+// add implements listener.
 func (s *subscription) add(message []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,10 +41,10 @@ func (s *subscription) add(message []byte) {
 	s.news.Broadcast()
 }
 
-// answer takes the answer in.
+// answer implements listener.
 func (s *subscription) answer(message []byte) { s.add(message) }
 
-// end notes that nothing more comes.
+// end implements listener.
 func (s *subscription) end(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,20 +12,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
-	"github.com/thoughtgate/thoughtgate-go/internal/wire"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// patience is how long a test waits for what must happen. Only a test that fails
-// uses it up.
-const patience = time.Minute
+// testTimeout limits how long a test waits; only failing tests wait that long.
+const testTimeout = time.Minute
 
-// A receiver takes the lines that the server writes.
+// A receiver gets the lines of the server.
 type receiver chan string
 
-func (r receiver) Received(line upstream.Line)            { r <- string(line.Text) }
-func (r receiver) Unanswered(_ [][]byte, _ *wire.Problem) {}
+func (r receiver) Received(line upstream.Line)           { r <- string(line.Text) }
+func (r receiver) Unanswered(_ [][]byte, _ *mcp.Problem) {}
 
 // next returns the next line.
 func (r receiver) next(t *testing.T) string {
@@ -33,20 +32,20 @@ func (r receiver) next(t *testing.T) string {
 	select {
 	case line := <-r:
 		return line
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("the server writes nothing")
 		return ""
 	}
 }
 
-// script returns a client whose server is a script of the shell.
+// script returns a client whose server is a shell script.
 func script(text string, args ...string) *Client {
 	return New(Config{
 		Name: "test", Command: append([]string{"sh", "-c", text}, args...), MaxLine: 4 << 20, Grace: time.Second, Log: slog.New(slog.DiscardHandler),
 	})
 }
 
-// run starts a server that is a script of the shell.
+// run starts a server that is a shell script.
 func run(t *testing.T, text string, args ...string) (*Client, receiver) {
 	t.Helper()
 	c, lines := script(text, args...), make(receiver, 10_000)
@@ -60,7 +59,7 @@ func run(t *testing.T, text string, args ...string) (*Client, receiver) {
 // await waits for a file.
 func await(t *testing.T, file string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(file); err == nil {
 			return
 		}
@@ -68,10 +67,9 @@ func await(t *testing.T, file string) {
 	t.Fatalf("the server does not make %s", file)
 }
 
-// A client that leaves while the server reads its request does not end the server,
-// however long the server takes. The server gets the whole request and its
-// cancellation. Others who want to write meanwhile wait no longer than they want to.
-func TestLeavesInTheMiddle(t *testing.T) {
+// A client that leaves while the server reads its request does not end the server, which gets the
+// whole request and its cancellation. Other writers wait only as long as their contexts allow.
+func TestCancelDuringWriteCompletesMessage(t *testing.T) {
 	t.Parallel()
 	begun, goOn := filepath.Join(t.TempDir(), "begun"), filepath.Join(t.TempDir(), "go-on")
 	c, lines := run(t, `dd bs=1 count=1 2>/dev/null; : >"$0"; until test -e "$1"; do sleep 0.02; done; exec cat`, begun, goOn)
@@ -109,8 +107,8 @@ func TestLeavesInTheMiddle(t *testing.T) {
 	}
 }
 
-// The end of the server does not wait for the rest of a request.
-func TestCloseInTheMiddle(t *testing.T) {
+// Close does not wait for the rest of a request.
+func TestCloseDuringWrite(t *testing.T) {
 	t.Parallel()
 	begun := filepath.Join(t.TempDir(), "begun")
 	c, _ := run(t, `dd bs=1 count=1 2>/dev/null; : >"$0"; exec sleep 1000`, begun)
@@ -125,9 +123,8 @@ func TestCloseInTheMiddle(t *testing.T) {
 	c.Close()
 }
 
-// A client that leaves just when its message is written does not keep others from
-// writing.
-func TestLeavesAtTheEnd(t *testing.T) {
+// A client that leaves at the end of its write does not prevent later writes.
+func TestCancelAtEndOfWriteKeepsOthersWriting(t *testing.T) {
 	t.Parallel()
 	c, lines := run(t, `exec cat`)
 	ch := c.current.Load()

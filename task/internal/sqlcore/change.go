@@ -1,56 +1,65 @@
 package sqlcore
 
-import "github.com/thoughtgate/thoughtgate-go/task"
-
-// Statements that are the same for every database.
-const (
-	FindTask   = "SELECT owner, state, version FROM tasks WHERE id = $1"
-	PutOutline = `INSERT INTO outlines (task, version, document) VALUES ($1, $2, $3)
-		ON CONFLICT (task) DO UPDATE SET version = excluded.version, document = excluded.document`
-	PutChunk = `INSERT INTO chunks (task, n, data) VALUES ($1, $2, $3)
-		ON CONFLICT (task, n) DO UPDATE SET data = excluded.data`
-	CountRooms = "SELECT count(*) FILTER (WHERE room = $1), count(*) FROM tasks WHERE pending = TRUE AND room > ''"
+import (
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
 )
 
-// A Found is what a change needs to know of a task that is stored.
-type Found struct {
+// FindTask is the statement that reads a [StoredTask].
+const FindTask = "SELECT owner, state, version, size FROM tasks WHERE id = $1"
+
+// A StoredTask has the columns of a task that a change checks.
+type StoredTask struct {
 	Owner   string
 	State   task.State
 	Version int64 // zero if there is no such task
+	Size    int64
 }
 
-// Columns returns where the columns of [FindTask] are read into.
-func (f *Found) Columns() []any { return []any{&f.Owner, &f.State, &f.Version} }
+// Columns returns the destinations of the columns of [FindTask].
+func (f *StoredTask) Columns() []any { return []any{&f.Owner, &f.State, &f.Version, &f.Size} }
 
-// There reports whether the task is stored.
-func (f Found) There() bool { return f.Version != 0 }
+// Exists reports whether the task is stored.
+func (f StoredTask) Exists() bool { return f.Version != 0 }
 
-// A Touched is a task that was created, changed or deleted.
-type Touched struct {
+// A ChangedTask is a task that was created, changed or deleted.
+type ChangedTask struct {
 	ID    task.ID
 	Owner string
 }
 
-// Overtaken is the error of a swap that came second.
-func Overtaken(id task.ID, state task.State) error {
+// Swept is the condition that selects tasks that have ended and are due before $1.
+const Swept = "pending = FALSE AND due < $1"
+
+// Reclaim returns the condition, with its arguments, that selects the tasks of a scope that
+// a full store may delete.
+func Reclaim(s task.Scope) (where string, args []any) {
+	if owner, limited := s.Owner(); limited {
+		return "disposable AND owner = $1", []any{owner}
+	}
+	return "pending = FALSE AND disposable", nil
+}
+
+// VersionConflict is the error of a swap that comes after a concurrent one.
+func VersionConflict(id task.ID, state task.State) error {
 	return &task.Error{
-		Kind: task.KindConcurrentModification, ID: id, State: state, Actual: state, Action: task.ActionSwap,
+		Kind: task.ErrConcurrentModification, ID: id, State: state, Actual: state, Action: action.Swap,
 	}
 }
 
-// A Chunk is to be written.
+// A Chunk is a chunk to write.
 type Chunk struct {
 	Ref  task.Ref
 	N    int
 	Data []byte
 }
 
-// Refusal says why the chunk cannot be kept beside what is there.
-func (c *Chunk) Refusal(old Found) error {
-	if !old.There() {
-		return c.Ref.NotFound(task.ActionWriteChunk)
+// Refusal returns the error if the chunk cannot be written for the stored task.
+func (c *Chunk) Refusal(old StoredTask) error {
+	if !old.Exists() {
+		return c.Ref.NotFound(action.WriteChunk)
 	}
-	if err := c.Ref.Check(old.Owner, task.ActionWriteChunk); err != nil {
+	if err := c.Ref.Check(old.Owner, action.WriteChunk); err != nil {
 		return err
 	}
 	return c.Ref.CheckChunk(c.N, c.Data)

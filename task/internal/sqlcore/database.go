@@ -8,44 +8,48 @@ import (
 	"sync/atomic"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
 )
 
-// How errors name what is done to a store beyond its contract.
+// Actions that are not part of the contract of a store.
 const (
-	ActionProbe  task.Action = "probe"
-	ActionVacuum task.Action = "vacuum"
-	actionVisit  task.Action = "visit"
+	ActionProbe   action.Name = "probe"
+	ActionVacuum  action.Name = "vacuum"
+	actionReadAll action.Name = "visit"
 )
 
 // A Database is where a store keeps its tables.
 type Database struct {
-	Name      string // as errors call it
+	Name      string // in error messages
 	DB        *sql.DB
-	Prepared  Prepared          // statements that it pays to prepare once
-	Explain   func(error) error // adds what it means to an error of the database
+	Dialect   Dialect
+	Prepared  Prepared          // frequent statements
+	Explain   func(error) error // adds a meaning to errors of the database
 	Migration Migration
 
 	closed atomic.Bool
 }
 
-// MarkClosed has everything refused from now on. It reports whether that was so already.
+// MarkClosed makes [Database.Usable] fail. It reports whether the database was closed
+// before.
 func (d *Database) MarkClosed() (already bool) { return d.closed.Swap(true) }
 
-// Usable returns why nothing can be done, if that is so.
-func (d *Database) Usable(ctx context.Context, a task.Action) error {
+// Usable returns an error if ctx has ended or the database is closed.
+func (d *Database) Usable(ctx context.Context, a action.Name) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if d.closed.Load() {
-		return &task.Error{Kind: task.KindClosed, Action: a}
+		return &task.Error{Kind: task.ErrClosed, Action: a}
 	}
 	return nil
 }
 
-// Fault returns what to tell of an error of the database.
-func (d *Database) Fault(ctx context.Context, a task.Action, err error) error {
-	if err == nil {
-		return nil
+// Fault returns the error for the caller. A [*task.Error] with an action comes from the
+// store itself, and stays as it is.
+func (d *Database) Fault(ctx context.Context, a action.Name, err error) error {
+	if known, ok := errors.AsType[*task.Error](err); err == nil || ok && known.Action != "" {
+		return err
 	}
 	if refusal := d.Usable(ctx, a); refusal != nil {
 		return refusal
@@ -60,10 +64,50 @@ func (d *Database) Fault(ctx context.Context, a task.Action, err error) error {
 
 // Row runs a query for one row.
 func (d *Database) Row(ctx context.Context, query string, args ...any) *sql.Row {
+	query, args = d.Dialect.Text(query, args...)
 	if statement := d.Prepared[query]; statement != nil {
 		return statement.QueryRowContext(ctx, args...)
 	}
 	return d.DB.QueryRowContext(ctx, query, args...)
+}
+
+// request runs a read if the database is usable.
+func request[T any](ctx context.Context, d *Database, a action.Name, run func() (T, error)) (T, error) {
+	if err := d.Usable(ctx, a); err != nil {
+		var nothing T
+		return nothing, err
+	}
+	found, err := run()
+	return found, d.Fault(ctx, a, err)
+}
+
+// A Querier is a database, or a connection to one.
+type Querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// QueryContext runs a query for any number of rows.
+func (d *Database) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	query, args = d.Dialect.Text(query, args...)
+	return d.DB.QueryContext(ctx, query, args...)
+}
+
+// Select runs a query and returns the results of scan for its rows.
+func Select[T any](ctx context.Context, on Querier, scan func(*sql.Rows) (T, error), query string, args ...any) ([]T, error) {
+	rows, err := on.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var found []T
+	for rows.Next() {
+		one, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, one)
+	}
+	return found, rows.Err()
 }
 
 // A Preparer is a connection, or a pool of them.
@@ -71,15 +115,15 @@ type Preparer interface {
 	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 }
 
-// A Prepared holds statements by their text.
+// A Prepared has prepared statements by their text.
 type Prepared map[string]*sql.Stmt
 
-// Add makes sure that there is a statement for the query.
+// Add prepares the query, unless it is prepared.
 func (p Prepared) Add(ctx context.Context, on Preparer, query string) error {
 	if p[query] != nil {
 		return nil
 	}
-	statement, err := on.PrepareContext(ctx, query) //nolint:sqlclosecheck // lives as long as what it is prepared on
+	statement, err := on.PrepareContext(ctx, query) //nolint:sqlclosecheck // lives as long as its connection
 	if err != nil {
 		return err
 	}

@@ -7,42 +7,43 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 )
 
-// The statements that read the journal, and the one that moves its end.
+// The statements that read the journal.
 const (
-	JournalEnds  = "SELECT anchor_seq, anchor_hash, head_seq, head_hash FROM journal_ends"
-	JournalPage  = "SELECT seq, task, prev, hash, note FROM journal WHERE seq > $1 ORDER BY seq LIMIT $2"
-	JournalStory = "SELECT seq, task, prev, hash, note FROM journal WHERE task = $1 AND seq > $2 ORDER BY seq LIMIT $3"
-	UpdateHead   = "UPDATE journal_ends SET head_seq = $1, head_hash = $2"
+	JournalEnds   = "SELECT anchor_seq, anchor_hash, head_seq, head_hash FROM journal_ends"
+	JournalPage   = "SELECT seq, task, prev, hash, note FROM journal WHERE seq > $1 ORDER BY seq LIMIT $2"
+	JournalOfTask = "SELECT seq, task, prev, hash, note FROM journal WHERE task = $1 AND seq > $2 ORDER BY seq LIMIT $3"
 )
 
-// A Remark is a note and its stored form.
-type Remark struct {
+// A StoredNote is a note and its stored form.
+type StoredNote struct {
 	task.Note
 
 	Document string
 }
 
-// NewRemarks returns what is stored of notes.
-func NewRemarks(notes []task.Note, a task.Action) ([]Remark, error) {
-	notes, err := task.PrepareNotes(notes, a)
+// NewStoredNotes returns notes with their stored form.
+func NewStoredNotes(notes []task.Note, a action.Name) ([]StoredNote, error) {
+	notes, err := auditlog.Prepare(notes, a)
 	if err != nil || len(notes) == 0 {
 		return nil, err
 	}
-	remarks := make([]Remark, len(notes))
+	remarks := make([]StoredNote, len(notes))
 	for i, n := range notes {
-		document, err := task.EncodeNote(n)
+		document, err := auditlog.Encode(n)
 		if err != nil {
-			return nil, &task.Error{Kind: task.KindInvalid, ID: n.Task, Action: a, Err: err}
+			return nil, &task.Error{Kind: task.ErrInvalid, ID: n.Task, Action: a, Err: err}
 		}
-		remarks[i] = Remark{n, string(document)}
+		remarks[i] = StoredNote{n, string(document)}
 	}
 	return remarks, nil
 }
 
-// SizeOf returns how many bytes remarks have.
-func SizeOf(remarks []Remark) int {
+// SizeOf returns the size of the stored form of notes in bytes.
+func SizeOf(remarks []StoredNote) int {
 	size := 0
 	for i := range remarks {
 		size += len(remarks[i].Document)
@@ -50,61 +51,45 @@ func SizeOf(remarks []Remark) int {
 	return size
 }
 
-// Entries implements [task.Journal].
-func (r Reader) Entries(ctx context.Context, q task.JournalQuery) ([]task.Entry, error) {
-	if err := r.db.Usable(ctx, task.ActionRead); err != nil {
-		return nil, err
-	}
-	statement, args := JournalPage, []any{q.After, q.PageSize()}
-	if q.Task != "" {
-		statement, args = JournalStory, append([]any{string(q.Task)}, args...)
-	}
-	rows, err := r.db.DB.QueryContext(ctx, statement, args...)
-	if err != nil {
-		return nil, r.db.Fault(ctx, task.ActionRead, err)
-	}
-	found, err := entriesOf(rows)
-	return found, r.db.Fault(ctx, task.ActionRead, err)
+// Entries implements [auditlog.Journal].
+func (r Reader) Entries(ctx context.Context, q auditlog.Query) ([]auditlog.Entry, error) {
+	return request(ctx, r.db, action.Read, func() ([]auditlog.Entry, error) {
+		if q.Task == "" {
+			return Select(ctx, r.db, scanEntry, JournalPage, q.After, q.PageSize())
+		}
+		return Select(ctx, r.db, scanEntry, JournalOfTask, string(q.Task), q.After, q.PageSize())
+	})
 }
 
-// entriesOf returns the entries that rows hold.
-func entriesOf(rows *sql.Rows) ([]task.Entry, error) {
-	defer rows.Close()
-	var found []task.Entry
-	for rows.Next() {
-		var seq int64
-		var id string
-		var prev, hash, document []byte
-		if err := rows.Scan(&seq, &id, &prev, &hash, &document); err != nil {
-			return nil, err
-		}
-		note, err := task.DecodeNote(document)
-		if err != nil {
-			return nil, fmt.Errorf("entry %d: %w", seq, err)
-		}
-		note.Task = task.ID(id) // by which it is found: a hash must cover that too
-		found = append(found, task.Entry{Seq: seq, Note: note, Prev: hashOf(prev), Hash: hashOf(hash)})
+func scanEntry(rows *sql.Rows) (e auditlog.Entry, err error) {
+	var id task.ID
+	var prev, hash, document []byte
+	if err := rows.Scan(&e.Seq, &id, &prev, &hash, &document); err != nil {
+		return e, err
 	}
-	return found, rows.Err()
+	if e.Note, err = auditlog.Decode(document); err != nil {
+		return e, fmt.Errorf("entry %d: %w", e.Seq, err)
+	}
+	e.Task = id // the column by which it is found: the hash must cover it too
+	e.Prev, e.Hash = hashOf(prev), hashOf(hash)
+	return e, nil
 }
 
-// hashOf returns the hash that was stored, or one that fits nothing if it has
-// another length.
-func hashOf(stored []byte) (h task.Hash) {
+// hashOf returns a stored hash, or the zero hash if it has a wrong length.
+func hashOf(stored []byte) (h auditlog.Hash) {
 	if len(stored) == len(h) {
 		copy(h[:], stored)
 	}
 	return h
 }
 
-// Ends implements [task.Journal].
-func (r Reader) Ends(ctx context.Context) (task.Ends, error) {
-	if err := r.db.Usable(ctx, task.ActionRead); err != nil {
-		return task.Ends{}, err
-	}
-	var e StoredEnds
-	err := r.db.DB.QueryRowContext(ctx, JournalEnds).Scan(e.Columns()...)
-	return e.Ends(), r.db.Fault(ctx, task.ActionRead, err)
+// Ends implements [auditlog.Journal].
+func (r Reader) Ends(ctx context.Context) (auditlog.Ends, error) {
+	return request(ctx, r.db, action.Read, func() (auditlog.Ends, error) {
+		var e StoredEnds
+		err := r.db.DB.QueryRowContext(ctx, JournalEnds).Scan(e.Columns()...)
+		return e.Ends(), err
+	})
 }
 
 // StoredEnds are the ends of the journal as they are stored.
@@ -113,31 +98,31 @@ type StoredEnds struct {
 	anchorHash, headHash []byte
 }
 
-// Columns returns where the columns of [JournalEnds] are read into.
+// Columns returns the destinations of the columns of [JournalEnds].
 func (e *StoredEnds) Columns() []any {
 	return []any{&e.anchorSeq, &e.anchorHash, &e.headSeq, &e.headHash}
 }
 
 // Ends returns the ends.
-func (e *StoredEnds) Ends() task.Ends {
-	return task.Ends{
-		Anchor: task.Link{Seq: e.anchorSeq, Hash: hashOf(e.anchorHash)},
-		Head:   task.Link{Seq: e.headSeq, Hash: hashOf(e.headHash)},
+func (e *StoredEnds) Ends() auditlog.Ends {
+	return auditlog.Ends{
+		Anchor: auditlog.Link{Seq: e.anchorSeq, Hash: hashOf(e.anchorHash)},
+		Head:   auditlog.Link{Seq: e.headSeq, Hash: hashOf(e.headHash)},
 	}
 }
 
-// LastOutdated returns the last entry that a trim is to remove, or none.
-func LastOutdated(ctx context.Context, r Reader, before time.Time, limit int) (task.Link, error) {
-	if err := r.db.Usable(ctx, task.ActionTrim); err != nil || limit <= 0 {
-		return task.Link{}, err
+// LastOutdated returns the last entry that a trim removes, or the zero Link.
+func LastOutdated(ctx context.Context, r Reader, before time.Time, limit int) (auditlog.Link, error) {
+	if err := r.db.Usable(ctx, action.Trim); err != nil || limit <= 0 {
+		return auditlog.Link{}, err
 	}
-	oldest, err := r.Entries(ctx, task.JournalQuery{Limit: limit})
+	oldest, err := r.Entries(ctx, auditlog.Query{Limit: limit})
 	if err != nil {
-		return task.Link{}, err
+		return auditlog.Link{}, err
 	}
-	n := task.Outdated(oldest, before)
+	n := auditlog.Outdated(oldest, before)
 	if n == 0 {
-		return task.Link{}, nil
+		return auditlog.Link{}, nil
 	}
 	return oldest[n-1].Link(), nil
 }

@@ -7,63 +7,49 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// A Reader is the half of a store that only reads: the same for every
-// database.
+// A Reader has the methods of a store that only read.
 type Reader struct{ db *Database }
 
-// NewReader returns the reader of a database that is open, or will be before it is read.
+// NewReader returns the reader of a database. db.DB may be set later.
 func NewReader(db *Database) Reader { return Reader{db: db} }
 
-// Migration returns which version the tables had when the store was opened, and
-// which they have now. They are the same if there was nothing to do, and the first is
-// 0 if there were no tables.
+// Migration returns the versions of the tables before and after the store was opened;
+// see [Migration].
 func (r Reader) Migration() (from, to int) { return r.db.Migration.From, r.db.Migration.To }
 
-// NextDocuments reads some documents.
+// NextDocuments reads a page of documents.
 const NextDocuments = "SELECT id, document FROM tasks WHERE id > $1 ORDER BY id LIMIT 20"
 
-// Documents calls visit with every task as it is stored, whether or not that
-// can be read.
+// Documents calls visit with the stored document of every task, even if it is damaged.
 func (r Reader) Documents(ctx context.Context, visit func(id task.ID, document []byte) error) error {
-	for last := ""; ; {
-		if err := r.db.Usable(ctx, actionVisit); err != nil {
+	for last := task.ID(""); ; {
+		page, err := request(ctx, r.db, actionReadAll, func() ([]document, error) {
+			return Select(ctx, r.db, scanDocument, NextDocuments, string(last))
+		})
+		if err != nil || len(page) == 0 {
 			return err
 		}
-		page, err := r.documents(ctx, last)
-		if err != nil {
-			return r.db.Fault(ctx, actionVisit, err)
-		}
 		for _, d := range page {
-			if err := visit(task.ID(d.id), []byte(d.document)); err != nil {
+			if err := visit(d.id, d.document); err != nil {
 				return err
 			}
 			last = d.id
 		}
-		if len(page) == 0 {
-			return nil
-		}
 	}
 }
 
-type document struct{ id, document string }
+type document struct {
+	id       task.ID
+	document []byte
+}
 
-func (r Reader) documents(ctx context.Context, after string) ([]document, error) {
-	rows, err := r.db.DB.QueryContext(ctx, NextDocuments, after)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var page []document
-	for rows.Next() {
-		var d document
-		if err := rows.Scan(&d.id, &d.document); err != nil {
-			return nil, err
-		}
-		page = append(page, d)
-	}
-	return page, rows.Err()
+func scanDocument(rows *sql.Rows) (d document, err error) {
+	err = rows.Scan(&d.id, &d.document)
+	return d, err
 }
 
 // The statements that read tasks and chunks.
@@ -75,68 +61,59 @@ const (
 
 // Get implements [task.Store].
 func (r Reader) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
-	if err := r.db.Usable(ctx, task.ActionGet); err != nil {
-		return task.Task{}, err
-	}
-	var document []byte
-	switch err := r.db.Row(ctx, GetTask, string(ref.ID)).Scan(&document); {
-	case errors.Is(err, sql.ErrNoRows):
-		return task.Task{}, ref.NotFound(task.ActionGet)
-	case err != nil:
-		return task.Task{}, r.db.Fault(ctx, task.ActionGet, err)
-	}
-	t, err := task.Decode(document)
-	if err != nil {
-		return task.Task{}, r.db.Fault(ctx, task.ActionGet, err)
-	}
-	if err := ref.Check(t.Owner, task.ActionGet); err != nil {
-		return task.Task{}, err
-	}
-	return t, nil
+	return request(ctx, r.db, action.Get, func() (task.Task, error) {
+		var document []byte
+		err := r.db.Row(ctx, GetTask, string(ref.ID)).Scan(&document)
+		if errors.Is(err, sql.ErrNoRows) {
+			return task.Task{}, ref.NotFound(action.Get)
+		}
+		if err != nil {
+			return task.Task{}, err
+		}
+		t, err := storekit.DecodeAs(ref.ID, document)
+		if err == nil {
+			err = ref.Check(t.Owner, action.Get)
+		}
+		if err != nil {
+			return task.Task{}, err
+		}
+		return t, nil
+	})
 }
 
 // List implements [task.Store].
 func (r Reader) List(ctx context.Context, q task.Query) (task.Page, error) {
-	if err := r.db.Usable(ctx, task.ActionList); err != nil {
-		return task.Page{}, err
-	}
-	after, err := q.Position()
-	if err != nil {
-		return task.Page{}, err
-	}
-	if owner, limited := q.Scope.Owner(); limited && owner == "" {
-		return task.Page{}, nil
-	}
-	statement, args := SelectPage(q, after)
-	rows, err := r.db.DB.QueryContext(ctx, statement, args...)
-	if err != nil {
-		return task.Page{}, r.db.Fault(ctx, task.ActionList, err)
-	}
-	if q.Heads {
-		heads, err := headsOf(rows)
+	return request(ctx, r.db, action.List, func() (task.Page, error) {
+		after, err := q.Position()
 		if err != nil {
-			return task.Page{}, r.db.Fault(ctx, task.ActionList, err)
+			return task.Page{}, err
 		}
-		return pageOf(q, heads), nil
-	}
-	if q.Outlines {
-		return r.outlines(ctx, q, rows)
-	}
-	found, unreadable, err := tasksOf(rows)
-	if err != nil {
-		return task.Page{}, r.db.Fault(ctx, task.ActionList, err)
-	}
-	return pageOf(q, found), r.db.Fault(ctx, task.ActionList, unreadable)
+		if owner, limited := q.Scope.Owner(); limited && owner == "" {
+			return task.Page{}, nil
+		}
+		var unreadable error
+		scan := scanTask(&unreadable)
+		if q.Heads {
+			scan = scanHead
+		}
+		statement, args := SelectPage(q, after)
+		found, err := Select(ctx, r.db, scan, statement, args...)
+		if err != nil {
+			return task.Page{}, err
+		}
+		if q.Outlines {
+			unreadable, err = r.completeOutlines(ctx, q, found)
+		}
+		if err != nil {
+			return task.Page{}, err
+		}
+		return pageOf(q, found), unreadable
+	})
 }
 
-// outlines makes a page of outlines. It reads the documents of those tasks alone
-// that have no outline, because an earlier version wrote them.
-func (r Reader) outlines(ctx context.Context, q task.Query, rows *sql.Rows) (task.Page, error) {
-	found, err := outlinesFrom(rows)
-	if err != nil {
-		return task.Page{}, r.db.Fault(ctx, task.ActionList, err)
-	}
-	var unreadable error
+// completeOutlines reads the documents of tasks whose outline is missing or damaged, such
+// as tasks of earlier versions. Unreadable has the errors of tasks that it cannot read.
+func (r Reader) completeOutlines(ctx context.Context, q task.Query, found []task.Task) (unreadable, err error) {
 	for i, t := range found {
 		if t.Version != 0 {
 			continue
@@ -146,48 +123,44 @@ func (r Reader) outlines(ctx context.Context, q task.Query, rows *sql.Rows) (tas
 		case errors.Is(err, task.ErrUnreadable):
 			unreadable = errors.Join(unreadable, err)
 		case err != nil && !errors.Is(err, task.ErrNotFound):
-			return task.Page{}, err
+			return nil, err
 		case err == nil && q.Matches(&t): // it may have changed since it was listed
 			found[i] = t.Outline()
 		}
 	}
-	return pageOf(q, found), unreadable
+	return unreadable, nil
 }
 
 // Overdue implements [task.Store].
 func (r Reader) Overdue(ctx context.Context, at time.Time, limit int) ([]task.Task, error) {
-	if err := r.db.Usable(ctx, task.ActionList); err != nil {
-		return nil, err
-	}
-	rows, err := r.db.DB.QueryContext(ctx, OverdueTasks, Micros(at), max(0, limit))
-	if err != nil {
-		return nil, r.db.Fault(ctx, task.ActionList, err)
-	}
-	found, unreadable, err := tasksOf(rows)
-	if err != nil {
-		return nil, r.db.Fault(ctx, task.ActionList, err)
-	}
-	return readable(found), r.db.Fault(ctx, task.ActionList, unreadable)
+	return request(ctx, r.db, action.List, func() ([]task.Task, error) {
+		var unreadable error
+		found, err := Select(ctx, r.db, scanTask(&unreadable), OverdueTasks, Micros(at), max(0, limit))
+		if err != nil {
+			return nil, err
+		}
+		return withoutUnreadable(found), unreadable
+	})
 }
 
 // ReadChunk implements [task.Blobs].
 func (r Reader) ReadChunk(ctx context.Context, ref task.Ref, n int) ([]byte, error) {
-	if err := r.db.Usable(ctx, task.ActionReadChunk); err != nil {
-		return nil, err
-	}
-	var owner string
-	var data []byte
-	switch err := r.db.Row(ctx, GetChunk, n, string(ref.ID)).Scan(&owner, &data); {
-	case errors.Is(err, sql.ErrNoRows):
-		return nil, ref.NotFound(task.ActionReadChunk)
-	case err != nil:
-		return nil, r.db.Fault(ctx, task.ActionReadChunk, err)
-	}
-	if err := ref.Check(owner, task.ActionReadChunk); err != nil {
-		return nil, err
-	}
-	if data == nil {
-		return nil, ref.ChunkMissing(n)
-	}
-	return data, nil
+	return request(ctx, r.db, action.ReadChunk, func() ([]byte, error) {
+		var owner string
+		var data []byte
+		err := r.db.Row(ctx, GetChunk, n, string(ref.ID)).Scan(&owner, &data)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil, ref.NotFound(action.ReadChunk)
+		}
+		if err == nil {
+			err = ref.Check(owner, action.ReadChunk)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if data == nil {
+			return nil, ref.ChunkMissing(n)
+		}
+		return data, nil
+	})
 }

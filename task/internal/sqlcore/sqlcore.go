@@ -1,10 +1,8 @@
-// Package sqlcore holds what the stores in SQL databases have in common: the
-// statements that read tasks, the journal and records, the form in which they are
-// stored, and the migration of tables.
+// Package sqlcore is the common part of the stores in SQL databases: the statements that
+// read tasks, the journal and records, their stored form, and the migration of tables.
 //
-// A task is stored as one document, as [task.Encode] makes it. A few columns
-// beside it repeat what queries select and order by; nothing here knows what
-// a task may become.
+// A task is stored as one document of [storekit.Encode]. A few columns repeat the fields
+// that queries select and sort by.
 package sqlcore
 
 import (
@@ -16,112 +14,87 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
 // ErrSchema is the error of a store whose tables this program cannot use.
 var ErrSchema = errors.New("the schema is not one that this program knows")
 
-// Patience is how long to wait for the outcome of a change whose caller has given up.
-const Patience = 5 * time.Second
+// OutcomeTimeout is how long a store waits for the outcome of a change after the caller's
+// context has ended.
+const OutcomeTimeout = 5 * time.Second
 
-// A Row is a task as a row of the table, and what is told of it. All that may be shared with the
-// caller has been read from the task: it is written later.
+// A Row is a task as a row of the table, with its notes. NewRow encodes everything that
+// the caller may change, because the row is written later.
 type Row struct {
 	task.Task
 
 	DueMicros   int64
 	Document    string
 	OutlineText string
-	Remarks     []Remark
+	Notes       []StoredNote
 }
 
-// NewRow returns what is stored of a task and of the notes on its change.
-func NewRow(t task.Task, notes []task.Note, a task.Action) (Row, error) {
-	document, err := task.Encode(t)
+// NewRow returns the row of a task, with the notes on its change.
+func NewRow(t task.Task, notes []task.Note, a action.Name) (Row, error) {
+	document, err := storekit.Encode(t)
 	if err != nil {
-		return Row{}, &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: a, Err: err}
+		return Row{}, &task.Error{Kind: task.ErrInvalid, ID: t.ID, Action: a, Err: err}
 	}
-	outline, err := task.Encode(t.Outline())
+	outline, err := storekit.Encode(t.Outline())
 	if err != nil {
-		return Row{}, &task.Error{Kind: task.KindInvalid, ID: t.ID, Action: a, Err: err}
+		return Row{}, &task.Error{Kind: task.ErrInvalid, ID: t.ID, Action: a, Err: err}
 	}
-	remarks, err := NewRemarks(notes, a)
-	return Row{Task: t, DueMicros: t.Due().UnixMicro(), Document: string(document), OutlineText: string(outline), Remarks: remarks}, err
+	remarks, err := NewStoredNotes(notes, a)
+	return Row{Task: t, DueMicros: t.Due().UnixMicro(), Document: string(document), OutlineText: string(outline), Notes: remarks}, err
 }
 
 // Size returns about how many bytes are written.
-func (r *Row) Size() int { return len(r.Document) + len(r.OutlineText) + SizeOf(r.Remarks) }
+func (r *Row) Size() int { return len(r.Document) + len(r.OutlineText) + SizeOf(r.Notes) }
 
-// Pending reports whether the task counts as pending.
+// Pending reports whether the task is pending.
 func (r *Row) Pending() bool { return !r.State.Terminal() }
 
-// Micros returns the first whole microsecond that is not before t, so that
-// comparing whole microseconds with it is the same as comparing times.
+// Micros returns t in microseconds, rounded up, so that comparisons with stored times are
+// exact.
 func Micros(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }
 
-// tasksOf returns the tasks whose place and documents are the columns of rows.
-// Of one that cannot be read it returns the place alone, and with all others an
-// error about it.
-func tasksOf(rows *sql.Rows) (found []task.Task, unreadable, err error) {
-	defer rows.Close()
-	for rows.Next() {
+// scanTask returns a function that reads a task from its position and document. For a task
+// that cannot be read, the function returns only the position, with version 0, and adds the
+// error to unreadable.
+func scanTask(unreadable *error) func(*sql.Rows) (task.Task, error) {
+	return func(rows *sql.Rows) (task.Task, error) {
 		var created int64
-		var id string
+		var place task.Task
 		var document sql.RawBytes
-		if err := rows.Scan(&created, &id, &document); err != nil {
-			return nil, nil, err
+		if err := rows.Scan(&created, &place.ID, &document); err != nil {
+			return place, err
 		}
-		t, err := task.Decode(document)
+		t, err := storekit.DecodeAs(place.ID, document)
 		if err != nil {
-			unreadable = errors.Join(unreadable, err)
-			t = task.Task{ID: task.ID(id), CreatedAt: time.UnixMicro(created)}
+			*unreadable = errors.Join(*unreadable, err)
+			place.CreatedAt = time.UnixMicro(created).UTC()
+			return place, nil
 		}
-		found = append(found, t)
+		return t, nil
 	}
-	return found, unreadable, rows.Err()
 }
 
-// headsOf reads the heads of tasks from rows, and closes them.
-func headsOf(rows *sql.Rows) (found []task.Task, err error) {
-	defer rows.Close()
-	for rows.Next() {
-		var created int64
-		var t task.Task
-		if err := rows.Scan(&created, &t.ID, &t.Owner, &t.State, &t.Version); err != nil {
-			return nil, err
-		}
-		t.CreatedAt = time.UnixMicro(created).UTC()
-		found = append(found, t)
-	}
-	return found, rows.Err()
+// scanHead reads the head of a task.
+func scanHead(rows *sql.Rows) (t task.Task, err error) {
+	var created int64
+	err = rows.Scan(&created, &t.ID, &t.Owner, &t.State, &t.Version)
+	t.CreatedAt = time.UnixMicro(created).UTC()
+	return t, err
 }
 
-// outlinesFrom reads outlines from rows, and closes them. A task without one, or
-// with one that cannot be read, has no version.
-func outlinesFrom(rows *sql.Rows) (found []task.Task, err error) {
-	defer rows.Close()
-	for rows.Next() {
-		var created int64
-		var t task.Task
-		var document sql.RawBytes
-		if err := rows.Scan(&created, &t.ID, &document); err != nil {
-			return nil, err
-		}
-		t.CreatedAt = time.UnixMicro(created).UTC()
-		if outline, err := task.Decode(document); err == nil {
-			t = outline
-		}
-		found = append(found, t)
-	}
-	return found, rows.Err()
-}
-
-// readable returns the tasks that could be read, in the place of all.
-func readable(found []task.Task) []task.Task {
+// withoutUnreadable removes the tasks that could not be read.
+func withoutUnreadable(found []task.Task) []task.Task {
 	return slices.DeleteFunc(found, func(t task.Task) bool { return t.Version == 0 })
 }
 
-// A selection is the query for a page. Its parameters are numbered in the
+// A selection is the SQL query for a page. Its parameters are numbered in the
 // order of their first use, which is how SQLite numbers them too.
 type selection struct {
 	where []string
@@ -162,33 +135,31 @@ func SelectPage(q task.Query, after task.Position) (statement string, args []any
 	return s.statement(q), s.args
 }
 
-// outlinesOf adds the outlines, if they are those of the same version, to the
-// statement that selects heads.
+// outlinesOf joins the statement that selects heads with the outlines of the same version.
 const outlinesOf = `SELECT h.created_at, h.id, o.document FROM (%s) AS h
 	LEFT JOIN outlines AS o ON o.task = h.id AND o.version = h.version ORDER BY h.created_at DESC, h.id`
 
-// statement asks for pending and terminal tasks apart, so that the few of one
-// kind are found among any number of the other. The digest of a call is rare
-// enough to ask for both at once, and tasks that owe something have an index of
-// their own.
+// statement selects pending and terminal tasks separately, so that few tasks of one kind
+// are found among many of the other. A digest selects few tasks of both kinds, and owed
+// cancellations have their own index.
 func (s *selection) statement(q task.Query) string {
 	pending := len(q.States) == 0 || slices.ContainsFunc(q.States, func(s task.State) bool { return !s.Terminal() })
 	terminal := len(q.States) == 0 || slices.ContainsFunc(q.States, task.State.Terminal)
 	switch {
-	case q.Owing:
-		return s.half("owing")
+	case q.OwesCancellation:
+		return s.selectWhere("owing")
 	case q.Digest != task.Digest{}:
-		return s.half()
+		return s.selectWhere()
 	case pending && !terminal:
-		return s.half("pending = TRUE")
+		return s.selectWhere("pending = TRUE")
 	case terminal && !pending:
-		return s.half("pending = FALSE")
+		return s.selectWhere("pending = FALSE")
 	}
-	return "SELECT * FROM (SELECT * FROM (" + s.half("pending = TRUE") +
-		") AS p UNION ALL SELECT * FROM (" + s.half("pending = FALSE") + ") AS t) AS halves" + s.order()
+	return "SELECT * FROM (SELECT * FROM (" + s.selectWhere("pending = TRUE") +
+		") AS p UNION ALL SELECT * FROM (" + s.selectWhere("pending = FALSE") + ") AS t) AS halves" + s.order()
 }
 
-// columns returns what tasksOf reads, or headsOf.
+// columns returns the columns that scanTask or scanHead reads.
 func (s *selection) columns() string {
 	if s.heads {
 		return "created_at, id, owner, state, version"
@@ -196,7 +167,7 @@ func (s *selection) columns() string {
 	return "created_at, id, document"
 }
 
-func (s *selection) half(and ...string) string {
+func (s *selection) selectWhere(and ...string) string {
 	statement := "SELECT " + s.columns() + " FROM tasks"
 	if where := slices.Concat(s.where, and); len(where) > 0 {
 		statement += " WHERE " + strings.Join(where, " AND ")
@@ -209,14 +180,14 @@ func (s *selection) order() string {
 	return fmt.Sprintf(" ORDER BY created_at DESC, id LIMIT %d", s.size)
 }
 
-// pageOf makes a page of q from one task more than it has, if there is one.
-// Those that could not be read keep their place and are not shown.
+// pageOf makes a page of q from the tasks found, which are up to one more than a page.
+// Tasks that could not be read count for the size of the page, and are removed.
 func pageOf(q task.Query, found []task.Task) task.Page {
 	page := task.Page{Tasks: found}
 	if size := q.PageSize(); len(found) > size {
 		page.Tasks = found[:size]
 		page.Next = q.CursorAfter(page.Tasks[size-1].Position())
 	}
-	page.Tasks = readable(page.Tasks)
+	page.Tasks = withoutUnreadable(page.Tasks)
 	return page
 }

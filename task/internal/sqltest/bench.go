@@ -9,28 +9,29 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 const (
-	many    = 100_000 // tasks that are there while something else is measured
+	many    = 100_000 // tasks that exist during other measurements
 	writers = 64
 )
 
 // A Backend opens an empty store of one kind.
-type Backend func(b *testing.B) task.GateStore
+type Backend func(b *testing.B) gatestore.Store
 
 // Measure runs the benchmarks of a store.
 func Measure(b *testing.B, open Backend) {
 	for notes := range 3 {
 		b.Run(fmt.Sprintf("create with %d notes", notes), func(b *testing.B) { benchmarkCreate(b, open, notes, 0) })
 	}
-	for _, rooms := range []int{1, 100} {
-		b.Run(fmt.Sprintf("create in %d rooms", rooms), func(b *testing.B) { benchmarkCreate(b, open, 1, rooms) })
+	for _, groups := range []int{1, 100} {
+		b.Run(fmt.Sprintf("create in %d groups", groups), func(b *testing.B) { benchmarkCreate(b, open, 1, groups) })
 	}
 	b.Run("at once", func(b *testing.B) { storetest.BenchmarkAtOnce(b, open(b)) })
 	b.Run("result", func(b *testing.B) { storetest.BenchmarkResult(b, open(b)) })
-	b.Run("of many", func(b *testing.B) {
+	b.Run("beside many tasks", func(b *testing.B) {
 		s := open(b)
 		ids := fill(b, s)
 		b.Run("get", func(b *testing.B) { benchmarkGet(b, s, ids) })
@@ -39,7 +40,7 @@ func Measure(b *testing.B, open Backend) {
 	})
 }
 
-// together has writers call f with 0 to n-1, each number once.
+// together lets concurrent writers call f with 0 to n-1, each number once.
 func together(b *testing.B, n int, f func(i int) error) {
 	b.Helper()
 	var next atomic.Int64
@@ -57,7 +58,7 @@ func together(b *testing.B, n int, f func(i int) error) {
 	done.Wait()
 }
 
-func fill(b *testing.B, s task.GateStore) []task.ID {
+func fill(b *testing.B, s gatestore.Store) []task.ID {
 	b.Helper()
 	ids := make([]task.ID, many)
 	together(b, many, func(i int) error {
@@ -71,30 +72,30 @@ func fill(b *testing.B, s task.GateStore) []task.ID {
 	return ids
 }
 
-// benchmarkCreate makes tasks from requests and stores them, within limits
-// that are always checked, with what is told of them. With rooms, nobody has
-// identified the owners. The budget of SQLite is 10,000 a second.
-func benchmarkCreate(b *testing.B, open Backend, notes, rooms int) {
+// benchmarkCreate builds tasks from requests and stores them with their notes. The limits are
+// always checked. With groups, the owners are unidentified and belong to that many groups. The
+// budget of SQLite is 10,000 tasks per second.
+func benchmarkCreate(b *testing.B, open Backend, notes, groups int) {
 	s := open(b)
-	limits := task.Limits{PerOwner: 10 * many, PerRoom: 10 * many, Rooms: 10 * many, Total: 10 * many, Unique: true}
+	limits := task.Limits{PerOwner: 10 * many, PerGroup: 10 * many, Grouped: 10 * many, Total: 10 * many, Unique: true}
 	b.ReportAllocs()
 	b.ResetTimer()
 	together(b, b.N, func(i int) error {
 		d := Draft(i)
-		if rooms > 0 {
-			d.Room = fmt.Sprint("room ", i%rooms)
+		if groups > 0 {
+			d.Group = fmt.Sprint("group ", i%groups)
 		}
 		made, err := task.New(d, Epoch.Add(time.Duration(i)*time.Microsecond))
 		if err != nil {
 			return err
 		}
-		return s.Create(b.Context(), made, limits, told(made, notes)...)
+		return s.Create(b.Context(), made, limits, heldNotes(made, notes)...)
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "creates/s")
 }
 
-// told returns n notes, like those that a gate writes when it holds a call.
-func told(t task.Task, n int) []task.Note {
+// heldNotes returns n notes, like those that a gate writes when it holds a call.
+func heldNotes(t task.Task, n int) []task.Note {
 	notes := make([]task.Note, n)
 	for i := range notes {
 		notes[i] = task.Note{
@@ -107,7 +108,7 @@ func told(t task.Task, n int) []task.Note {
 	return notes
 }
 
-func benchmarkGet(b *testing.B, s task.GateStore, ids []task.ID) {
+func benchmarkGet(b *testing.B, s gatestore.Store, ids []task.ID) {
 	b.ReportAllocs()
 	together(b, b.N, func(i int) error {
 		_, err := s.Get(b.Context(), task.AnyOwner().Ref(ids[i*7919%many]))
@@ -116,7 +117,7 @@ func benchmarkGet(b *testing.B, s task.GateStore, ids []task.ID) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "gets/s")
 }
 
-func benchmarkSwap(b *testing.B, s task.GateStore, ids []task.ID) {
+func benchmarkSwap(b *testing.B, s gatestore.Store, ids []task.ID) {
 	var current [writers * 4]task.Task
 	var locks [writers * 4]sync.Mutex
 	for i := range current {
@@ -137,16 +138,16 @@ func benchmarkSwap(b *testing.B, s task.GateStore, ids []task.ID) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "swaps/s")
 }
 
-// BenchmarkWake measures how long after a change by one replica a waiter on
-// another is woken. The budget is 100 ms.
-func BenchmarkWake(b *testing.B, s, other task.GateStore) {
+// BenchmarkWake measures the time between a change by one replica and the notification of a
+// watcher on another. The budget is 100 ms.
+func BenchmarkWake(b *testing.B, s, other gatestore.Store) {
 	made := Build(b, 0)
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()
 	changed, err := other.Watch(ctx, task.AnyOwner().Ref(made.ID))
 	Must(b, err)
 	Must(b, s.Create(b.Context(), made, task.Limits{}))
-	<-changed // or each change would be taken for the next
+	<-changed // otherwise each change would be taken for the next
 	var total time.Duration
 	for b.Loop() {
 		made.Version++
@@ -159,7 +160,7 @@ func BenchmarkWake(b *testing.B, s, other task.GateStore) {
 }
 
 // benchmarkList reads pages of 20 from the middle of many tasks.
-func benchmarkList(b *testing.B, s task.GateStore, ids []task.ID) {
+func benchmarkList(b *testing.B, s gatestore.Store, ids []task.ID) {
 	middle, err := s.Get(b.Context(), task.AnyOwner().Ref(ids[many/2]))
 	if err != nil {
 		b.Fatal(err)

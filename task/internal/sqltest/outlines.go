@@ -7,10 +7,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// RunOutlinesWithoutDocuments checks that a list of outlines reads no documents but those of tasks that have no outline of
-// their version.
+// RunOutlinesWithoutDocuments checks that a list of outlines only reads the documents of tasks
+// whose outline is missing or has another version.
 func RunOutlinesWithoutDocuments(t *testing.T, empty Empty) {
 	p := empty(t)
 	if p == nil {
@@ -34,7 +35,8 @@ func RunOutlinesWithoutDocuments(t *testing.T, empty Empty) {
 	}
 }
 
-// RunOutlinesOfEarlierVersion checks that the tasks of a version without outlines are listed too.
+// RunOutlinesOfEarlierVersion checks that a list of outlines includes tasks from a version
+// without outlines.
 func RunOutlinesOfEarlierVersion(t *testing.T, empty Empty) {
 	p := empty(t)
 	if p == nil {
@@ -53,14 +55,14 @@ func RunOutlinesOfEarlierVersion(t *testing.T, empty Empty) {
 	}
 }
 
-func outlines(t *testing.T, s task.GateStore) []task.Task {
+func outlines(t *testing.T, s gatestore.Store) []task.Task {
 	t.Helper()
 	page, err := s.List(t.Context(), task.Query{Scope: task.AnyOwner(), Limit: 100, Outlines: true})
 	Must(t, err)
 	return page.Tasks
 }
 
-// change changes tables by hand.
+// change changes the tables without the store.
 func (p *Place) change(t *testing.T, statement string) {
 	t.Helper()
 	conn, err := p.DB.Conn(t.Context())

@@ -17,18 +17,20 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqlcore"
 )
 
-// Crowd fills the tables with many tasks, of which one in fifty is pending. The
-// gaps are for how many, and for a digest that is different for each.
+// Crowd is a statement that fills the tables with many tasks. One in fifty tasks is pending.
+// Its placeholders are the number of tasks, and an expression for a digest that differs for
+// each task.
 const Crowd = `
 	INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document)
 	WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
 	SELECT 'tg_' || i, 'owner' || (i %% 100), CASE WHEN i %% 50 = 0 THEN 'input_required' ELSE 'completed' END,
 		i %% 50 = 0, %s, i, i, 1, '{}' FROM n;
+	UPDATE tasks SET size = 1, disposable = TRUE WHERE pending = FALSE AND created_at %% 3 = 0;
 	INSERT INTO chunks (task, n, data) SELECT id, 0, digest FROM tasks WHERE pending = FALSE;
 	INSERT INTO journal (seq, task, prev, hash, note) SELECT created_at, id, digest, digest, '{}' FROM tasks;
 	ANALYZE;`
 
-// WithPages returns statements and those that select pages of tasks.
+// WithPages returns the statements, and those that select pages of tasks.
 func WithPages(statements map[string]string) map[string]string {
 	all := maps.Clone(statements)
 	states := map[string][]task.State{
@@ -48,12 +50,12 @@ func WithPages(statements map[string]string) map[string]string {
 		}
 	}
 	for _, after := range []task.Position{{}, {CreatedAt: Epoch, ID: "tg_x"}} {
-		all["owing "+string(after.ID)], _ = sqlcore.SelectPage(task.Query{Scope: task.AnyOwner(), Owing: true}, after)
+		all["owing "+string(after.ID)], _ = sqlcore.SelectPage(task.Query{Scope: task.AnyOwner(), OwesCancellation: true}, after)
 	}
 	return all
 }
 
-// Placeholders returns how many parameters a statement has.
+// Placeholders returns the number of parameters of a statement.
 func Placeholders(statement string) int {
 	n := 0
 	for strings.Contains(statement, fmt.Sprintf("$%d", n+1)) {
@@ -64,9 +66,8 @@ func Placeholders(statement string) int {
 
 var finds = regexp.MustCompile(`(?s)^\s*(SELECT|UPDATE|DELETE|WITH)\b.*\b(tasks|chunks|journal)\b`)
 
-// RunAllPlansAreChecked looks in the source of the store in the directory of the
-// test, and in package sqlcore, for statements that are not among those whose plans
-// are checked.
+// RunAllPlansAreChecked searches the source of the tested store and of package sqlcore for
+// statements whose plans are not checked.
 func RunAllPlansAreChecked(t *testing.T, statements map[string]string) {
 	known := slices.Collect(maps.Values(statements))
 	files, err := filepath.Glob("*.go")
@@ -89,14 +90,15 @@ func RunAllPlansAreChecked(t *testing.T, statements map[string]string) {
 			text, err := strconv.Unquote(literal.Value)
 			Must(t, err)
 			if finds.MatchString(text) {
-				if found++; !slices.Contains(known, text) {
-					t.Errorf("%s: nobody checks the plan of %s", name, text)
+				start, _, _ := strings.Cut(text, "%")
+				if found++; !slices.ContainsFunc(known, func(s string) bool { return s == text || start != text && strings.HasPrefix(s, start) }) {
+					t.Errorf("%s: no test checks the plan of %s", name, text)
 				}
 			}
 			return true
 		})
 	}
 	if found < 12 {
-		t.Errorf("only %d statements were found", found)
+		t.Errorf("found only %d statements", found)
 	}
 }

@@ -1,6 +1,5 @@
-// Package sqltest holds what the tests of the stores in SQL databases have in
-// common: tasks to try them with, databases of earlier versions, plans of statements,
-// and benchmarks.
+// Package sqltest has the common parts of the tests of the SQL stores: tasks, databases of
+// earlier versions, plans of statements, and benchmarks.
 package sqltest
 
 import (
@@ -13,16 +12,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// Epoch is when tests begin.
+// Epoch is the time at which tests begin.
 var Epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// TTL is how long the tasks of tests live.
+// TTL is the time to live of the tasks in tests.
 const TTL = time.Hour
 
-// Add makes the i-th of many different tasks and has the store keep it.
-func Add(t testing.TB, s task.GateStore, i int) task.Task {
+// Add builds the i-th of many different tasks and stores it.
+func Add(t testing.TB, s gatestore.Store, i int) task.Task {
 	t.Helper()
 	made := Build(t, i)
 	Must(t, s.Create(t.Context(), made, task.Limits{}))
@@ -45,7 +47,7 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// MustBe ends the test unless the error is the one that is wanted.
+// MustBe ends the test unless the error matches target.
 func MustBe(t testing.TB, err, target error) {
 	t.Helper()
 	if !errors.Is(err, target) {
@@ -53,8 +55,8 @@ func MustBe(t testing.TB, err, target error) {
 	}
 }
 
-// MustHave checks that the store has exactly what was created.
-func MustHave(t testing.TB, s task.GateStore, want task.Task) {
+// MustHave checks that the store has exactly the created task.
+func MustHave(t testing.TB, s gatestore.Store, want task.Task) {
 	t.Helper()
 	got, err := s.Get(t.Context(), task.AnyOwner().Ref(want.ID))
 	Must(t, err)
@@ -63,8 +65,8 @@ func MustHave(t testing.TB, s task.GateStore, want task.Task) {
 	}
 }
 
-// MustNotHave checks that the store has no such task.
-func MustNotHave(t testing.TB, s task.GateStore, id task.ID) {
+// MustNotHave checks that the store does not have the task.
+func MustNotHave(t testing.TB, s gatestore.Store, id task.ID) {
 	t.Helper()
 	_, err := s.Get(t.Context(), task.AnyOwner().Ref(id))
 	MustBe(t, err, task.ErrNotFound)
@@ -74,7 +76,7 @@ func MustNotHave(t testing.TB, s task.GateStore, id task.ID) {
 func Draft(i int) task.Draft {
 	return task.Draft{
 		ID: task.NewID(Epoch.Add(time.Duration(i) * time.Microsecond)), Owner: fmt.Sprint("owner", i%100), Workflow: "ops", TTL: TTL, PollInterval: time.Second,
-		Verdict: task.Verdict{Reason: "rule 3", Snapshot: "s1"},
+		Verdict: gatetask.Verdict{Reason: "rule 3", Snapshot: "s1"},
 		Call: task.Call{
 			Upstream: "files", Method: "tools/call", Name: "delete_file", Arguments: fmt.Sprintf(`{"path":"/tmp/%d"}`, i),
 			Message: fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_file","arguments":{"path":"/tmp/%d"}}}`, i),
@@ -82,7 +84,7 @@ func Draft(i int) task.Draft {
 	}
 }
 
-// MustWake waits until a watch tells of a change.
+// MustWake waits until a watch notifies of a change.
 func MustWake(t testing.TB, changed <-chan struct{}) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -90,24 +92,23 @@ func MustWake(t testing.TB, changed <-chan struct{}) {
 	select {
 	case _, ok := <-changed:
 		if !ok {
-			t.Fatal("the watch has ended")
+			t.Fatal("the watch ended")
 		}
 	case <-ctx.Done():
-		t.Fatal("not told of a change")
+		t.Fatal("not notified of a change")
 	}
 }
 
-// A Writable is a store that can be probed.
+// A Writable is a store with a Probe method.
 type Writable interface {
-	task.GateStore
+	gatestore.Store
 	Probe(ctx context.Context) error
 }
 
-// Writes makes every kind of change there is and returns the errors by what was
-// tried.
+// Writes makes every kind of change and returns the errors by the names of the methods.
 func Writes(ctx context.Context, t *testing.T, s Writable, known task.Task) map[string]error {
 	t.Helper()
-	after, err := known.Apply(task.Cancel{By: "ann"}, Epoch)
+	after, err := lifecycle.Apply(known, lifecycle.Cancel{By: "ann"}, Epoch)
 	Must(t, err)
 	ref := task.AnyOwner().Ref(known.ID)
 	note := task.Note{At: Epoch, Step: "tried"}
@@ -118,7 +119,7 @@ func Writes(ctx context.Context, t *testing.T, s Writable, known task.Task) map[
 		"Append":     s.Append(ctx, note),
 		"Probe":      s.Probe(ctx),
 	}
-	errs["PutRecord"] = s.PutRecord(ctx, task.Record{Name: "x", Version: 1, Value: []byte("x")})
-	_, errs["Sweep"] = s.Sweep(ctx, Epoch.Add(-TTL), 10) // though there is nothing to delete
+	errs["PutRecord"] = s.PutRecord(ctx, gatestore.Record{Name: "x", Version: 1, Value: []byte("x")})
+	_, errs["Sweep"] = s.Sweep(ctx, Epoch.Add(-TTL), 10) // although there is no task to delete
 	return errs
 }

@@ -16,27 +16,31 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqlcore"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
 var writeFixture = flag.Bool("fixture", false, "have TestVersions write what is missing for the newest version of the schema")
 
-// A Place is an empty database.
+// A Place is an empty database and the differences of its dialect.
 type Place struct {
-	Versions []string // names of the migrations, in the order in which they are run
-	Open     func(t *testing.T) task.GateStore
+	Versions []string // names of the migrations, in their order
+	Open     func(t *testing.T) gatestore.Store
 	DB       *sql.DB
-	Tables   string // finds the names of all tables
-	Shape    string // describes the schema, in lines that can be compared
+	Tables   string // a query for the names of all tables
+	Shape    string // a query that describes the schema, in comparable lines
 
-	Announcement string // tells which version of the tables a program knows, if programs tell; a format
-	Bytes        string // a literal with bytes; a format
+	Announcement string // a format of a statement that announces the table version of a program, or empty
+	Bytes        string // a format of a literal with bytes
 }
 
-// Empty returns an empty database, or nil if there is no server for it.
+// Empty returns an empty database, or nil if no server is available.
 type Empty func(t *testing.T) *Place
 
-// announce has a connection tell which version of the tables its program knows.
+// announce lets a connection announce the table version of its program.
 func (p *Place) announce(t *testing.T, conn *sql.Conn, version int) {
 	t.Helper()
 	if p.Announcement != "" {
@@ -45,7 +49,7 @@ func (p *Place) announce(t *testing.T, conn *sql.Conn, version int) {
 	}
 }
 
-// Strings returns the one column that a query selects.
+// Strings returns the only column of a query.
 func (p *Place) Strings(t *testing.T, query string) []string {
 	t.Helper()
 	rows, err := p.DB.Query(query)
@@ -65,21 +69,21 @@ func fixture(version string) string {
 	return filepath.Join("testdata", "versions", version+".sql")
 }
 
-// Load makes the database what it was when a version was the newest.
+// Load fills the database with the fixture of a version.
 func (p *Place) Load(t *testing.T, version string) {
 	t.Helper()
 	script, err := os.ReadFile(fixture(version))
 	if errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("there is no database of version %s to try the next one on; make it with\n\tgo test . -run TestVersions -fixture", version)
+		t.Fatalf("there is no fixture of version %s, which the test of the next version needs; make it with\n\tgo test . -run TestVersions -fixture", version)
 	}
 	Must(t, err)
 	_, err = p.DB.Exec(string(script))
 	Must(t, err)
 }
 
-// RunVersions brings a database of every version there ever was up to date.
-// Nothing in it may be lost, and it must be as good as a new one. It also fails
-// when a migration that was released is changed.
+// RunVersions migrates a database of each version to the newest version. The migration must
+// keep all data and result in the schema of a new database. The test also fails when a released
+// migration was changed.
 func RunVersions(t *testing.T, empty Empty) {
 	fresh := empty(t)
 	if fresh == nil {
@@ -106,22 +110,22 @@ func RunVersions(t *testing.T, empty Empty) {
 
 var answerParts = []string{`{"content":[{"type":"text",`, `"text":"done"}]}`}
 
-// populate makes a task in each of the states, called after it, an entry in the
-// journal, and a record.
-func populate(t *testing.T, s task.GateStore) {
+// populate adds a task in each state, with the state as its id, an entry in the journal, and a
+// record.
+func populate(t *testing.T, s gatestore.Store) {
 	t.Helper()
-	submit := task.Submit{By: "gate", Quorum: 2, Deadline: Epoch.Add(TTL / 2)}
-	admit, claim := task.Admit{By: "gate", Reason: "none needed"}, task.Claim{By: "gate 1", LeaseUntil: Epoch.Add(time.Minute)}
+	submit := lifecycle.Submit{By: "gate", Quorum: 2, Deadline: Epoch.Add(TTL / 2)}
+	admit, claim := lifecycle.Admit{By: "gate", Reason: "none needed"}, lifecycle.Claim{By: "gate 1", LeaseUntil: Epoch.Add(time.Minute)}
 	whole := strings.Join(answerParts, "")
-	for state, events := range map[task.State][]task.Event{
+	for state, events := range map[task.State][]lifecycle.Event{
 		task.Working:       nil,
-		task.InputRequired: {submit, task.Approve{By: "bob", Reason: "fine"}},
+		task.InputRequired: {submit, lifecycle.Approve{By: "bob", Reason: "fine"}},
 		task.Approved:      {admit},
 		task.Executing:     {admit, claim},
-		task.Completed:     {admit, claim, task.Complete{By: "gate 1", Result: task.Result{Kind: task.ResultOK, Chunks: len(answerParts), Size: int64(len(whole))}}},
-		task.Failed:        {admit, task.Fail{By: "gate 1", Failure: task.Failure{Stage: task.StagePolicyDrift, Reason: "denied"}}},
-		task.Rejected:      {submit, task.Reject{By: "bob", Reason: "it's wrong"}},
-		task.Cancelled:     {task.Cancel{By: "ann"}},
+		task.Completed:     {admit, claim, lifecycle.Complete{By: "gate 1", Result: task.Result{Kind: task.ResultOK, Chunks: len(answerParts), Size: int64(len(whole))}}},
+		task.Failed:        {admit, lifecycle.Fail{By: "gate 1", Failure: task.Failure{Stage: lifecycle.StagePolicyDrift, Reason: "denied"}}},
+		task.Rejected:      {submit, lifecycle.Reject{By: "bob", Reason: "it's wrong"}},
+		task.Cancelled:     {lifecycle.Cancel{By: "ann"}},
 	} {
 		d := Draft(len(state))
 		d.ID = task.ID("tg_" + string(state))
@@ -129,7 +133,7 @@ func populate(t *testing.T, s task.GateStore) {
 		Must(t, err)
 		Must(t, s.Create(t.Context(), made, task.Limits{}))
 		for _, e := range events {
-			_, err := task.Advance(t.Context(), s, task.AnyOwner().Ref(d.ID), e, Epoch)
+			_, err := lifecycle.Advance(t.Context(), s, task.AnyOwner().Ref(d.ID), e, Epoch)
 			Must(t, err)
 		}
 	}
@@ -137,56 +141,60 @@ func populate(t *testing.T, s task.GateStore) {
 		Must(t, s.WriteChunk(t.Context(), task.AnyOwner().Ref("tg_completed"), n, []byte(part)))
 	}
 	Must(t, s.Append(t.Context(), task.Note{At: Epoch, Step: "populated", Actor: "the test"}))
-	Must(t, s.PutRecord(t.Context(), task.Record{Name: "populated", Version: 1, Value: []byte("by the test"), Expires: Epoch}))
+	Must(t, s.PutRecord(t.Context(), gatestore.Record{Name: "populated", Version: 1, Value: []byte("by the test"), Expires: Epoch}))
 }
 
-// GoOn goes on with what populate has made in a database of some version.
-func GoOn(t *testing.T, s task.GateStore, version string) {
+// GoOn continues to use the data of populate in a migrated database.
+func GoOn(t *testing.T, s gatestore.Store, version string) {
 	t.Helper()
 	MustBe(t, s.Create(t.Context(), Build(t, 90), task.Limits{Total: 4}), task.ErrCapacityExceeded)
 	Must(t, s.Create(t.Context(), Build(t, 91), task.Limits{Total: 5}))
 	var answer bytes.Buffer
 	for _, state := range task.States() {
 		if state == task.Expired {
-			continue // what happens to the others in the end
+			continue // checked at the end
 		}
 		got, err := s.Get(t.Context(), task.AnyOwner().Ref(task.ID("tg_"+string(state))))
 		Must(t, err)
-		if got.State != state || got.Call != Draft(len(state)).Call {
+		want := Draft(len(state)).Call
+		if got.Abridged() {
+			want.Message, want.Arguments = "", ""
+		}
+		if got.State != state || got.Call != want {
 			t.Errorf("%s is %s: %+v", got.ID, got.State, got)
 		}
 		if state == task.Completed {
-			Must(t, task.ReadResult(t.Context(), s, got, &answer))
+			Must(t, storekit.ReadResult(t.Context(), s, got, &answer))
 		}
 	}
 	if answer.String() != strings.Join(answerParts, "") {
-		t.Errorf("the answer is %s", &answer)
+		t.Errorf("answer: %s", &answer)
 	}
 	for _, step := range []struct {
 		id task.ID
-		e  task.Event
+		e  lifecycle.Event
 	}{
-		{"tg_input_required", task.Approve{By: "cara"}},
-		{"tg_input_required", task.Claim{By: "gate 2", LeaseUntil: Epoch.Add(time.Minute)}},
-		{"tg_executing", task.Complete{By: "gate 1", Result: task.Result{Kind: task.ResultOK}}},
-		{"tg_completed", task.Deliver{}},
+		{"tg_input_required", lifecycle.Approve{By: "cara"}},
+		{"tg_input_required", lifecycle.Claim{By: "gate 2", LeaseUntil: Epoch.Add(time.Minute)}},
+		{"tg_executing", lifecycle.Complete{By: "gate 1", Result: task.Result{Kind: task.ResultOK}}},
+		{"tg_completed", lifecycle.Deliver{}},
 	} {
-		_, err := task.Advance(t.Context(), s, task.AnyOwner().Ref(step.id), step.e, Epoch)
+		_, err := lifecycle.Advance(t.Context(), s, task.AnyOwner().Ref(step.id), step.e, Epoch)
 		Must(t, err)
 	}
 	Must(t, s.Append(t.Context(), task.Note{At: Epoch, Step: "went on"}))
-	entries, err := s.Entries(t.Context(), task.JournalQuery{})
+	entries, err := s.Entries(t.Context(), auditlog.Query{})
 	Must(t, err)
-	var last task.Link
+	var last auditlog.Link
 	for _, e := range entries {
-		Must(t, last.Follow(e))
+		Must(t, last.Verify(e))
 		last = e.Link()
 	}
 	if n := len(entries); n == 0 || entries[n-1].Step != "went on" {
-		t.Errorf("the journal is %+v", entries)
+		t.Errorf("journal: %+v", entries)
 	}
 	keepRecords(t, s, version >= firstWithRecords)
-	if ended, err := task.SettleOverdue(t.Context(), s, "gate 3", Epoch.Add(2*TTL)); len(ended) != 4 || err != nil {
+	if ended, err := (lifecycle.Updater{Store: s}).SettleOverdue(t.Context(), "gate 3", Epoch.Add(2*TTL)); len(ended) != 4 || err != nil {
 		t.Errorf("%d tasks are overdue, %v; want 4", len(ended), err)
 	}
 	if n, err := s.Sweep(t.Context(), Epoch.Add(3*TTL), 100); n != 9 || err != nil {
@@ -194,26 +202,26 @@ func GoOn(t *testing.T, s task.GateStore, version string) {
 	}
 }
 
-// keepRecords goes on with the record of populate, if there is one.
-func keepRecords(t *testing.T, s task.GateStore, kept bool) {
+// keepRecords continues to use the record of populate, if it exists.
+func keepRecords(t *testing.T, s gatestore.Store, kept bool) {
 	t.Helper()
-	next := task.Record{Name: "populated", Version: 1, Value: []byte("again")}
+	next := gatestore.Record{Name: "populated", Version: 1, Value: []byte("again")}
 	r, err := s.GetRecord(t.Context(), next.Name)
 	switch {
 	case !kept:
 		MustBe(t, err, task.ErrNotFound)
 	case string(r.Value) != "by the test" || !r.Expires.Equal(Epoch) || r.Version != 1 || err != nil:
-		t.Errorf("the record is %+v, %v", r, err)
+		t.Errorf("record: %+v, %v", r, err)
 	default:
 		next.Version = 2
 	}
 	Must(t, s.PutRecord(t.Context(), next))
 }
 
-// firstWithRecords is the first version of the tables that keeps records.
+// firstWithRecords is the first version of the tables with records.
 const firstWithRecords = "0003_records"
 
-// write keeps the database as that of a version.
+// write saves the database as the fixture of a version.
 func (p *Place) write(t *testing.T, version string) {
 	t.Helper()
 	var script bytes.Buffer
@@ -235,7 +243,7 @@ func (p *Place) write(t *testing.T, version string) {
 	Must(t, os.WriteFile(fixture(version), script.Bytes(), 0o600))
 }
 
-// dump writes statements that make the rows of a table.
+// dump writes statements that insert the rows of a table.
 func (p *Place) dump(t *testing.T, table string, to *bytes.Buffer) {
 	t.Helper()
 	rows, err := p.DB.Query("SELECT * FROM " + table + " ORDER BY 1, 2")
@@ -270,6 +278,6 @@ func (p *Place) literal(t *testing.T, value any) string {
 	case []byte:
 		return fmt.Sprintf(p.Bytes, v)
 	}
-	t.Fatalf("%T is not a type that is stored", value)
+	t.Fatalf("stored values cannot have the type %T", value)
 	return ""
 }

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Moves the first notes of the inbox to the end of the journal. Returns 1 if it
--- did, and 0 if the head is not the one that they were chained to. Whoever
--- takes notes from the inbox moves the head, so that they are the same then.
--- Memory that is full does not keep notes from being moved.
+-- Moves the first notes of the inbox to the end of the journal. Returns 1, or 0 if the head has
+-- changed since the caller chained the notes to it. Every script that takes notes from the
+-- inbox changes the head, so with the same head the notes are the same. Notes can be moved even
+-- if the memory is full.
 --
--- KEYS: ends, inbox, journal, then the story of each entry.
--- ARGV: head expected, hash of the new head, then for each entry its number,
--- the hash before, its hash and the note.
+-- KEYS: ends, inbox, journal, then for each entry the list of the entries of its task. ARGV:
+-- expected head, hash of the new head, then for each entry its number, the previous hash, its
+-- hash and the note.
 if (redis.call('HGET', KEYS[1], 'head_seq') or '0') ~= ARGV[1] then
   return 0
 end

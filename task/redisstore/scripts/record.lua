@@ -1,8 +1,8 @@
--- Keeps a record, or deletes one. Returns 1 if it did.
+-- Stores or deletes a record. Returns 1 if the record changed.
 --
--- KEYS: record, names of all records, names by expiry.
--- ARGV: name, the version that must be there (0 for none, * for any), and to
---       keep it: version, expiry in microseconds or nothing, value.
+-- KEYS: record, names of all records, names by expiry. ARGV: name, expected version (0 if the
+-- record must not exist, * for any version), and to store it: version, expiry in microseconds
+-- or an empty text, value.
 local version = redis.call('HGET', KEYS[1], 'version') or '0'
 if ARGV[2] ~= '*' and version ~= ARGV[2] then
   return 0

@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- Replaces a task of the version before. Returns what became of it, and the
--- state that it is in. Memory that is full does not keep a task from ending:
--- a call that ran must not be forgotten.
+-- Replaces a task with the expected version. Returns the result and the present state. A task
+-- can end even if the memory is full, because the outcome of a call that ran must not be lost.
 --
--- KEYS: task, changes, the four places of the new version, the four places
--- that it is expected to leave, the inbox of the journal, the pending tasks of
--- its room and of all rooms, the tasks that owe something.
--- ARGV: channel, message, member, due, version before, state expected, whether
--- it has ended, whether it owes something, how many notes, the notes, then the
--- fields to set, of which the first is the new state.
-local old = redis.call('HMGET', KEYS[1], 'version', 'state')
+-- KEYS: task, changes, the four lists of the new version, the four lists of the previous
+-- version, the inbox of the journal, the pending tasks of its group and of all groups, the
+-- tasks that owe a cancellation, the bytes of the owner, the disposable tasks of all owners and
+-- of the owner. ARGV: channel, message, member, due time, previous version, expected state,
+-- whether the task has ended, whether it owes a cancellation, its bytes, whether it is
+-- disposable, the number of notes, the notes, then the fields to set, starting with the new
+-- state.
+local old = redis.call('HMGET', KEYS[1], 'version', 'state', 'size')
 local state = old[2]
 if not old[1] then
   return {'missing', ''}
@@ -17,16 +17,23 @@ end
 if old[1] ~= ARGV[5] then
   return {'overtaken', state}
 end
-local notes = tonumber(ARGV[9])
-local to = ARGV[11 + notes]
+local notes = tonumber(ARGV[11])
+local to = ARGV[13 + notes]
 if state ~= to and state ~= ARGV[6] then
   return {'unexpected', state}
 end
 
 if notes > 0 then
-  redis.call('RPUSH', KEYS[11], unpack(ARGV, 10, 9 + notes))
+  redis.call('RPUSH', KEYS[11], unpack(ARGV, 12, 11 + notes))
 end
-redis.call('HSET', KEYS[1], unpack(ARGV, 10 + notes))
+redis.call('HSET', KEYS[1], unpack(ARGV, 12 + notes))
+if (old[3] or '0') ~= ARGV[9] then
+  redis.call('INCRBY', KEYS[15], string.format('%d', tonumber(ARGV[9]) - tonumber(old[3] or '0')))
+end
+if ARGV[10] == 'true' then
+  redis.call('ZADD', KEYS[16], ARGV[4], ARGV[3])
+  redis.call('ZADD', KEYS[17], ARGV[4], ARGV[3])
+end
 if ARGV[8] == 'true' then
   redis.call('ZADD', KEYS[14], 0, ARGV[3])
 else

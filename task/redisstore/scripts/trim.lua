@@ -1,10 +1,9 @@
 #!lua flags=allow-oom
--- Removes the oldest entries of the journal. Returns 1 if it did, and 0 if
--- somebody else has removed some since they were looked at.
+-- Removes the oldest entries of the journal. Returns 1, or 0 if the anchor has changed since
+-- the caller read it.
 --
--- KEYS: ends, journal, then the story of each entry.
--- ARGV: anchor expected, number and hash of the new anchor, number of the entry
--- after that.
+-- KEYS: ends, journal, then for each entry the list of the entries of its task. ARGV: expected
+-- anchor, number and hash of the new anchor, number of the entry after it.
 if (redis.call('HGET', KEYS[1], 'anchor_seq') or '0') ~= ARGV[1] then
   return 0
 end

@@ -1,0 +1,211 @@
+package catalog
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/toolhistory"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// histories caches the stored histories of tools, so that a forwarded call does not read the
+// store. Policy uses the hints of a tool only as far as its history allows; a tool without a
+// history has the worst hints.
+type histories struct {
+	store toolhistory.Store // without records, histories are only in memory
+
+	mu    sync.RWMutex
+	tools map[toolhistory.Source]map[string]cachedHistory
+}
+
+// A cachedHistory is the history of a tool at the time of its last read.
+type cachedHistory struct {
+	history toolhistory.History
+	at      time.Time // of the read
+}
+
+const (
+	// historyMaxAge is the age after which listed tools are read again, because another replica may
+	// have seen stricter hints.
+	historyMaxAge = time.Minute
+
+	// historyTimeout bounds calls of the store.
+	historyTimeout = 5 * time.Second
+)
+
+// UseHistory sets the store for histories of tools. It is called before the first message is
+// judged.
+func (g *Catalog) UseHistory(store toolhistory.Store) { g.histories.store = store }
+
+func (m *histories) get(from toolhistory.Source, tool string) (cachedHistory, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	r, known := m.tools[from][tool]
+	return r, known
+}
+
+// set caches the history of a tool. The stricter hints win, because a concurrent call may have
+// cached a newer history.
+func (m *histories) set(from toolhistory.Source, tool string, h toolhistory.History, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.tools[from] == nil {
+		m.tools[from] = make(map[string]cachedHistory)
+	}
+	if before, known := m.tools[from][tool]; known {
+		//mutate:drop TestStrictestDefinitionCounts an older answer of the store loosens the hints of a tool
+		h.First.Hints = h.First.Hints.Strictest(before.history.First.Hints)
+	}
+	m.tools[from][tool] = cachedHistory{h, now}
+}
+
+func (c Client) source() toolhistory.Source {
+	return toolhistory.Source{Upstream: c.Upstream, Server: c.Server}
+}
+
+// updateHistories adds the current definitions of tools to their histories. If the store fails,
+// the cache stays unchanged.
+func (g *Catalog) updateHistories(ctx context.Context, c Client, tools []Tool) {
+	from, now := c.source(), g.now()
+	asked := g.histories.take(from, tools, now)
+	if len(asked) == 0 {
+		return
+	}
+	ctx, stop := context.WithTimeout(ctx, historyTimeout)
+	defer stop()
+	all, err := g.histories.store.Observe(ctx, from, asked)
+	if err != nil {
+		g.log.WarnContext(logging.Limited(ctx, "definitions not kept", c.Upstream),
+			"cannot store the definitions of tools; policy ignores the hints of new tools", "upstream", c.Upstream, "err", err)
+	}
+	for name, d := range asked {
+		if h, ok := all[name]; ok {
+			g.histories.set(from, name, h, now)
+			continue
+		}
+		if known, ok := g.histories.get(from, name); ok { // stricter hints count also without the store
+			h, _ := known.history.Observe(d)
+			g.histories.set(from, name, h, known.at)
+		}
+		if err == nil {
+			g.overflowed(ctx, c.Upstream, overflowHistory)
+		}
+	}
+}
+
+// take caches definitions that need no store. It returns those that the store must be asked
+// about, with the strictest known hints.
+func (m *histories) take(from toolhistory.Source, tools []Tool, now time.Time) map[string]toolhistory.Definition {
+	asked := map[string]toolhistory.Definition{}
+	for i := range tools {
+		t := &tools[i]
+		if !t.Complete() {
+			continue
+		}
+		known, ok := m.get(from, t.Name)
+		after, changed := known.history.Observe(t.defined)
+		switch {
+		case m.store.Records == nil:
+			if !ok {
+				after.First = t.defined
+			}
+			m.set(from, t.Name, after, now)
+		case !ok || changed || now.Sub(known.at) > historyMaxAge:
+			d := t.defined
+			if ok { // the store may have lost the history
+				//mutate:drop TestStrictestDefinitionCounts a store that has lost its records gets the looser hints
+				d.Hints = d.Hints.Strictest(known.history.First.Hints)
+			}
+			if other, twice := asked[t.Name]; twice {
+				//mutate:drop TestStrictestDefinitionCounts the last of two definitions of a tool in a list counts
+				d.Hints = d.Hints.Strictest(other.Hints)
+			}
+			asked[t.Name] = d
+		}
+	}
+	return asked
+}
+
+// trusted returns t with the hints that policy may use. If t has changed and no operator has accepted
+// that, t.Change describes the change. The result known reports whether the cache has a history of t.
+func (g *Catalog) trusted(c Client, t Tool) (_ Tool, known bool) {
+	if t.DigestText() == "" { // t was never listed
+		return t, false
+	}
+	r, known := g.histories.get(c.source(), t.Name)
+	if !known {
+		//mutate:swap ".Strictest(policy.NoHints)" "" TestUnknownHintsDoNotCountWithoutStore policy uses hints of tools without a cached history
+		t.Annotations = t.Annotations.WithHints(t.defined.Hints.Strictest(policy.NoHints))
+		return t, false
+	}
+	hints, changed := r.history.TrustedHints(t.defined)
+	if hints != t.defined.Hints {
+		//mutate:drop internal/app.TestLooserDefinitionIsHeld policy uses hints that have loosened
+		t.Annotations = t.Annotations.WithHints(hints)
+	}
+	if changed {
+		change := r.history.Change(c.source(), t.Name, t.defined)
+		t.Change = &change
+	}
+	return t, true
+}
+
+// changed reports whether a tool, as last listed for the client, has a change that no operator
+// has accepted.
+func (g *Catalog) changed(c Client, name string) bool {
+	listed, _ := g.Tool(c, name)
+	t, _ := g.trusted(c, listed)
+	return t.Change != nil
+}
+
+// Trusted returns a tool with the hints that policy may use.
+func (g *Catalog) Trusted(c Client, t Tool) Tool {
+	t, _ = g.trusted(c, t)
+	t.Change = nil
+	return t
+}
+
+// consult asks the store about a tool if that may change the verdict v: the tool has no cached
+// history, or an operator may have accepted its change, on this or another replica. It reports
+// whether the cache has changed.
+func (g *Catalog) consult(ctx context.Context, c Client, t Tool, known bool, v policy.Verdict) bool {
+	switch {
+	case t.DigestText() == "":
+		return false
+	case !known:
+		if v.Action == policy.Forward {
+			return false
+		}
+		g.updateHistories(ctx, c, []Tool{t})
+		_, known = g.histories.get(c.source(), t.Name)
+		return known
+	case !v.Changed || g.histories.store.Records == nil:
+		return false
+	}
+	before, _ := g.histories.get(c.source(), t.Name)
+	if v.Action == policy.Forward && before.history.HasChange(t.defined) {
+		return false // the change is recorded already
+	}
+	ctx, stop := context.WithTimeout(ctx, historyTimeout)
+	defer stop()
+	now := g.now()
+	h, err := g.histories.store.RecordChange(ctx, c.source(), t.Name, t.defined, task.Note{
+		At: now, Step: StepToolChanged, Actor: "gate", Method: mcpname.ToolsCall, ToolDigest: t.DigestText(), PolicySnapshot: v.Snapshot,
+	})
+	if err != nil {
+		g.log.WarnContext(logging.Limited(ctx, "change not noted", c.Upstream), "cannot record that a tool has changed",
+			"upstream", c.Upstream, "tool", truncateCopy(t.Name), "err", err)
+		return false
+	}
+	g.log.WarnContext(logging.Limited(ctx, "tool has changed", c.Upstream+" "+truncateCopy(t.Name)), "a tool has changed; an operator must accept the change",
+		"upstream", c.Upstream, "tool", truncateCopy(t.Name))
+	g.histories.set(c.source(), t.Name, h, now)
+	return true
+}
+
+// StepToolChanged is the step of journal entries about changed tools.
+const StepToolChanged = "tool_changed"

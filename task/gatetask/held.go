@@ -1,0 +1,158 @@
+package gatetask
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// A HeldCall is the part of a [task.Task] that only a gateway needs. Servers that run their own
+// tasks leave it empty. Its members are stored as members of the task.
+type HeldCall struct {
+	Group    string    `json:"room,omitzero"` // unauthenticated owners of one group share a limit; see [task.Limits]
+	Workflow string    `json:"workflow,omitzero"`
+	Verdict  Verdict   `json:"verdict,omitzero"`
+	Approval *Approval `json:"approval,omitzero"` // nil if no approval was requested
+
+	// ContactAt is the time of the owner's last request about the task. A request or stream on
+	// which the owner waits counts as open until WaitsUntil. See [task.Task.InContact] and
+	// [task.Task.Presence].
+	ContactAt   time.Time `json:"contactAt"`
+	WaitsUntil  time.Time `json:"waitsUntil,omitzero"`
+	DeliveredAt time.Time `json:"deliveredAt,omitzero"` // the time when the outcome was first sent to the owner
+}
+
+// A Verdict holds the facts of the policy's decision to hold a call.
+type Verdict struct {
+	Reason     string `json:"reason,omitzero"`     // the rule or policy that held the call
+	Snapshot   string `json:"snapshot,omitzero"`   // the policy snapshot of the decision
+	ToolDigest string `json:"toolDigest,omitzero"` // the digest of the tool's definition at that time
+	Facts      string `json:"facts,omitzero"`      // other facts at that time, for the approvers and for a new policy check; not sent to clients
+}
+
+// An Approval is a request for approval and the decisions so far.
+type Approval struct {
+	Quorum       int        `json:"quorum"`                // the number of different people who must approve
+	SelfApproval bool       `json:"selfApproval,omitzero"` // whether the owner may be one of them
+	Deadline     time.Time  `json:"deadline"`
+	Approvals    []Decision `json:"approvals,omitempty"` // by different people
+	Rejection    *Decision  `json:"rejection,omitzero"`  // final
+}
+
+// A Decision is the decision of one approver.
+type Decision struct {
+	By string `json:"by"`
+	Authority
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason,omitzero"`
+
+	// UnreadBytes is the part of the call that the approver reported as not read, in bytes.
+	UnreadBytes int64 `json:"unreadBytes,omitzero"`
+
+	Via      Via         `json:"via,omitzero"`   // empty in tasks of earlier versions
+	NewGrant *GrantTerms `json:"gives,omitzero"` // the grant that the approver gives with the decision, or nil
+	Grant    GrantID     `json:"grant,omitzero"` // the grant that approved the call without an approver
+}
+
+// A Via is the way in which a decision was made.
+type Via struct {
+	Kind    ViaKind `json:"kind"`
+	Login   string  `json:"login,omitzero"`   // how the approver was authenticated: token, session or oidc
+	Channel string  `json:"channel,omitzero"` // the name of the channel
+	Account string  `json:"account,omitzero"` // the approver's account there
+}
+
+// String returns v in words, such as "channel ops (U024BE7LH)".
+func (v Via) String() string {
+	text := strings.ReplaceAll(string(v.Kind), "_", " ")
+	if v.Channel != "" {
+		text += " " + v.Channel
+	}
+	if v.Account != "" {
+		text += " (" + v.Account + ")"
+	}
+	return text
+}
+
+// A ViaKind is the kind of a [Via].
+type ViaKind string
+
+// The kinds of a [Via].
+const (
+	ViaInbox       ViaKind = "inbox"        // a page of the inbox
+	ViaAPI         ViaKind = "api"          // the operators' API
+	ViaCommandLine ViaKind = "command_line" // the operators' API, called by a client that calls itself the command line
+	ViaChannel     ViaKind = "channel"      // a channel, such as Slack
+)
+
+// A GrantID names a standing approval, which lets calls run without an approver.
+type GrantID string
+
+// GrantTerms are the limits of a standing approval, as the approver has set them.
+type GrantTerms struct {
+	Until time.Time `json:"until"`
+	Uses  int       `json:"uses"`
+	Free  []string  `json:"free,omitempty"` // the names of the arguments that may have any value of the same type
+}
+
+// An Authority holds the groups and roles of an approver at the time of the decision.
+type Authority struct {
+	Groups []string `json:"groups,omitempty"`
+	Roles  []string `json:"roles,omitempty"`
+	Own    bool     `json:"own,omitzero"` // the approver made the call, perhaps under another name
+	// Aliases are other names of the same person. They do not count as different approvers.
+	Aliases []string `json:"aliases,omitempty"`
+}
+
+// IsBy reports whether d may be a decision of the person with any of the given names.
+// Names are compared case-insensitively.
+func (d Decision) IsBy(names ...string) bool {
+	return slices.ContainsFunc(append([]string{d.By}, d.Aliases...), func(mine string) bool {
+		return mine != "" && slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(mine, name) })
+	})
+}
+
+// Grant returns the grant that approved the call, or "" if approvers did. It accepts a nil
+// receiver.
+func (a *Approval) Grant() GrantID {
+	if a == nil || len(a.Approvals) == 0 {
+		return ""
+	}
+	return a.Approvals[0].Grant
+}
+
+// DecidedAt returns the time when the decision became final, or the zero time while it is open.
+// It accepts a nil receiver.
+func (a *Approval) DecidedAt() time.Time {
+	switch {
+	case a == nil:
+		return time.Time{}
+	case a.Rejection != nil:
+		return a.Rejection.At
+	case len(a.Approvals) >= a.Quorum:
+		return a.Approvals[len(a.Approvals)-1].At
+	default:
+		return time.Time{}
+	}
+}
+
+// A Presence tells whether the owner of a task is present.
+type Presence string
+
+// The kinds of presence.
+const (
+	OwnerWaits Presence = "waiting" // a request or stream of the owner is open
+	OwnerPolls Presence = "polling" // the owner made a request within the last two poll intervals
+	OwnerGone  Presence = "gone"
+)
+
+// Clone returns a copy of a that shares no mutable memory with it. It accepts a nil receiver.
+func (a *Approval) Clone() *Approval {
+	if a == nil {
+		return nil
+	}
+	c := *a
+	c.Approvals = slices.Clone(a.Approvals)
+	c.Rejection = copied(a.Rejection)
+	return &c
+}
