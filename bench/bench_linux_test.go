@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
 // TestMain lets the test program replace the bench command where that starts itself.
@@ -57,9 +59,7 @@ func TestRun(t *testing.T) {
 // An error names the failed part and has its log, and the other parts are still measured.
 func TestRunReportsFailedPart(t *testing.T) {
 	gate := t.TempDir() + "/gate"
-	if err := os.WriteFile(gate, []byte("#!/bin/sh\necho cannot start today >&2\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteProgram(t, gate, "#!/bin/sh\necho cannot start today >&2\n")
 	var out strings.Builder
 	err := run(t.Context(), []string{"-quick", "-gate", gate, "-parts", "start,streams", "-streams", "5"}, &out)
 	if err == nil {

@@ -86,12 +86,10 @@ func (im *image) copy(t *testing.T, args string) {
 	switch m[2] {
 	case "/out/thoughtgate":
 		text, err := os.ReadFile(program(t))
-		if err == nil {
-			err = os.WriteFile(to, text, 0o755)
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
+		testenv.WriteProgram(t, to, string(text))
 	case "/out/state":
 		owner, _ := strconv.Atoi(m[1])
 		if err := os.Mkdir(to, 0o755); err != nil {

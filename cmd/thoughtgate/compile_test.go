@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
 // fakeGo replaces the go command: it builds three packages, one of them large.
@@ -20,9 +22,7 @@ esac
 func compile(t *testing.T, command ...string) (string, int) {
 	t.Helper()
 	fake := filepath.Join(t.TempDir(), "go")
-	if err := os.WriteFile(fake, []byte(fakeGo), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteProgram(t, fake, fakeGo)
 	c := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	c.Dir = filepath.Join("..", "..")
 	c.Env = append(os.Environ(), "GO="+fake)

@@ -4,13 +4,14 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
 // occupied returns an address that is in use until the test ends.
@@ -85,9 +86,7 @@ func TestDemoListensAtTheSamePorts(t *testing.T) {
 // The printed commands quote every path of the program.
 func TestDemoQuotesItsPath(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "it's; a $(gate)")
-	if err := os.WriteFile(file, []byte("#!/bin/sh\necho \"got $*\"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteProgram(t, file, "#!/bin/sh\necho \"got $*\"\n")
 	var out strings.Builder
 	free := demoAddress{"127.0.0.1:0", false}
 	d, err := demoConfig{agents: free, operators: free, upstream: free, program: file, stdout: &out, stderr: io.Discard}.prepare()

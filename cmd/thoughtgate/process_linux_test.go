@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -127,26 +126,17 @@ func ownerOf(t *testing.T, pid int, file string) int {
 // forEverybody returns a copy of a program that all users can start.
 func forEverybody(t *testing.T, program string) string {
 	t.Helper()
-	from, err := os.Open(program)
+	text, err := os.ReadFile(program)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer from.Close()
 	dir := t.TempDir()
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	to, err := os.OpenFile(filepath.Join(dir, "tg"), os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(to, from); err != nil {
-		t.Fatal(err)
-	}
-	if err := to.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return to.Name()
+	file := filepath.Join(dir, "tg")
+	testenv.WriteProgram(t, file, string(text))
+	return file
 }
 
 // A program with another file name can wrap servers, and recognizes them again.

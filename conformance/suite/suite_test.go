@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/conformance/suite"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
 // script returns a suite that is a shell script. It gets the arguments of the real suite, and
@@ -114,9 +115,7 @@ func path(t *testing.T, npm string) {
 	t.Helper()
 	dir := t.TempDir()
 	if npm != "" {
-		if err := os.WriteFile(filepath.Join(dir, "npm"), []byte("#!/bin/sh\n"+npm), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testenv.WriteProgram(t, filepath.Join(dir, "npm"), "#!/bin/sh\n"+npm)
 	}
 	t.Setenv("PATH", dir)
 }

@@ -45,13 +45,14 @@ func alive(pid int) bool {
 	return err == nil && !strings.Contains(string(text), ") Z ")
 }
 
-// A killed server is restarted. The client gets an error for the interrupted call, and all
+// A killed server is restarted, however slowly, and its hints count again. The client gets an error for the interrupted call, and all
 // processes end with the agent.
 func TestKilledServerIsRestarted(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	dir := t.TempDir()
-	session, cmd := s.connect(s.server("filesystem", dir))
+	slow := []string{"sh", "-c", `if [ -e "$0" ]; then sleep 6; fi; : >"$0"; exec "$@"`, filepath.Join(t.TempDir(), "started")}
+	session, cmd := s.connect(append(slow, s.server("filesystem", dir)...))
 	first := children(t, cmd.Process.Pid)
 	if len(first) != 1 {
 		t.Fatalf("the gate has the children %v", first)

@@ -56,6 +56,7 @@ func (s *servers) connect() (map[string]*httpclient.Client, error) {
 			b := s.newBridge(u)
 			s.bridges = append(s.bridges, b)
 			cfg.URL, cfg.Transport = &url.URL{Scheme: "stdio", Host: "process"}, b
+			cfg.StartTimeout = stdioclient.InitializeTimeout
 		}
 		client := httpclient.New(cfg)
 		s.clients, s.upstreams = append(s.clients, client), append(s.upstreams, client.Upstream())

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"syscall"
+	"testing"
 )
 
 // Tmux returns the path of tmux, a terminal that tests can type into and read, or
@@ -64,4 +66,15 @@ func (p *process) end(s os.Signal) error {
 		return nil
 	}
 	return err
+}
+
+// WriteProgram writes a file that the test runs. No other test starts a process meanwhile: that
+// process would briefly have the file open for writing, and then the system does not run it.
+func WriteProgram(t testing.TB, file, text string) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
 }

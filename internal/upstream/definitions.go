@@ -19,8 +19,10 @@ import (
 )
 
 // learnTimeout limits a request for the upstream's capabilities, or for its tools before a call is
-// held.
+// held. A server that must be started first has more time.
 const learnTimeout = 5 * time.Second
+
+func (u *Upstream) learnTimeout() time.Duration { return learnTimeout + u.cfg.StartTimeout }
 
 // takesTask reports whether a call is made as an upstream task. If the tool or the upstream's
 // capabilities are unknown, it asks the upstream. It returns an error if it cannot find out whether
@@ -76,7 +78,7 @@ func unlisted(err error) error {
 // mayDoTasks asks a modern upstream whether it supports tasks. It returns true if the upstream does
 // not answer: an upstream without tasks ignores that the gate understands them.
 func (c *Caller) mayDoTasks(ctx context.Context, call *jsonrpc.Message) bool {
-	ctx, stop := context.WithTimeout(ctx, learnTimeout)
+	ctx, stop := context.WithTimeout(ctx, c.upstream.learnTimeout())
 	defer stop()
 	m, err := request(mcpname.ServerDiscover, metaMember(call))
 	if err != nil {
@@ -145,7 +147,7 @@ func (l *Lookup) FindAll(ctx context.Context, messages []jsonrpc.Message) []cata
 // define returns the definition of the tool that m calls, or the zero Tool if
 // the upstream does not list it in time.
 func (c *Caller) define(ctx context.Context, m *jsonrpc.Message) catalog.Tool {
-	tool, err := c.findTool(ctx, m, min(learnTimeout, c.upstream.cfg.ToolsTimeout))
+	tool, err := c.findTool(ctx, m, min(c.upstream.learnTimeout(), c.upstream.cfg.ToolsTimeout))
 	if err != nil {
 		c.upstream.cfg.Log.DebugContext(ctx, "tools not listed", "upstream", c.upstream.cfg.Name, "cause", err)
 	}
@@ -155,7 +157,7 @@ func (c *Caller) define(ctx context.Context, m *jsonrpc.Message) catalog.Tool {
 // Definition returns the whole definition of the tool that m calls, or the zero Tool if the
 // upstream does not list it. The error says why the definition cannot be known.
 func (c *Caller) Definition(ctx context.Context, m *jsonrpc.Message) (catalog.Tool, error) {
-	tool, err := c.findTool(ctx, m, min(learnTimeout, c.upstream.cfg.ToolsTimeout))
+	tool, err := c.findTool(ctx, m, min(c.upstream.learnTimeout(), c.upstream.cfg.ToolsTimeout))
 	switch {
 	case errors.Is(err, errNoToolsList):
 		return catalog.Tool{}, nil

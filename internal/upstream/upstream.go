@@ -93,6 +93,7 @@ type Config struct {
 	AnswerLimit  AnswerLimit   // for answers that are read into memory
 	ListTimeout  time.Duration // for one page of a list; 30 s if zero
 	ToolsTimeout time.Duration // for the whole tool list; 30 s if zero
+	StartTimeout time.Duration // how long the server may take to start; zero for one that is not a program
 	ToolsPages   int           // maximum pages of the tool list; 100 if zero
 	MaxTaskTTL   time.Duration // maximum TTL to ask for upstream tasks; 0 means that of the held task
 	Log          *slog.Logger

@@ -73,7 +73,7 @@ func New(cfg Config) *Client {
 	cfg.Connections.onShortage(c.Close)
 	c.upstream = upstream.New(upstream.Config{
 		Name: cfg.Name, Server: c, AnswerLimit: c.answerLimit, ListTimeout: cfg.ResponseTimeout, ToolsTimeout: cfg.ToolsTimeout, ToolsPages: cfg.ToolsPages,
-		MaxTaskTTL: cfg.MaxTaskTTL, Sessions: cfg.Sessions,
+		StartTimeout: cfg.StartTimeout, MaxTaskTTL: cfg.MaxTaskTTL, Sessions: cfg.Sessions,
 		Log: cfg.Log, Metrics: cfg.Metrics, Tracing: cfg.Tracing,
 	})
 	return c

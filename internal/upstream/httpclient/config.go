@@ -26,6 +26,7 @@ type Config struct {
 	ResponseTimeout      time.Duration // until the head of an answer, and between pieces of its body
 	CallTimeout          time.Duration // the same for tool calls
 	ToolsTimeout         time.Duration // for the whole tool list; 30 s if zero
+	StartTimeout         time.Duration // how long the server may take to start; zero for one that is not a program
 	ToolsPages           int           // maximum pages of the tool list; 100 if zero
 	MaxTaskTTL           time.Duration // maximum TTL to ask for upstream tasks; 0 means that of the held task
 	IdleTimeout          time.Duration // how long to keep an idle connection

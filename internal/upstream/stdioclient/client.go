@@ -78,7 +78,7 @@ func New(cfg Config) *Client {
 	c := &Client{cfg: cfg, done: make(chan struct{})}
 	c.upstream = upstream.New(upstream.Config{
 		Name: cfg.Name, Server: c, AnswerLimit: upstream.NewAnswerLimit(), ListTimeout: cfg.ListTimeout, ToolsTimeout: cfg.ToolsTimeout,
-		ToolsPages: cfg.ToolsPages, MaxTaskTTL: cfg.MaxTaskTTL, Log: cfg.Log, Metrics: cfg.Metrics, Tracing: cfg.Tracing,
+		StartTimeout: InitializeTimeout, ToolsPages: cfg.ToolsPages, MaxTaskTTL: cfg.MaxTaskTTL, Log: cfg.Log, Metrics: cfg.Metrics, Tracing: cfg.Tracing,
 	})
 	return c
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
-// initializeTimeout is how long a server that was just started may take to answer initialize.
-const initializeTimeout = 30 * time.Second
+// InitializeTimeout is how long a server that was just started may take to answer initialize.
+const InitializeTimeout = 30 * time.Second
 
 // A handshake is the beginning of a legacy client's session. It is repeated for a restarted server.
 // Modern clients have none.
@@ -138,7 +138,7 @@ func (c *Client) use(ch *child) {
 // initialize sends the handshake g to a server that has just started. It keeps the result of the
 // initialize request for [Client.InitializeResult].
 func (c *Client) initialize(ctx context.Context, ch *child, g handshake) error {
-	ctx, stop := context.WithTimeout(ctx, initializeTimeout)
+	ctx, stop := context.WithTimeout(ctx, InitializeTimeout)
 	defer stop()
 	m, err := jsonrpc.ParseMessage(g.initialize, jsonrpc.Limits{})
 	if err != nil {
