@@ -29,7 +29,7 @@ func TestCacheIsSeparateForEachUpstream(t *testing.T) {
 	good := catalog.Client{Upstream: "good", Key: "a"}
 	listPage(t, g, good, "", `[{"name":"read","annotations":{"readOnlyHint":true}}]`)
 	padding := strings.Repeat("d", 8<<10)
-	for i := range 200 {
+	for i := range 50 {
 		var tools []string
 		for n := range 100 {
 			tools = append(tools, fmt.Sprintf(`{"name":"t%d","description":%q}`, n, padding))
@@ -40,7 +40,7 @@ func TestCacheIsSeparateForEachUpstream(t *testing.T) {
 		t.Errorf("what is known of the good upstream's tool: %+v, %v", tool, ok)
 	}
 	known := 0
-	for i := range 200 {
+	for i := range 50 {
 		if _, ok := g.Tool(catalog.Client{Upstream: "bad", Key: fmt.Sprint(i)}, "t0"); ok {
 			known++
 		}
