@@ -18,13 +18,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 )
 
-// A change is read after its directory was quiet for settleTime, because editors and swapped
-// volumes change several files in a row. It is read after maxSettleTime in any case, so
-// that a file which is written all the time, such as a log, cannot delay it.
-const (
-	settleTime    = 100 * time.Millisecond
-	maxSettleTime = 500 * time.Millisecond
-)
+// A change is read settleTime after its first event, because editors and swapped volumes
+// change several files in a row. No events are received meanwhile: those of a database in
+// the same directory would cost more than the calls that it stores.
+const settleTime = 300 * time.Millisecond
 
 // A Source loads the configuration again.
 type Source struct {
@@ -71,16 +68,8 @@ func (r *reloader) watch(dirs []string) error {
 
 // run reloads until ctx is done.
 func (r *reloader) run(ctx context.Context) {
-	settled := time.NewTimer(maxSettleTime)
-	defer settled.Stop()
-	settled.Stop()
-	var latest time.Time // when to reload even if files still change; zero without changes
-	delay := func() {
-		if latest.IsZero() {
-			latest = time.Now().Add(maxSettleTime)
-		}
-		settled.Reset(max(0, min(settleTime, time.Until(latest))))
-	}
+	events := r.watcher.Events // nil while a change settles
+	var settled <-chan time.Time
 	r.note(byStart)
 	defer r.writeLast(ctx)
 	for {
@@ -93,19 +82,19 @@ func (r *reloader) run(ctx context.Context) {
 		case <-again:
 		case <-ctx.Done():
 			return
-		case _, ok := <-r.watcher.Events:
+		case _, ok := <-events:
 			if !ok {
 				return
 			}
-			delay()
+			events, settled = nil, time.After(settleTime)
 		case err := <-r.watcher.Errors:
 			// Events may be lost, so read the files again.
 			r.app.base.log.WarnContext(ctx, "watching the configuration failed", "err", err)
-			delay()
+			events, settled = nil, time.After(settleTime)
 		case <-r.source.Signal:
 			r.reload(ctx, bySignal)
-		case <-settled.C:
-			latest = time.Time{}
+		case <-settled:
+			events, settled = r.watcher.Events, nil
 			r.reload(ctx, byFile)
 		}
 	}
