@@ -287,13 +287,9 @@ func grantNotes(t task.Task, n task.Note) []task.Note {
 	return notes
 }
 
-// byGrant returns c and its task t approved by a grant if one covers them, after counting the use.
+// byGrant returns c and its task t approved by one of the covering grants, after counting the use.
 // Otherwise it returns them unchanged.
-func (h *holder) byGrant(ctx context.Context, c Call, t task.Task) (Call, task.Task) {
-	w, covering := h.grants.covering(ctx, c, t)
-	if len(covering) == 0 {
-		return c, t
-	}
+func (h *holder) byGrant(ctx context.Context, c Call, t task.Task, w Workflow, covering []grantstore.Grant) (Call, task.Task) {
 	if same, err := h.identical(ctx, t); err != nil || same.ID != "" {
 		return c, t // it attaches to that task and needs no use
 	}

@@ -314,3 +314,36 @@ func TestRefusedCallIsApprovedUntilItsDeadline(t *testing.T) {
 		}
 	})
 }
+
+// A lateStore takes a second to create a task that is approved.
+type lateStore struct{ gatestore.Store }
+
+func (s lateStore) Create(ctx context.Context, t task.Task, l task.Limits, notes ...task.Note) error {
+	if t.State == task.Approved {
+		time.Sleep(time.Second)
+	}
+	return s.Store.Create(ctx, t, l, notes...)
+}
+
+// The last use of a grant covers identical calls that arrive together.
+func TestIdenticalCallsShareTheLastUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := open(t, func(c *approval.Config) { c.Store = lateStore{c.Store} })
+		o.allowGrants("ops")
+		o.grant(t, toolCall(`{"path":"/a"}`), terms(1))
+		try := func() error {
+			held, _, err := o.Hold(t.Context(), toolCall(`{"path":"/a"}`))
+			if err == nil && held.State != task.Approved {
+				t.Errorf("the call is %s", held.State)
+			}
+			return err
+		}
+		later := func() error {
+			time.Sleep(time.Second / 2)
+			return try()
+		}
+		if n := together(try, later, later); n != 3 {
+			t.Errorf("%d of 3 calls have a task", n)
+		}
+	})
+}

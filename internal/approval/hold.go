@@ -151,12 +151,21 @@ type holder struct {
 	viewer     *review.Viewer
 	grants     *grants
 	rates      *ownerRates
+	turns      turns
 }
 
 // store stores t, the task of c, or returns the task of an identical call as attached. If a grant
 // covers the call, the task is created as approved.
 func (h *holder) store(ctx context.Context, c Call, t task.Task) (held task.Task, attached bool, err error) {
-	c, t = h.byGrant(ctx, c, t)
+	w, covering := h.grants.covering(ctx, c, t)
+	same := t.Owner + " " + t.Digest.String()
+	if len(covering) > 0 {
+		defer h.turns.take(same)()
+		c, t = h.byGrant(ctx, c, t, w, covering)
+	} else {
+		//mutate:drop TestIdenticalCallsShareTheLastUse people are asked about a call although an identical one has just used the grant
+		h.turns.await(same) // it may have the last use of a grant, and no task yet
+	}
 	if c.Send != nil && h.env.settings().Start == StartOnContact {
 		h.contacts.remember(t, c.Send) // before the task can be decided, so that the decision finds the sender
 	}
@@ -166,6 +175,45 @@ func (h *holder) store(ctx context.Context, c Call, t task.Task) (held task.Task
 	}
 	h.grants.settleUse(ctx, c, t, held, err)
 	return held, attached, err
+}
+
+// Turns let one of several callers with the same key continue at a time. The zero value is ready
+// to use.
+type turns struct {
+	mu    sync.Mutex
+	taken map[string]chan struct{} // closed when the turn ends
+}
+
+// take waits for a turn and begins it. The caller must call end.
+func (ts *turns) take(key string) (end func()) {
+	ts.mu.Lock()
+	for ts.taken[key] != nil {
+		ts.mu.Unlock()
+		ts.await(key)
+		ts.mu.Lock()
+	}
+	defer ts.mu.Unlock()
+	if ts.taken == nil {
+		ts.taken = make(map[string]chan struct{})
+	}
+	ended := make(chan struct{})
+	ts.taken[key] = ended
+	return func() {
+		ts.mu.Lock()
+		defer ts.mu.Unlock()
+		delete(ts.taken, key)
+		close(ended)
+	}
+}
+
+// await waits for the end of the turn that another caller has, if any.
+func (ts *turns) await(key string) {
+	ts.mu.Lock()
+	ended := ts.taken[key]
+	ts.mu.Unlock()
+	if ended != nil {
+		<-ended
+	}
 }
 
 // prepare returns the task for c after its first events, so that no incomplete task is ever
