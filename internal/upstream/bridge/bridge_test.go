@@ -130,6 +130,24 @@ func TestSharedProcessKeepsClientsApart(t *testing.T) {
 	}
 }
 
+// A shared process gets the requests of a client, not its answers and notifications: they could
+// concern another client.
+func TestSharedProcessGetsOnlyRequests(t *testing.T) {
+	t.Parallel()
+	s := open(t, "shared: true", "")
+	s.post("", strings.Replace(initialize, "2025-11-25", "2025-03-26", 1))
+	others := `{"jsonrpc":"2.0","id":4,"result":{}},{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`
+	if got := s.post("", "["+others+"]"); got.status != http.StatusAccepted {
+		t.Errorf("a batch without requests: %+v", got)
+	}
+	if got := s.post("", "["+others+","+call("5", "echo", "{}")+"]"); !strings.Contains(got.body, "ran echo") {
+		t.Errorf("a batch with a request: %+v", got)
+	}
+	if seen := s.seen(); strings.Contains(seen, "list_changed") || strings.Contains(seen, `"result"`) {
+		t.Errorf("the server got %s", seen)
+	}
+}
+
 // A server answers a request of a batch twice. Only the first answer counts, and the batch ends
 // with the answer to the other request.
 func TestSecondAnswerIsDropped(t *testing.T) {

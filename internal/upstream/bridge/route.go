@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
@@ -59,6 +60,8 @@ func (b *Bridge) shared(r *request) (*http.Response, error) {
 	if !r.asks() {
 		return accepted(), nil
 	}
+	//mutate:drop TestSharedProcessGetsOnlyRequests a client sends a shared process an answer in a batch
+	r.packet.Messages = slices.DeleteFunc(r.packet.Messages, func(m jsonrpc.Message) bool { return m.Kind != jsonrpc.Request })
 	p, err := b.start(r.http.Context(), processSpec{key: keyLegacy, initialize: gateInitialize})
 	if err != nil {
 		return nil, err
