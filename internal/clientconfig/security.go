@@ -45,6 +45,9 @@ func (e *entry) checkEnvironment(n *node) error {
 		if changesGate(name) {
 			return fmt.Errorf("it sets the environment variable %s, which changes what the gate does: remove it", name)
 		}
+		if name == "SSL_CERT_FILE" || name == "SSL_CERT_DIR" {
+			e.Warning = "it sets " + name + ", so the gate also trusts these certificates, for example when it connects to Slack"
+		}
 		e.ownPath = e.ownPath || name == "PATH"
 	}
 	if n.find("envFile") != nil {
@@ -110,7 +113,8 @@ func configOf(args []*node) (file string) {
 		flag, value, given := strings.Cut(a.value, "=")
 		short, isShort := strings.CutPrefix(a.value, "-c")
 		switch {
-		case a.value == "--":
+		//mutate:swap " && (i == 0 || !takesNext(args[i-1].value))" "" TestFileCannotDisableGate a configuration is hidden behind the value of another flag
+		case a.value == "--" && (i == 0 || !takesNext(args[i-1].value)):
 			return file
 		case flag == "--config" && given, flag == "-c" && given:
 			file = value
@@ -121,4 +125,12 @@ func configOf(args []*node) (file string) {
 		}
 	}
 	return file
+}
+
+// takesNext reports whether the argument of wrap after arg may be the value of arg. Then -- does
+// not end the flags.
+func takesNext(arg string) bool {
+	long := strings.HasPrefix(arg, "--") && len(arg) > 2 && arg != "--restart" && !strings.Contains(arg, "=")
+	short := len(arg) == 2 && arg[0] == '-' && arg != "--"
+	return long || short
 }
