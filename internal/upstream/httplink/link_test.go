@@ -38,6 +38,7 @@ type server struct {
 	gone     chan struct{} // gets a value when the client of "hang" leaves
 	ended    chan struct{} // closed once the server's tasks have ended
 	taking   chan struct{} // unless nil, the server waits for its end before it accepts "initialized"
+	forgets  bool          // the server forgets new sessions at once, and all with "delete_session"
 }
 
 func newServer(t *testing.T) (*server, string) {
@@ -70,6 +71,16 @@ func (s *server) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.sessions)
+}
+
+// forgetsAll forgets all sessions if the server forgets new ones, and reports whether it does.
+func (s *server) forgetsAll() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.forgets {
+		clear(s.sessions)
+	}
+	return s.forgets
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -119,7 +130,7 @@ func (s *server) initialize(w http.ResponseWriter, m *jsonrpc.Message) {
 	s.mu.Lock()
 	s.begun++
 	id := fmt.Sprintf("s-%d", s.begun)
-	s.sessions[id] = true
+	s.sessions[id] = !s.forgets
 	s.mu.Unlock()
 	w.Header().Set("Mcp-Session-Id", id)
 	w.Header().Set("Content-Type", "application/json")
@@ -162,6 +173,9 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, m *jsonrpc.Messa
 			fmt.Fprintf(w, "data: %s\n\n", text)
 		case <-r.Context().Done():
 		}
+		return
+	case name == "delete_session" && s.forgetsAll():
+		http.Error(w, "no such session", http.StatusNotFound)
 		return
 	case name == "delete_oddly":
 		w.Header().Set("Content-Type", "application/json")
@@ -499,6 +513,36 @@ func TestEndedSessionIsRenewed(t *testing.T) {
 	}
 	up.streams <- `{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}`
 	s.hear("notifications/resources/list_changed")
+}
+
+// A server that forgets the new session as well, for example behind a balancer, is an error for the
+// call. The next call begins another session.
+func TestRenewedSessionIsForgotten(t *testing.T) {
+	t.Parallel()
+	up, target := newServer(t)
+	s := open(t, target, "")
+	s.begin()
+	await(t, "the gate listens", func() bool { return up.count("GET s-1") == 1 })
+	forget := func(forgets bool) {
+		up.mu.Lock()
+		defer up.mu.Unlock()
+		up.forgets = forgets
+	}
+	forget(true)
+	s.say(call("1", "delete_session"))
+	s.approve()
+	if got := s.hear(`"id":1`); !strings.Contains(got, "session_gone") {
+		t.Errorf("the held call was answered %s", got)
+	}
+	s.say(call("2", "echo"))
+	if got := s.hear(`"id":2`); !strings.Contains(got, "error") {
+		t.Errorf("the call was answered %s", got)
+	}
+	forget(false)
+	s.say(call("3", "delete_session"))
+	if got := s.hear(`"id":3`); !strings.Contains(got, "ran delete_session") {
+		t.Errorf("the repeated call was answered %s", got)
+	}
 }
 
 // A call whose refusal has a result has run, and is not repeated.

@@ -141,7 +141,13 @@ func (l *Link) renew(ctx context.Context, old string) error {
 	if err != nil {
 		return err
 	}
-	return l.notify(ctx, upstream.Request{Message: m, Body: m.Raw, Forwarded: true})
+	r := upstream.Request{Message: m, Body: m.Raw, Forwarded: true}
+	if _, err := l.authorize(&r); err != nil {
+		return err
+	}
+	//mutate:swap "l.cfg.Client.Send(ctx, r)" "l.Send(ctx, r)" TestRenewedSessionIsForgotten a session that is renewed twice blocks all calls
+	resp, err := l.cfg.Client.Send(ctx, r) // not l.Send, which would renew the session again
+	return l.notified(r, resp, err)
 }
 
 // initialize repeats the client's initialize request with a new id.
@@ -278,6 +284,11 @@ func (l *Link) Close() {
 // notify sends a message that needs no answer.
 func (l *Link) notify(ctx context.Context, r upstream.Request) error {
 	resp, err := l.Send(ctx, r)
+	return l.notified(r, resp, err)
+}
+
+// notified handles the response to a message that needs no answer.
+func (l *Link) notified(r upstream.Request, resp *upstream.Response, err error) error {
 	if err != nil {
 		return problemOf(err)
 	}
