@@ -104,8 +104,12 @@ func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error
 		size: r.Size(),
 		do:   func(ctx context.Context, tx *session) error { return tx.swap(ctx, &r, answer) },
 	}
-	if r.State.Terminal() {
+	switch {
+	case r.State.Terminal():
 		c.reserve = reserveToEnd
+	//mutate:false TestTaskInFullStoreCanBeApproved nobody can approve a call in a full store
+	case r.State != task.InputRequired || len(notes) > 0: // not a change by the agent alone
+		c.reserve = reserveToRun
 	}
 	return s.write(ctx, action.Swap, c)
 }

@@ -143,6 +143,26 @@ func TestTasksInFullStoreCanEnd(t *testing.T) {
 	}
 }
 
+// TestTaskInFullStoreCanBeApproved fills a store with tasks. A task from before can be approved,
+// run and completed.
+func TestTaskInFullStoreCanBeApproved(t *testing.T) {
+	o := inDir(t)
+	o.MaxBytes = 1 << 20
+	s := open(t, o)
+	ref := task.AnyOwner().Ref(sqltest.Add(t, s, 0).ID)
+	advance := func(e lifecycle.Event) {
+		t.Helper()
+		_, err := lifecycle.Advance(t.Context(), s, ref, e, sqltest.Epoch)
+		sqltest.Must(t, err)
+	}
+	advance(lifecycle.Submit{By: "gate", Quorum: 1, Deadline: sqltest.Epoch.Add(time.Minute)})
+	for i := 1; s.Create(t.Context(), sqltest.Build(t, i), task.Limits{}) == nil; i++ {
+	}
+	advance(lifecycle.Approve{By: "bob", Reason: strings.Repeat("fine ", 1000)})
+	advance(lifecycle.Claim{By: "gate", LeaseUntil: sqltest.Epoch.Add(time.Minute)})
+	advance(lifecycle.Complete{By: "gate", Result: task.Result{Kind: task.ResultOK, Inline: []byte("{}"), Size: 2}})
+}
+
 // TestEndedContextReportsOutcome ends contexts while the disk is slow. Changes that have not begun are never
 // made, and the outcome of the others is reported correctly.
 func TestEndedContextReportsOutcome(t *testing.T) {

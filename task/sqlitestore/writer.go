@@ -153,12 +153,14 @@ func (w *writer) makeGroup(group []*change) {
 }
 
 // The parts of the reserved space, each maxBytes / headroom, that changes may use in a full
-// store. Tasks must be able to end, because only ended tasks can be deleted. Deletions have a
-// separate part, because SQLite may need a page for them.
+// store. Tasks must be able to be decided and to run, whoever has filled the store. They must be
+// able to end, because only ended tasks can be deleted. Deletions have a separate part, because
+// SQLite may need a page for them.
 const (
-	reserveToEnd = 1
-	//mutate:swap "reserveToDelete = 2" "reserveToDelete = 1" TestTasksInFullStoreCanEnd a full store cannot delete
-	reserveToDelete = 2
+	reserveToRun = 1
+	reserveToEnd = 2
+	//mutate:swap "reserveToDelete = 3" "reserveToDelete = 2" TestTasksInFullStoreCanEnd a full store cannot delete
+	reserveToDelete = 3
 )
 
 // makeWithReserve makes a change with the reserved space.
