@@ -113,8 +113,7 @@ func configOf(args []*node) (file string) {
 		flag, value, given := strings.Cut(a.value, "=")
 		short, isShort := strings.CutPrefix(a.value, "-c")
 		switch {
-		//mutate:swap " && (i == 0 || !takesNext(args[i-1].value))" "" TestFileCannotDisableGate a configuration is hidden behind the value of another flag
-		case a.value == "--" && (i == 0 || !takesNext(args[i-1].value)):
+		case endsFlags(args, i):
 			return file
 		case flag == "--config" && given, flag == "-c" && given:
 			file = value
@@ -127,10 +126,15 @@ func configOf(args []*node) (file string) {
 	return file
 }
 
-// takesNext reports whether the argument of wrap after arg may be the value of arg. Then -- does
-// not end the flags.
-func takesNext(arg string) bool {
-	long := strings.HasPrefix(arg, "--") && len(arg) > 2 && arg != "--restart" && !strings.Contains(arg, "=")
-	short := len(arg) == 2 && arg[0] == '-' && arg != "--"
-	return long || short
+// endsFlags reports whether the argument of wrap at index i is -- and is not the value of the flag
+// before it.
+func endsFlags(args []*node, i int) bool {
+	if i == 0 || args[i].value != "--" {
+		return args[i].value == "--"
+	}
+	flag := args[i-1].value
+	long := strings.HasPrefix(flag, "--") && len(flag) > 2 && flag != "--restart" && !strings.Contains(flag, "=")
+	short := len(flag) == 2 && flag[0] == '-' && flag != "--"
+	//mutate:true TestFileCannotDisableGate a configuration is hidden behind the value of another flag
+	return !long && !short
 }
