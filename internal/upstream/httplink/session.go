@@ -145,7 +145,6 @@ func (l *Link) renew(ctx context.Context, old string) error {
 	if _, err := l.authorize(&r); err != nil {
 		return err
 	}
-	//mutate:swap "l.cfg.Client.Send(ctx, r)" "l.Send(ctx, r)" TestRenewedSessionIsForgotten a session that is renewed twice blocks all calls
 	resp, err := l.cfg.Client.Send(ctx, r) // not l.Send, which would renew the session again
 	return l.notified(r, resp, err)
 }
