@@ -286,8 +286,11 @@ const storeRetry = time.Second
 const waitPoll = 5 * time.Second
 
 // nextCheck returns when to poll: when t expires, and often enough for the owner to count as
-// present.
+// present. If another replica has recorded that the owner left it, that is at once.
 func (vs *waiter) nextCheck(t task.Task) time.Duration {
+	if unstarted(t) && !vs.env.now().Before(t.WaitsUntil) {
+		return 0
+	}
 	due := t.Due().Sub(vs.env.now()) + time.Microsecond
 	if due <= 0 {
 		due = storeRetry // its run is active in this process; the end is about to be stored
@@ -346,6 +349,44 @@ func (vs *waiter) clientLeft(ctx context.Context, ref task.Ref) {
 	if err != nil && !errors.Is(err, task.ErrNotFound) && !errors.Is(err, task.ErrOwnerMismatch) {
 		vs.env.log.WarnContext(ctx, "departure not noted", "task_id", ref.ID, "err", err)
 	}
+}
+
+// takeover is how long another replica has to record that the owner of a task waits there.
+const takeover = 3 * time.Second
+
+// Withdraw cancels the task of a client that has closed its request, in the background. A client
+// may repeat its request at another replica before this one notices that its connection is gone.
+// So if the task has not started, Withdraw first waits for a moment, and leaves the task alone if
+// its owner still waits for it, here or elsewhere.
+func (s *Service) Withdraw(ctx context.Context, ref task.Ref, w Withdrawal) {
+	if !s.background.enter() {
+		return
+	}
+	go func() {
+		defer s.background.running.Done()
+		if s.waiter.awaitedElsewhere(ctx, ref) {
+			return
+		}
+		if _, err := s.Cancel(ctx, ref, w); err != nil {
+			s.env.log.DebugContext(ctx, "task not cancelled", "task_id", ref.ID, "err", err)
+		}
+	}()
+}
+
+// awaitedElsewhere reports whether the owner of a task waits for it although a wait here has ended.
+// If the task cannot be read or the service closes, it reports true.
+func (vs *waiter) awaitedElsewhere(ctx context.Context, ref task.Ref) bool {
+	t, err := vs.env.store.Get(ctx, ref)
+	if err == nil && !unstarted(t) {
+		return false
+	}
+	select {
+	case <-time.After(takeover):
+	case <-vs.background.closing:
+		return true
+	}
+	t, err = vs.env.store.Get(ctx, ref)
+	return err != nil || !unstarted(t) || vs.contacts.awaited(ref.ID) || vs.env.now().Before(t.WaitsUntil)
 }
 
 // StopAttending records that the owner of a task no longer waits on a stream; see

@@ -213,7 +213,7 @@ func (h hold) notYet(ctx context.Context, t task.Task, round int) []byte {
 	return h.pending().message(ctx, t, t.Call.Method)
 }
 
-// withdraw cancels the task of a modern client that closed its request while no other request
+// withdraw cancels the task of a modern client that closed its request, unless another request
 // waits for the task. A client with a retry state can come back, and a client at a pipe can
 // restart and repeat the call, so their tasks stay.
 func (h hold) withdraw(ref task.Ref, round int) {
@@ -221,9 +221,7 @@ func (h hold) withdraw(ref task.Ref, round int) {
 		return
 	}
 	ctx := context.WithoutCancel(h.out.reply.Context())
-	if _, err := h.out.gateway.cfg.Approvals.Cancel(ctx, ref, h.sender.withdrawal("the client closed its request")); err != nil {
-		h.out.gateway.cfg.Log.DebugContext(ctx, "task not cancelled", "task_id", ref.ID, "err", err)
-	}
+	h.out.gateway.cfg.Approvals.Withdraw(ctx, ref, h.sender.withdrawal("the client closed its request"))
 }
 
 // maxRounds is how many times a modern client is asked to repeat its request before it gets the
