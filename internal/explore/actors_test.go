@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,7 +67,9 @@ func (a *agent) post(ctx context.Context, h http.Header, method, params string) 
 func (a *agent) send(ctx context.Context, h http.Header, method, message string) answer {
 	p := a.w.alive(a.home)
 	a.w.tell("the agent asks %s for %s", p, method)
+	before := a.w.outcomes.stored()
 	got := p.send(ctx, h, message)
+	a.w.outcomes.answered(a, message, before, got)
 	if got.err != nil {
 		a.w.tell("the agent's connection breaks: %v", got.err)
 	} else {
@@ -241,6 +244,7 @@ const grantUses = 1
 // An approver decides on all pending calls, at one of the gates.
 type approver struct {
 	w        *world
+	name     string
 	home     int
 	decision approval.Decision
 	delay    time.Duration // before the first look
@@ -290,8 +294,9 @@ func (a *approver) decide(one review.Approval) {
 	if !a.misreads {
 		a.w.outcomes.decides(one.ID, a.decision)
 	}
-	err = p.decide(one.ID, ruling)
-	a.w.tell("alice decides at %s: %s, %v", p, a.decision, err)
+	name := cmp.Or(a.name, "alice")
+	err = p.decide(name, one.ID, ruling)
+	a.w.tell("%s decides at %s: %s, %v", name, p, a.decision, err)
 	var given *approval.GrantFailedError
 	if err == nil || errors.As(err, &given) {
 		a.w.outcomes.decided(one.ID, a.decision)

@@ -100,7 +100,7 @@ func methods(contract reflect.Type) map[string]bool {
 
 // report returns a table of calls and faults.
 func (c *coverage) report() string {
-	columns := []fault{none, die, dieAfter, lost, fail, late, overdue, deaf, between}
+	columns := []fault{none, die, dieAfter, lost, fail, late, overdue, deaf, between, freeze, cut, cutAfter}
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%-28s", "call")
 	for _, f := range columns {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -11,9 +12,11 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
 // outcomes are the outcomes that approvers and agents know at the end. They are compared with
@@ -28,9 +31,11 @@ type outcomes struct {
 	recorded    map[task.ID]approval.Decision // decisions that the gate acknowledged
 	transitions map[[2]task.State]int
 	args        map[task.ID][]string // by which the scenario knows the calls of a task
-	broken      []string             // promises that were broken during the run
-	agents      []string             // the arguments of the calls that agents make
-	denied      time.Time            // when the policy began to deny all calls
+	changedAt   map[task.ID]time.Time
+	order       []task.ID // of all tasks, as they were stored
+	broken      []string  // promises that were broken during the run
+	agents      []string  // the arguments of the calls that agents make
+	denied      time.Time // when the policy began to deny all calls
 	excuse      excuse
 	withdrawn   int // how many calls had run when the agent got the cancellation; -1 without one
 }
@@ -40,6 +45,7 @@ type excuse struct {
 	unsure   bool // the gate cannot know whether a call ran
 	tooLate  bool // a deadline may have passed, or the upstream could not be reached
 	unlisted bool // a gate does not know the definitions of the tools
+	frozen   bool // a gate stands still where it has checked for the last time whether to go on
 }
 
 func (o *outcomes) told(arg string, f fate) {
@@ -75,8 +81,13 @@ func (o *outcomes) created(t task.Task) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.args == nil {
-		o.args = map[task.ID][]string{}
+		o.args, o.changedAt = map[task.ID][]string{}, map[task.ID]time.Time{}
 	}
+	if !slices.Contains(o.order, t.ID) {
+		o.order = append(o.order, t.ID)
+	}
+	o.changedAt[t.ID] = time.Now()
+	delete(o.args, t.ID)
 	for part := range strings.SplitSeq(t.Call.Message, `"tools/call"`) {
 		if arg := argOf(part); arg != "" {
 			o.args[t.ID] = append(o.args[t.ID], arg)
@@ -104,7 +115,7 @@ func (o *outcomes) runs(arguments string, n int, redefined time.Time) {
 		if err = errors.Join(err, getErr); err != nil {
 			break
 		}
-		approved := whole.Approval.Grant() != "" || len(whole.Approval.Approvals) > 0
+		approved := whole.Approval.Grant() != "" || distinct(whole.Approval.Approvals) >= max(1, o.w.settings.quorum)
 		if whole.Execution != nil && approved && strings.Contains(whole.Call.Message, `"arguments":`+arguments) {
 			claimed++
 			for _, at := range changes {
@@ -121,9 +132,36 @@ func (o *outcomes) runs(arguments string, n int, redefined time.Time) {
 	}
 }
 
-func (o *outcomes) changed(from, to task.State) {
+// distinct returns the number of people who made decisions.
+func distinct(decisions []gatetask.Decision) int {
+	people := map[string]bool{}
+	for _, d := range decisions {
+		people[d.By] = true
+	}
+	return len(people)
+}
+
+// changed checks a change that a process made to a task.
+func (o *outcomes) changed(by *process, before, after task.Task) {
+	executor := ""
+	if before.State == task.Executing {
+		executor = before.Execution.Executor
+	}
+	own := executor == "" || strings.HasPrefix(executor, by.name+"#")
+	busy := executor != "" && !before.Execution.Detached() && time.Now().Before(before.Execution.LeaseUntil)
+	if after.State == task.Executing && after.Execution.Executor != executor {
+		o.w.taken(executor)
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.changedAt[after.ID] = time.Now()
+	if !own && (after.State == task.Completed || after.State == task.Failed && (busy || after.Result != nil)) {
+		o.broken = append(o.broken, fmt.Sprintf("%s ended the run of %s", by, executor))
+	}
+	from, to := before.State, after.State
+	if from == to {
+		return
+	}
 	if from.Terminal() {
 		o.broken = append(o.broken, fmt.Sprintf("a task went from %s to %s", from, to))
 	}
@@ -131,6 +169,129 @@ func (o *outcomes) changed(from, to task.State) {
 		o.transitions = map[[2]task.State]int{}
 	}
 	o.transitions[[2]task.State{from, to}]++
+}
+
+// slack is how much later than promised something may happen: the calls of housekeeping take
+// no time, but the world lets them continue one after the other.
+const slack = 100 * time.Millisecond
+
+// step checks what must be true at all times.
+func (o *outcomes) step() {
+	ctx := context.Background()
+	page, err := o.w.store.List(ctx, task.Query{Scope: task.AnyOwner(), States: task.Pending(), Limit: 100})
+	if err != nil {
+		o.breaks("%v", err)
+	}
+	for _, t := range page.Tasks {
+		o.mu.Lock()
+		changed := o.changedAt[t.ID]
+		o.mu.Unlock()
+		if by, ok := o.w.soundSince(latest(t.Due(), changed), time.Second); ok {
+			o.breaks("a task stays %s after %s, although %s could end it", t.State, t.Due().Sub(o.w.start), by)
+		}
+		if by, ok := o.w.soundSince(changed, sweep); ok && t.State == task.Approved && o.w.settings.start == approval.StartOnApproval {
+			o.breaks("an approved call is not started, although %s could start it", by)
+		}
+		if id := t.Approval.Grant(); id != "" {
+			g, err := grantstore.Store{Records: o.w.store}.Get(ctx, id)
+			if err != nil || !slices.ContainsFunc(g.Uses, func(u grantstore.Use) bool { return u.Task == t.ID }) {
+				o.breaks("a standing approval lets a call run without counting it: %v", err)
+			}
+		}
+	}
+}
+
+// soundSince returns a gate that has worked without faults since a time, if that is more than the
+// given duration ago.
+func (w *world) soundSince(since time.Time, d time.Duration) (*process, bool) {
+	for _, gate := range w.current() {
+		p := gate.(*process)
+		if at := latest(since, time.Unix(0, p.sound.Load())); p.serves() && time.Since(at) > d+slack {
+			return p, true
+		}
+	}
+	return nil, false
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// breaks records that a promise was broken.
+func (o *outcomes) breaks(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	o.mu.Lock()
+	known := slices.Contains(o.broken, text)
+	if !known {
+		o.broken = append(o.broken, text)
+	}
+	o.mu.Unlock()
+	if !known {
+		o.w.tell("WRONG: %s", text)
+	}
+}
+
+// stored returns the number of tasks that were stored so far.
+func (o *outcomes) stored() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.order)
+}
+
+// answered checks that the answer to a request of an agent agrees with the store. When the request
+// began, the given number of tasks had been stored.
+func (o *outcomes) answered(a *agent, message string, before int, got answer) {
+	if got.err != nil {
+		return
+	}
+	text := got.text()
+	waited := len(text) < len(strings.TrimSpace(got.body)) // the stream began before
+	modern := strings.Contains(message, "2026-07-28")      // it gets a sealed state when its time to wait is over
+	o.mu.Lock()
+	order, args := slices.Clone(o.order), maps.Clone(o.args)
+	o.mu.Unlock()
+	for i, id := range order {
+		t, err := o.w.store.Get(context.Background(), task.AnyOwner().Ref(id))
+		named := strings.Contains(message, string(id))
+		if err != nil || !named && !slices.Contains(args[id], a.arg) {
+			continue
+		}
+		switch {
+		case !named && i >= before && strings.Contains(text, "did not run") && (!t.State.Terminal() || ranOf(t) != task.RanNo):
+			o.breaks("the agent was told that its call did not run, which is %s", t.State)
+		case waited && !modern && !t.State.Terminal() && strings.Contains(text, "store_unavailable"):
+			o.breaks("an agent that waited was sent away")
+		case named && strings.Contains(message, "tasks/cancel") && strings.Contains(text, "-32602") && !t.State.Terminal():
+			o.breaks("the agent could not cancel its call, which is %s", t.State)
+		case named && strings.Contains(text, `"status":"completed"`) && !t.State.Terminal() && (t.Execution == nil || !t.Execution.Upstream.Ended()),
+			named && strings.Contains(text, `"status":"cancelled"`) && t.State != task.Cancelled:
+			o.breaks("the agent was told another state than %s: %s", t.State, text)
+		}
+	}
+}
+
+// ruled checks that an approver was told whether their decision was recorded. The decision was
+// sent at the given time.
+func (o *outcomes) ruled(id task.ID, by string, at time.Time, err error) {
+	var given *approval.GrantFailedError
+	t, failed := o.w.store.Get(context.Background(), task.AnyOwner().Ref(id))
+	if failed != nil || errors.Is(err, approval.ErrUnsure) || errors.Is(err, errDead) || errors.Is(err, errFrozen) {
+		return
+	}
+	counts := false
+	if t.Approval != nil {
+		all := slices.Clone(t.Approval.Approvals)
+		if t.Approval.Rejection != nil {
+			all = append(all, *t.Approval.Rejection)
+		}
+		counts = slices.ContainsFunc(all, func(d gatetask.Decision) bool { return d.By == by && !d.At.Before(at.Truncate(time.Microsecond)) })
+	}
+	if told := err == nil || errors.As(err, &given); told != counts {
+		o.breaks("an approver was told %v, and the store has the decision: %v", err, counts)
+	}
 }
 
 // cancelled records that the agent got the cancellation of its call.
@@ -235,9 +396,9 @@ func (o *outcomes) checkTasks(tasks []task.Task, runs []string, say func(string,
 		}
 	}
 	for arg, list := range byArg {
-		slices.SortFunc(list, func(a, b task.Task) int { return a.CreatedAt.Compare(b.CreatedAt) })
+		slices.SortFunc(list, func(a, b task.Task) int { return slices.Index(o.order, a.ID) - slices.Index(o.order, b.ID) })
 		for i, t := range list {
-			if i+1 < len(list) && ranOf(t) != task.RanNo && t.DeliveredAt.IsZero() && t.State != task.Cancelled {
+			if i+1 < len(list) && ranOf(t) != task.RanNo && t.DeliveredAt.IsZero() && t.State != task.Cancelled && !o.excuse.frozen {
 				say("people were asked about %s again, and its agent was never sent the first outcome", arg)
 			}
 		}
@@ -297,7 +458,7 @@ func (o *outcomes) checkFates(tasks []task.Task, runs []string, say func(string,
 			say("the agent was told that %s may have run although the store has its result", arg)
 		}
 	}
-	if o.withdrawn >= 0 && len(runs) > o.withdrawn {
+	if o.withdrawn >= 0 && len(runs) > o.withdrawn && !o.excuse.frozen {
 		say("a call ran after its agent was told that it is cancelled")
 	}
 	for _, arg := range o.agents {
@@ -355,6 +516,7 @@ func (o *outcomes) faulted(c *call, f fault) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.excuse.unsure = o.excuse.unsure || runs || err != nil || len(page.Tasks) > 0
+	o.excuse.frozen = o.excuse.frozen || f == freeze && (runs || len(page.Tasks) > 0 || c.op == "store.Create")
 	o.excuse.tooLate = o.excuse.tooLate || f == overdue || f == between || f == fail // the upstream could not be reached
 }
 
@@ -404,6 +566,26 @@ func stepsOf(t task.Task) []string {
 		steps = append(steps, "finished")
 	}
 	return steps
+}
+
+// checkLimits returns the gates that count requests that have ended. At such a gate a call is not
+// waited for if only one may wait.
+func (w *world) checkLimits() (wrong []string) {
+	for _, g := range slices.Compact(w.current()) {
+		p := g.(*process)
+		one := *p.hub.Waiting()
+		one.PerOwner = 1
+		p.hub.Configure(one)
+		a := &agent{w: w, tool: "hold_x", arg: "another"}
+		ctx, leave := context.WithTimeout(w.ctx, time.Second)
+		message := `{"jsonrpc":"2.0","id":1,"method":"tools/call",` + a.params("") + `}`
+		if got := p.send(ctx, a.header("2025-11-25"), message); strings.Contains(got.text(), "approval_pending") {
+			wrong = append(wrong, fmt.Sprintf("%s counts requests that have ended", p))
+		}
+		leave()
+		time.Sleep(time.Second)
+	}
+	return wrong
 }
 
 // checkEmpty returns the content that is left in the store after all retention times.

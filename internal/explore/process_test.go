@@ -34,16 +34,21 @@ import (
 const (
 	lease     = 30 * time.Second
 	patience  = 2 * time.Minute // of the approvers' workflow
-	execution = 40 * time.Second
+	execution = 50 * time.Second
 	retrieval = time.Minute
 	holding   = 50 * time.Second // the longest time that a request is held
 	restart   = 5 * time.Second  // from the death of a process to its restart
+	sweep     = 20 * time.Second // between two rounds of housekeeping
+	slowness  = 12 * time.Second // of the slow tool
 )
 
 // settings are the settings of gates that differ between scenarios.
 type settings struct {
-	channel bool // notify approvers on a channel
-	start   approval.Start
+	channel  bool // notify approvers on a channel
+	start    approval.Start
+	alone    bool          // there is only one gate
+	quorum   int           // of approvers; 0 means 1
+	validity time.Duration // of an approval
 }
 
 // A process is a gate. When it dies, it loses everything in memory.
@@ -63,14 +68,96 @@ type process struct {
 	died  chan struct{}
 	once  sync.Once
 	ends  atomic.Bool
+
+	// A process that stands still.
+	frozen   chan struct{} // closed when it begins
+	thawed   chan struct{} // closed when it ends
+	thaws    time.Time     // when it ends at the latest
+	at       *call         // at which it stands
+	replaced atomic.Bool   // another process has taken over one of its runs
+
+	cutUntil atomic.Int64 // when the store can be reached again
+	sound    atomic.Int64 // since when the effects of all faults are over
+}
+
+// suffer records that a call of the process ends with a fault.
+func (p *process) suffer(f fault) {
+	now := time.Now()
+	if f == cut || f == cutAfter {
+		p.cutUntil.Store(now.Add(outage).UnixNano())
+	}
+	switch f {
+	case none:
+		return
+	case deaf:
+		now = now.Add(horizon)
+	case overdue:
+		now = now.Add(overdueness)
+	default:
+		now = now.Add(lateness)
+	}
+	p.sound.Store(max(p.sound.Load(), now.Add(sweep).UnixNano()))
+}
+
+// isCut reports whether the process cannot reach its store.
+func (p *process) isCut() bool { return time.Now().UnixNano() < p.cutUntil.Load() }
+
+// freeze has the process stand still at a call.
+func (p *process) freeze(at *call) {
+	p.at, p.thaws = at, time.Now().Add(lease+5*time.Second)
+	close(p.frozen)
+}
+
+func (p *process) isFrozen() bool {
+	select {
+	case <-p.frozen:
+	default:
+		return false
+	}
+	select {
+	case <-p.thawed:
+		return false
+	default:
+		return true
+	}
+}
+
+// freezes returns a channel that is closed when the process begins to stand still.
+func (p *process) freezes() <-chan struct{} {
+	select {
+	case <-p.thawed:
+		return nil
+	default:
+		return p.frozen
+	}
+}
+
+// awaitThaw waits while the process stands still.
+func (p *process) awaitThaw() {
+	if p.isFrozen() {
+		<-p.thawed
+	}
+}
+
+// unlessFrozen calls leave. A process that stands still notices that later.
+func (p *process) unlessFrozen(leave func()) {
+	if !p.isFrozen() {
+		leave()
+		return
+	}
+	p.w.actors.Go(func() {
+		<-p.thawed
+		leave()
+	})
 }
 
 // startProcess starts a gate on the store of the world.
 func startProcess(w *world, name string) *process {
-	p := &process{w: w, name: name, died: make(chan struct{})}
-	p.store = sharedStore{w.store, &w.outcomes}.reachedBy(p)
+	p := &process{w: w, name: name, died: make(chan struct{}), frozen: make(chan struct{}), thawed: make(chan struct{})}
+	p.sound.Store(time.Now().UnixNano())
+	p.store = sharedStore{w.store, p}.reached()
 	log := slog.New(slog.DiscardHandler)
-	p.gate = catalog.New(&catalog.Settings{Policy: w.policyNow(), Upstreams: []string{"test"}}, time.Now, log, nil)
+	p.gate = catalog.New(&catalog.Settings{Policy: w.policyNow(w.outcomes.denies()), Upstreams: []string{"test"}}, time.Now, log, nil)
 	target := &url.URL{Scheme: "http", Host: "upstream.test", Path: "/mcp"}
 	p.client = httpclient.New(httpclient.Config{
 		Name: "test", URL: target, Transport: (*wires)(p), ForwardAuthorization: true, Log: log,
@@ -78,11 +165,11 @@ func startProcess(w *world, name string) *process {
 	})
 	var err error
 	p.desk, err = approval.New(approval.Config{
-		Store: p.store, Durable: true, Judge: func(c policy.Call) policy.Verdict { return p.gate.Recheck(c) }, Workflow: workflow,
+		Store: p.store, Durable: true, Judge: func(c policy.Call) policy.Verdict { return p.gate.Recheck(c) }, Workflow: w.settings.workflow,
 		Send: func(t task.Task) approval.Sender { return p.client.Upstream().Sender(t, p.gate) },
 		Settings: approval.Settings{
-			Start: w.settings.start, Limits: task.Limits{PerOwner: 5, Total: 20}, Retrieval: retrieval, MaxTTL: time.Hour,
-			Execution: execution, Sweep: 20 * time.Second, Keep: time.Hour,
+			Start: w.settings.start, Limits: task.Limits{PerOwner: 2, Total: 20}, Retrieval: retrieval, MaxTTL: time.Hour,
+			Execution: execution, Sweep: sweep, Keep: time.Hour,
 			Polling: task.Polling{Min: time.Second, Max: 5 * time.Second},
 		},
 		Lease: lease, Name: name, Log: log,
@@ -92,7 +179,7 @@ func startProcess(w *world, name string) *process {
 	}
 	ring := keyring.New(p.store, time.Now)
 	waiting := conversation.Waiting{
-		Hold: holding, HoldWithProgress: holding, HoldUnlimited: time.Hour, Heartbeat: 15 * time.Second, MinPoll: time.Second,
+		PerOwner: 2, Hold: holding, HoldWithProgress: holding, HoldUnlimited: time.Hour, Heartbeat: 15 * time.Second, MinPoll: time.Second,
 		Events: conversation.Events{SkipUpstreams: true},
 	}
 	p.hub = conversation.NewGateway(conversation.Config{
@@ -121,14 +208,14 @@ func startProcess(w *world, name string) *process {
 	return p
 }
 
-func workflow(string) (approval.Workflow, bool) {
-	return approval.Workflow{Timeout: patience, Grants: policy.Grants{Longest: time.Hour, Uses: 10}}, true
+func (s settings) workflow(string) (approval.Workflow, bool) {
+	return approval.Workflow{Quorum: s.quorum, Validity: s.validity, Timeout: patience, Grants: policy.Grants{Longest: time.Hour, Uses: 10}}, true
 }
 
 func (p *process) String() string { return p.name }
 
 // serves implements [replica].
-func (p *process) serves() bool { return !p.isDead() && !p.closing() }
+func (p *process) serves() bool { return !p.isDead() && !p.closing() && !p.isFrozen() }
 
 func (p *process) isDead() bool {
 	select {
@@ -237,7 +324,7 @@ func (p *wires) RoundTrip(r *http.Request, _ httpclient.Peer) (*http.Response, e
 		}
 		status, header, answer := p.w.server.serve(r.Method, body)
 		if bytes.Contains(body, []byte(`"name":"hold_slow"`)) {
-			if err := (*process)(p).sleep(ctx, 10*time.Second); err != nil {
+			if err := (*process)(p).sleep(ctx, slowness); err != nil {
 				return nil, err
 			}
 		}
@@ -270,7 +357,7 @@ func (a answer) text() string {
 // breaks, or when ctx ends.
 func (p *process) send(ctx context.Context, header http.Header, message string) answer {
 	inner, leave := context.WithCancel(context.Background())
-	defer leave()
+	defer p.unlessFrozen(leave)
 	r, err := http.NewRequestWithContext(inner, http.MethodPost, "http://127.0.0.1/mcp", strings.NewReader(message))
 	if err != nil {
 		return answer{err: err}
@@ -288,6 +375,8 @@ func (p *process) send(ctx context.Context, header http.Header, message string) 
 	case <-done:
 	case <-p.died:
 		return answer{err: errDead}
+	case <-p.freezes():
+		return answer{err: errFrozen}
 	case <-ctx.Done():
 		return answer{err: ctx.Err()}
 	}
@@ -394,10 +483,12 @@ func (p *process) show(id task.ID) (review.Approval, error) {
 }
 
 // decide implements [replica].
-func (p *process) decide(id task.ID, r approval.Ruling) error {
+func (p *process) decide(name string, id task.ID, r approval.Ruling) error {
+	at := time.Now()
 	_, err := ask(p, func(ctx context.Context) (task.Task, error) {
-		return p.desk.Decide(ctx, id, approval.Approver{Name: "alice"}, r)
+		return p.desk.Decide(ctx, id, approval.Approver{Name: name}, r)
 	})
+	p.w.outcomes.ruled(id, name, at, err)
 	return err
 }
 
@@ -408,7 +499,7 @@ func ask[T any](p *process, f func(ctx context.Context) (T, error)) (T, error) {
 		err error
 	}
 	ctx, cancel := context.WithTimeout(p.w.ctx, 30*time.Second)
-	defer cancel()
+	defer p.unlessFrozen(cancel)
 	done := make(chan result, 1)
 	p.w.actors.Go(func() {
 		v, err := f(ctx)
@@ -420,6 +511,9 @@ func ask[T any](p *process, f func(ctx context.Context) (T, error)) (T, error) {
 	case <-p.died:
 		var zero T
 		return zero, errDead
+	case <-p.freezes():
+		var zero T
+		return zero, errFrozen
 	}
 }
 

@@ -115,8 +115,12 @@ func predictions(t *testing.T) []simulation {
 		if err != nil || len(p.faults) != 1 || len(p.switches) > 0 || scenarios[p.scenario].settings != (settings{}) {
 			t.Fatalf("%s is not the name of a run with one fault and usual settings: %v", *oneName, err)
 		}
+		n := sortedKeys(p.faults)[0]
+		if slices.Contains([]fault{freeze, cut, cutAfter}, p.faults[n]) {
+			t.Fatalf("real gates cannot have a call end with %s", p.faults[n])
+		}
 		r := play(t, p)
-		return []simulation{{p, r.points[sortedKeys(p.faults)[0]-1], r}}
+		return []simulation{{p, r.points[n-1], r}}
 	}
 	var list []simulation
 	for _, r := range replays {
@@ -512,7 +516,7 @@ func (g *realGate) show(id task.ID) (review.Approval, error) {
 }
 
 // decide implements [replica].
-func (g *realGate) decide(id task.ID, r approval.Ruling) error {
+func (g *realGate) decide(_ string, id task.ID, r approval.Ruling) error {
 	_, err := asApprover(g, func(ctx context.Context, c *client.Client) (review.Approval, error) { return c.Decide(ctx, id, r) })
 	return err
 }
@@ -534,7 +538,7 @@ func (g *realGate) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	}
 	status, header, text := g.w.server.serve(r.Method, body)
 	if bytes.Contains(body, []byte(`"name":"hold_slow"`)) {
-		_ = g.w.sleep(10 * time.Second)
+		_ = g.w.sleep(slowness)
 	}
 	switch f {
 	case none:

@@ -2,6 +2,7 @@ package explore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -9,13 +10,15 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // A scenario is one course of a held call.
 type scenario struct {
 	settings settings
 	begin    func(w *world)
-	want     fate // of the call "a" without faults
+	want     fate   // of the call "a" without faults
+	reaches  string // a call that is a part of the course
 }
 
 // scenarios are all scenarios, by name.
@@ -56,10 +59,14 @@ var scenarios = map[string]scenario{
 			}
 		})
 	}},
-	"withdrawn":         {want: missing, begin: func(w *world) { cancelsAfter(w, "hold_x", 2*time.Second) }},
-	"cancelled":         {want: missing, begin: cancels},
-	"cancelled-nested":  {want: missing, begin: func(w *world) { cancelsRunning(w, "hold_nested") }},
-	"cancelled-running": {want: missing, begin: func(w *world) { cancelsRunning(w, "hold_slow") }},
+	"withdrawn": {want: missing, begin: func(w *world) { cancelsAfter(w, "hold_x", 2*time.Second) }},
+	"cancelled": {want: missing, begin: cancels},
+	"cancelled-approved": {want: missing, begin: func(w *world) {
+		w.approves(approval.Approve, 12*time.Second) // the agent is away by then
+		cancelsAfter(w, "hold_x", 16*time.Second)
+	}},
+	"cancelled-nested":  {want: missing, reaches: "upstream.tasks/cancel", begin: func(w *world) { cancelsRunning(w, "hold_nested") }},
+	"cancelled-running": {want: missing, reaches: "upstream.notifications/cancelled", begin: func(w *world) { cancelsRunning(w, "hold_slow") }},
 	"whole-batch":       {want: ran, begin: batches},
 	"standing":          {want: ran, begin: standing},
 	"policy-changed": {want: notRun, begin: func(w *world) {
@@ -71,6 +78,40 @@ var scenarios = map[string]scenario{
 		w.away(func(a *agent) {
 			w.server.redefine()
 			a.legacy(w.ctx, "tools/list", `"params":{}`)
+		})
+	}},
+	"approval-too-old": {want: notRun, settings: settings{validity: 5 * time.Second}, begin: func(w *world) {
+		w.approves(approval.Approve, 15*time.Second) // the agent is away by then
+		w.away(func(*agent) {})
+	}},
+	"altered": {want: notRun, begin: func(w *world) {
+		w.approves(approval.Approve, 15*time.Second) // the agent is away by then
+		w.away(func(*agent) { w.alter() })
+	}},
+	"two-approvers": {want: ran, settings: settings{quorum: 2}, begin: func(w *world) {
+		w.approves(approval.Approve, 3*time.Second)
+		second := &approver{w: w, name: "bob", decision: approval.Approve, delay: 9 * time.Second}
+		w.act(false, second.work)
+		w.agent("hold_x").inRequests()
+	}},
+	"alone": {want: ran, settings: settings{alone: true, start: approval.StartOnApproval}, begin: func(w *world) {
+		w.approves(approval.Approve, 3*time.Second)
+		w.away(func(*agent) { _ = w.sleep(20 * time.Second) }) // the agent does not wake the gate
+	}},
+	"policies-differ": {want: ran, settings: settings{start: approval.StartOnApproval}, begin: func(w *world) {
+		w.outcomes.want = missing // with a fault, either gate may be the first
+		w.approves(approval.Approve, 3*time.Second)
+		w.later(2*time.Second, func() { w.current()[0].(*process).configure(true) })
+		w.agent("hold_slow").asTasks()
+	}},
+	"session-gone": {want: ran, begin: func(w *world) {
+		w.approves(approval.Approve, 3*time.Second)
+		a := w.agent("hold_x")
+		w.act(true, func() {
+			w.server.forget()
+			a.holds() // approved, but the upstream refuses the session
+			a.holds() // runs without another approval
+			a.holds() // needs a new approval
 		})
 	}},
 	"reload": {want: ran, begin: func(w *world) {
@@ -127,16 +168,31 @@ func (w *world) later(d time.Duration, f func()) {
 // reload applies the policy again on all gates.
 func (w *world) reload() {
 	w.tell("the policy is read again")
-	s := &catalog.Settings{Policy: w.policyNow(), Upstreams: []string{"test"}}
-	w.mu.Lock()
-	gates := w.gates
-	w.mu.Unlock()
-	for _, g := range gates {
+	for _, g := range w.current() {
 		if p, ok := g.(*process); ok {
-			p.gate.Configure(s)
+			p.configure(w.outcomes.denies())
 		} else {
 			w.t.Error("the policy of a real gate cannot be changed here")
 		}
+	}
+}
+
+// configure applies a policy that may deny all calls.
+func (p *process) configure(denies bool) {
+	p.gate.Configure(&catalog.Settings{Policy: p.w.policyNow(denies), Upstreams: []string{"test"}})
+}
+
+// alter changes the calls in the store.
+func (w *world) alter() {
+	page, err := w.store.List(w.ctx, task.Query{Scope: task.AnyOwner(), Limit: 10})
+	for _, one := range page.Tasks {
+		t, getErr := w.store.Get(w.ctx, task.AnyOwner().Ref(one.ID))
+		t.Call.Message = strings.Replace(t.Call.Message, `"x":"a"`, `"x":"b"`, 1)
+		t.Version++
+		err = errors.Join(err, getErr, w.store.Swap(w.ctx, t))
+	}
+	if err != nil {
+		w.t.Error(err)
 	}
 }
 

@@ -22,6 +22,7 @@ type server struct {
 	tools  string            // the result of tools/list
 
 	redefined time.Time // when the tools were changed
+	forgets   bool      // whether it refuses the next call, because its session has ended
 }
 
 const description = `{"name":"hold_x","inputSchema":{"type":"object"}},` +
@@ -39,6 +40,13 @@ func (s *server) runs() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string{}, s.ledger...)
+}
+
+// forget has the server end its session before the next call.
+func (s *server) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgets = true
 }
 
 // redefine changes the definitions of the server's tools.
@@ -60,6 +68,10 @@ func (s *server) serve(httpMethod string, body []byte) (status int, header http.
 	p, err := jsonrpc.Parse(body, jsonrpc.Limits{})
 	if err != nil {
 		return http.StatusOK, header, ""
+	}
+	if s.forgets && p.Messages[0].Method == "tools/call" {
+		s.forgets = false
+		return http.StatusNotFound, header, ""
 	}
 	var answers []string
 	for i := range p.Messages {
@@ -164,11 +176,10 @@ func (s *server) standing(id string, modern bool) string {
 	return fmt.Sprintf(`{"taskId":%q,"status":%q,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttl":600000,"pollInterval":1000}`, id, status)
 }
 
-// policyNow returns the current policy: calls of hold_* need approval, or all calls are
-// denied.
-func (w *world) policyNow() *policy.Snapshot {
+// policyNow returns a policy: calls of hold_* need approval, or all calls are denied.
+func (w *world) policyNow(denies bool) *policy.Snapshot {
 	action := policy.Approve
-	if w.outcomes.denies() {
+	if denies {
 		action = policy.Deny
 	}
 	snapshot, _, err := policy.Compile(policy.Config{

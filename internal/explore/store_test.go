@@ -9,17 +9,17 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// A sharedStore is the store of all gates. It records the state changes.
+// A sharedStore is the store of all gates, as one of them uses it. It records the state changes.
 type sharedStore struct {
 	gatestore.Store
 
-	outcomes *outcomes
+	by *process
 }
 
-// reachedBy returns the store for one gate: each call stops at a point.
-func (s sharedStore) reachedBy(p *process) gatestore.Store {
+// reached returns the store for its gate: each call stops at a point.
+func (s sharedStore) reached() gatestore.Store {
 	return &failpoint.Store{Inner: s, At: func(ctx context.Context, method, about string, effect func(context.Context) error) error {
-		_, err := do(ctx, p, "store."+method, about, func(ctx context.Context) (nothing, error) { return nothing{}, effect(ctx) })
+		_, err := do(ctx, s.by, "store."+method, about, func(ctx context.Context) (nothing, error) { return nothing{}, effect(ctx) })
 		return err
 	}}
 }
@@ -30,15 +30,15 @@ type nothing = struct{}
 func (s sharedStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
 	before, _ := s.Get(ctx, task.AnyOwner().Ref(t.ID))
 	err := s.Store.Swap(ctx, t, notes...)
-	if err == nil && before.State != t.State {
-		s.outcomes.changed(before.State, t.State)
+	if err == nil {
+		s.by.w.outcomes.changed(s.by, before, t)
 	}
 	return err
 }
 
 // Create implements [task.Store].
 func (s sharedStore) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
-	s.outcomes.created(t)
+	s.by.w.outcomes.created(t)
 	return s.Store.Create(ctx, t, limits, notes...)
 }
 

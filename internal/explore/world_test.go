@@ -48,6 +48,9 @@ const (
 	overdue  fault = "overdue"   // the answer comes after the deadline of the task
 	deaf     fault = "deaf"      // a watch is opened and never wakes
 	between  fault = "between"   // the other gate, its agents and approvers act before the call
+	freeze   fault = "freeze"    // the process stands still before the call, for longer than a lease; its clients leave
+	cut      fault = "cut"       // the call fails, and every call of the process to the store for a while
+	cutAfter fault = "cut-after" // the call takes effect, its answer is lost, and the store cannot be reached for a while
 )
 
 // How late an answer is.
@@ -56,11 +59,16 @@ const (
 	overdueness = patience + execution + retrieval + time.Second
 )
 
+// outage is how long a store cannot be reached. It ends after a gate has tried for the last time
+// to find out what became of a change, and before the gate acts on its doubt.
+const outage = 2800 * time.Millisecond
+
 // The errors of faults.
 var (
-	errLost = errors.New("explore: the answer was lost")
-	errFail = errors.New("explore: the call failed")
-	errDead = fmt.Errorf("explore: the process is dead: %w", task.ErrClosed)
+	errLost   = errors.New("explore: the answer was lost")
+	errFail   = errors.New("explore: the call failed")
+	errFrozen = errors.New("explore: the process does not answer")
+	errDead   = fmt.Errorf("explore: the process is dead: %w", task.ErrClosed)
 )
 
 // horizon is when a run ends: every task has ended by then.
@@ -120,8 +128,9 @@ type point struct {
 func newWorld(t *testing.T, p plan, s settings) *world {
 	w := emptyWorld(t, p)
 	w.settings, w.store = s, memstore.New(memstore.Options{})
-	for i, name := range []string{"A", "B"} {
-		w.gates[i] = startProcess(w, name)
+	w.gates[0] = startProcess(w, "A")
+	if w.gates[1] = w.gates[0]; !s.alone {
+		w.gates[1] = startProcess(w, "B")
 	}
 	return w
 }
@@ -145,7 +154,7 @@ type replica interface {
 	send(ctx context.Context, header http.Header, message string) answer
 	pending() ([]review.Approval, error)
 	show(id task.ID) (review.Approval, error)
-	decide(id task.ID, r approval.Ruling) error
+	decide(name string, id task.ID, r approval.Ruling) error
 }
 
 // tell adds a line to the story.
@@ -158,6 +167,7 @@ func (w *world) tell(format string, args ...any) {
 
 // stopAt stops a call at its point, and returns the fault with which it ends.
 func (w *world) stopAt(ctx context.Context, by *process, op, about string) fault {
+	by.awaitThaw()
 	w.mu.Lock()
 	free := w.free
 	w.mu.Unlock()
@@ -190,6 +200,7 @@ func (w *world) stopAt(ctx context.Context, by *process, op, about string) fault
 	case f := <-c.answer:
 		return f
 	case <-ctx.Done():
+		by.awaitThaw()
 	case <-by.died:
 	}
 	w.mu.Lock()
@@ -225,6 +236,16 @@ func (w *world) repeats(key string, quiet bool) bool {
 func do[T any](ctx context.Context, by *process, op, about string, effect func(context.Context) (T, error)) (T, error) {
 	var zero T
 	w := by.w
+	store := strings.HasPrefix(op, "store.")
+	if store && by.isCut() {
+		return zero, &task.Error{Kind: task.ErrUnavailable, NotAttempted: true, Err: errFail}
+	}
+	failed := func(err error) error {
+		if store { // as package steadystore does
+			return &task.Error{Kind: task.ErrUnavailable, Err: err}
+		}
+		return err
+	}
 	switch f := w.stopAt(ctx, by, op, about); f {
 	case die:
 		by.die()
@@ -235,11 +256,11 @@ func do[T any](ctx context.Context, by *process, op, about string, effect func(c
 		by.die()
 		<-w.over
 		return zero, errDead
-	case lost:
+	case lost, cutAfter:
 		_, _ = effect(ctx)
-		return zero, errLost
-	case fail:
-		return zero, errFail
+		return zero, failed(errLost)
+	case fail, cut:
+		return zero, failed(errFail)
 	case deaf:
 		return zero, failpoint.ErrDeaf
 	case late, overdue:
@@ -260,8 +281,10 @@ func (w *world) run() {
 	for time.Since(w.start) < horizon {
 		synctest.Wait()
 		waiting := w.waiting()
+		w.thawDue(false)
+		w.outcomes.step()
 		if len(waiting) == 0 {
-			if w.idle() {
+			if w.idle() && !w.frozen() {
 				break
 			}
 			w.await(time.Second)
@@ -270,9 +293,11 @@ func (w *world) run() {
 		n++
 		w.resume(n, waiting)
 	}
+	w.thawDue(true)
 	w.release()
 	for time.Since(w.start) < horizon {
 		time.Sleep(10 * time.Second)
+		w.outcomes.step()
 	}
 	synctest.Wait()
 }
@@ -290,7 +315,7 @@ func (w *world) await(d time.Duration) {
 func (w *world) waiting() []*call {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	list := slices.DeleteFunc(slices.Clone(w.stopped), func(c *call) bool { return c.by.isDead() })
+	list := slices.DeleteFunc(slices.Clone(w.stopped), func(c *call) bool { return c.by.isDead() || c.by.isFrozen() })
 	slices.SortStableFunc(list, func(a, b *call) int {
 		return cmp.Or(cmp.Compare(a.by.name, b.by.name), cmp.Compare(a.op, b.op), cmp.Compare(a.about, b.about), cmp.Compare(a.chain, b.chain), cmp.Compare(a.order, b.order))
 	})
@@ -308,6 +333,11 @@ func (w *world) resume(n int, waiting []*call) {
 		w.resumeLater(n, c)
 		return
 	}
+	if f == freeze && c.by.thaws.IsZero() { // a process stands still only once
+		w.record(n, c, f, len(waiting)-1)
+		c.by.freeze(c)
+		return
+	}
 	w.finish(n, c, f, len(waiting)-1)
 }
 
@@ -315,6 +345,7 @@ func (w *world) resume(n int, waiting []*call) {
 // within a few seconds, and then c.
 func (w *world) resumeLater(n int, c *call) {
 	w.tell("#%d %s %s %s waits while others act", n, c.by.name, c.op, c.about)
+	w.thawDue(true)
 	until := time.Now().Add(10 * time.Second)
 	for time.Now().Before(until) {
 		synctest.Wait()
@@ -328,8 +359,50 @@ func (w *world) resumeLater(n int, c *call) {
 	w.finish(n, c, between, 0)
 }
 
+// thawDue lets processes that stand still go on, if it is time or now is true.
+func (w *world) thawDue(now bool) {
+	for _, p := range w.allProcesses() {
+		if p.isFrozen() && (now || p.replaced.Load() || !time.Now().Before(p.thaws)) {
+			w.tell("%s goes on", p.name)
+			close(p.thawed)
+			synctest.Wait() // it notices that its clients have left
+			w.answer(p.at, none)
+		}
+	}
+}
+
+// taken lets the process go on that stands still while another one takes over its run.
+func (w *world) taken(executor string) {
+	for _, p := range w.allProcesses() {
+		if p.isFrozen() && strings.HasPrefix(executor, p.name+"#") {
+			p.replaced.Store(true)
+		}
+	}
+}
+
+// current returns the gates.
+func (w *world) current() []replica {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.gates[:])
+}
+
+// frozen reports whether a process stands still.
+func (w *world) frozen() bool {
+	return slices.ContainsFunc(w.allProcesses(), (*process).isFrozen)
+}
+
 // finish lets a call continue, and records it.
 func (w *world) finish(n int, c *call, f fault, others int) {
+	w.record(n, c, f, others)
+	if f == between || f == freeze {
+		f = none
+	}
+	w.answer(c, f)
+}
+
+// record records how a call ends.
+func (w *world) record(n int, c *call, f fault, others int) {
 	if f != none {
 		w.tell("#%d %s %s %s: %s", n, c.by.name, c.op, c.about, f)
 	} else {
@@ -339,10 +412,7 @@ func (w *world) finish(n int, c *call, f fault, others int) {
 	w.mu.Lock()
 	w.points = append(w.points, point{op: c.op, about: c.about, gate: c.by.name, number: c.number, fault: f, others: others})
 	w.mu.Unlock()
-	if f == between {
-		f = none
-	}
-	w.answer(c, f)
+	c.by.suffer(f)
 }
 
 func (w *world) answer(c *call, f fault) {
@@ -437,7 +507,7 @@ func (w *world) allProcesses() []*process {
 	defer w.mu.Unlock()
 	var all []*process
 	for _, gate := range w.gates {
-		for p := gate.(*process); p != nil; p = p.before {
+		for p := gate.(*process); p != nil && !slices.Contains(all, p); p = p.before {
 			all = append(all, p)
 		}
 	}
