@@ -578,8 +578,10 @@ func (w *world) checkLimits() (wrong []string) {
 		p.hub.Configure(one)
 		a := &agent{w: w, tool: "hold_x", arg: "another"}
 		ctx, leave := context.WithTimeout(w.ctx, time.Second)
+		header := a.header("2025-11-25")
+		header.Set("Mcp-Session-Id", "s-1")
 		message := `{"jsonrpc":"2.0","id":1,"method":"tools/call",` + a.params("") + `}`
-		if got := p.send(ctx, a.header("2025-11-25"), message); strings.Contains(got.text(), "approval_pending") {
+		if got := p.send(ctx, header, message); strings.Contains(got.text(), "It waits for approval") {
 			wrong = append(wrong, fmt.Sprintf("%s counts requests that have ended", p))
 		}
 		leave()
