@@ -4,6 +4,7 @@ package localuser
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -24,26 +25,42 @@ func Find(name string) (uid int, err error) {
 	return strconv.Atoi(found.Uid)
 }
 
+// A Socket is the other end of a connection to the process.
+type Socket struct {
+	UID   int
+	Inode uint32 // identifies the socket among the files of processes
+}
+
+// Errors of [SocketOf].
+var (
+	ErrNoSocket = errors.New("no such socket") // not on this machine, or no longer
+	ErrClosed   = errors.New("the process has closed the socket")
+)
+
 // Of returns the uid of the process at the other end of a connection. It returns an error if that
 // process is not on this machine or has closed the connection, or if the system does not support
 // it.
 func Of(c net.Conn) (uid int, err error) {
-	return ownerOf(c.RemoteAddr(), c.LocalAddr())
+	s, err := SocketOf(c)
+	return s.UID, err
 }
 
-// ownerOf returns the uid of the socket at one address that is connected to the other.
-func ownerOf(at, to net.Addr) (uid int, err error) {
+// SocketOf returns the socket at the other end of a connection. It returns the same errors as [Of].
+func SocketOf(c net.Conn) (Socket, error) { return socketOf(c.RemoteAddr(), c.LocalAddr()) }
+
+// socketOf returns the socket at one address that is connected to the other.
+func socketOf(at, to net.Addr) (s Socket, err error) {
 	from, err := netip.ParseAddrPort(at.String())
 	if err == nil {
 		var other netip.AddrPort
 		if other, err = netip.ParseAddrPort(to.String()); err == nil {
-			uid, err = socketUser(from, other)
+			s, err = findSocket(from, other)
 		}
 	}
 	if err != nil {
-		return 0, fmt.Errorf("identify connection owner: %w", err)
+		return Socket{}, fmt.Errorf("identify connection owner: %w", err)
 	}
-	return uid, nil
+	return s, nil
 }
 
 // Check returns an error if the system does not support [Of]. It opens a connection to find out.
@@ -58,6 +75,6 @@ func Check() error {
 		return err
 	}
 	defer func() { _ = c.Close() }()
-	_, err = ownerOf(c.LocalAddr(), c.RemoteAddr())
+	_, err = socketOf(c.LocalAddr(), c.RemoteAddr())
 	return err
 }

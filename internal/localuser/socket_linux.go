@@ -2,7 +2,6 @@ package localuser
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"syscall"
@@ -25,27 +24,27 @@ const (
 	answerSize   = inodeAt + 4
 )
 
-// socketUser returns the uid of the socket at one address that is connected to the other.
-func socketUser(at, to netip.AddrPort) (uid int, err error) {
+// findSocket returns the socket at one address that is connected to the other.
+func findSocket(at, to netip.AddrPort) (Socket, error) {
 	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, sockDiag)
 	if err != nil {
-		return 0, err
+		return Socket{}, err
 	}
 	defer func() { _ = syscall.Close(fd) }()
 	limit := syscall.NsecToTimeval(int64(time.Second))
 	if err := syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &limit); err != nil {
-		return 0, err
+		return Socket{}, err
 	}
 	question := socketQuestion(at, to)
 	if err := syscall.Sendto(fd, question, 0, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK}); err != nil {
-		return 0, err
+		return Socket{}, err
 	}
 	answer := make([]byte, 512) // small, because it is on the stack of a long-lived goroutine
 	n, _, err := syscall.Recvfrom(fd, answer, 0)
 	if err != nil {
-		return 0, err
+		return Socket{}, err
 	}
-	return readSocketUser(question, answer[:n])
+	return readSocket(question, answer[:n])
 }
 
 // socketQuestion returns the query for the socket at one address that is connected to the other.
@@ -76,29 +75,24 @@ func appendSocketAddress(q []byte, addr netip.Addr) []byte {
 	return append(q, field[:]...)
 }
 
-var (
-	errNoSocket     = errors.New("no such socket")
-	errSocketClosed = errors.New("the process has closed the socket")
-)
-
-// readSocketUser returns the uid in the answer to a query. The kernel may also answer with a
+// readSocket returns the socket in the answer to a query. The kernel may also answer with a
 // listening socket at the same address. A closed socket has no inode, and the kernel reports root as
 // its user.
-func readSocketUser(question, answer []byte) (uid int, err error) {
+func readSocket(question, answer []byte) (Socket, error) {
 	order := binary.NativeEndian
 	if len(answer) < headerSize+4 {
-		return 0, errNoSocket
+		return Socket{}, ErrNoSocket
 	}
 	if kind := order.Uint16(answer[4:]); kind != sockDiagByFamily {
-		return 0, fmt.Errorf("%w: message of type %d, code %d", errNoSocket, kind, int32(order.Uint32(answer[headerSize:]))) // signed
+		return Socket{}, fmt.Errorf("%w: message of type %d, code %d", ErrNoSocket, kind, int32(order.Uint32(answer[headerSize:]))) // signed
 	}
 	const ends = 2 + 2 + 2*addressSize // the ports and addresses in an inet_diag_sockid
 	if len(answer) < answerSize || string(answer[socketIDAt:][:ends]) != string(question[headerSize+8:][:ends]) {
-		return 0, errNoSocket
+		return Socket{}, ErrNoSocket
 	}
 	//mutate:false TestOfClosedConnection a connection that its program has closed belongs to root
 	if order.Uint32(answer[inodeAt:]) == 0 {
-		return 0, errSocketClosed
+		return Socket{}, ErrClosed
 	}
-	return int(order.Uint32(answer[userAt:])), nil
+	return Socket{UID: int(order.Uint32(answer[userAt:])), Inode: order.Uint32(answer[inodeAt:])}, nil
 }

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 )
 
-// socketUser returns an error: this system is not supported.
-func socketUser(_, _ netip.AddrPort) (uid int, err error) {
-	return 0, errors.New("not supported on this system")
+// findSocket returns an error: this system is not supported.
+func findSocket(_, _ netip.AddrPort) (Socket, error) {
+	return Socket{}, errors.New("not supported on this system")
 }
