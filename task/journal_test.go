@@ -22,7 +22,7 @@ func fullNote() task.Note {
 		At: epoch, Task: "tg_a", Step: "decided", Actor: "bob", Requester: "ann", Upstream: "files", Method: "tools/call",
 		Tool: "delete_file", ArgumentDigest: task.Digest{1}, ToolDigest: "d", PolicySnapshot: "s", Verdict: "rules[0]",
 		Workflow: "ops", Approver: "bob", Reason: "fine", From: task.InputRequired, To: task.Approved, Outcome: "approved", Ran: task.RanNo,
-		UnreadBytes: 7, Grant: "gr_1", PolicyBefore: "p0", Via: gatetask.Via{Kind: gatetask.ViaChannel, Login: "token", Channel: "ops", Account: "U1"},
+		UnreadBytes: 7, Grant: "gr_1", PolicyBefore: "p0", Via: gatetask.Via{Kind: gatetask.ViaChannel, Login: "token", Channel: "ops", Account: "U1", PID: 7, Program: "/bin/sh", Terminal: "pts/3", User: "ann", FromAgent: "no"},
 	}
 }
 
@@ -70,7 +70,13 @@ func TestHashCoversEveryField(t *testing.T) {
 		changes[note.Field(i).Name+" emptied"] = func(e *auditlog.Entry) { reflect.ValueOf(&e.Note).Elem().Field(i).SetZero() }
 	}
 	for i := range reflect.TypeFor[gatetask.Via]().NumField() {
-		changes[fmt.Sprint("Via ", i)] = func(e *auditlog.Entry) { reflect.ValueOf(&e.Via).Elem().Field(i).SetString("x") }
+		changes[fmt.Sprint("Via ", i)] = func(e *auditlog.Entry) {
+			if f := reflect.ValueOf(&e.Via).Elem().Field(i); f.CanInt() {
+				f.SetInt(f.Int() + 1)
+			} else {
+				f.SetString("x")
+			}
+		}
 	}
 	for name, change := range changes {
 		bad := good

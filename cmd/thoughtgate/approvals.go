@@ -228,11 +228,13 @@ func (g gateFlags) config() (client.Config, error) {
 		if token = string(bytes.TrimSpace(text)); token == "" {
 			return client.Config{}, fmt.Errorf("no token in %s", *g.tokenFile)
 		}
+		showProcess()
 	}
 	url := cmp.Or(*g.url, os.Getenv(urlVariable))
 	if token == "" && url == "" {
 		inbox, err := findInbox() // the one that all gates of the user share
 		if !errors.Is(err, localdesk.ErrNoDesk) {
+			showProcess()
 			return client.Config{URL: inbox.URL, Token: inbox.Token}, err
 		}
 	}

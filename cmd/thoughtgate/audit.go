@@ -104,23 +104,27 @@ func (a auditFlags) use(cmd *cobra.Command, f func(journal) error) error {
 }
 
 // filterFlags select entries.
-type filterFlags struct{ task, tool, requester, approver, grant, since, until *string }
+type filterFlags struct {
+	task, tool, requester, approver, grant, since, until *string
+	suspicious                                           *bool
+}
 
 func newFilterFlags(cmd *cobra.Command) filterFlags {
 	f := cmd.Flags()
 	return filterFlags{
-		task:      f.String("task", "", "only entries of the held call with this `id` or id prefix"),
-		tool:      f.String("tool", "", "only entries of calls to this `tool`"),
-		requester: f.String("requester", "", "only entries of calls by this `principal`"),
-		approver:  f.String("approver", "", "only decisions by this `person`"),
-		grant:     f.String("grant", "", "only entries about the standing approval with this `id` or id prefix"),
-		since:     f.String("since", "", "only entries since this `time`, such as 2026-11-15T06:00:00Z, or 24h for the last day"),
-		until:     f.String("until", "", "only entries before this `time`"),
+		task:       f.String("task", "", "only entries of the held call with this `id` or id prefix"),
+		tool:       f.String("tool", "", "only entries of calls to this `tool`"),
+		requester:  f.String("requester", "", "only entries of calls by this `principal`"),
+		approver:   f.String("approver", "", "only decisions by this `person`"),
+		grant:      f.String("grant", "", "only entries about the standing approval with this `id` or id prefix"),
+		suspicious: f.Bool("suspicious", false, "only decisions that an agent may have made by itself, and those that were refused for that"),
+		since:      f.String("since", "", "only entries since this `time`, such as 2026-11-15T06:00:00Z, or 24h for the last day"),
+		until:      f.String("until", "", "only entries before this `time`"),
 	}
 }
 
 func (f filterFlags) filter(cmd *cobra.Command, now time.Time) (audit.Filter, error) {
-	filter := audit.Filter{Task: task.ID(*f.task), Tool: *f.tool, Requester: *f.requester, Approver: *f.approver, Grant: gatetask.GrantID(*f.grant), Limit: 1000}
+	filter := audit.Filter{Task: task.ID(*f.task), Tool: *f.tool, Requester: *f.requester, Approver: *f.approver, Grant: gatetask.GrantID(*f.grant), Suspicious: *f.suspicious, Limit: 1000}
 	var err error
 	for _, bound := range []struct {
 		name, text string
@@ -191,11 +195,11 @@ func (s *screen) steps(entries []auditlog.Entry) error {
 	if len(entries) == 0 {
 		return s.line("No entries.")
 	}
-	t := newTable("SEQ", "TIME", "ID", "STEP", "TOOL", "REQUESTER", "BY", "OUTCOME", "RAN", "REASON")
+	t := newTable("SEQ", "TIME", "ID", "STEP", "TOOL", "REQUESTER", "BY", "OUTCOME", "RAN", "VIA", "REASON")
 	for _, e := range entries {
 		t.add(
 			strconv.FormatInt(e.Seq, 10), e.At.Local().Format(time.RFC3339), oneLine(string(e.Task), maxCell), oneLine(e.Step, 60), oneLine(e.Tool, 60),
-			oneLine(e.Requester, 60), oneLine(e.Actor, 60), oneLine(outcomeText(e), 60), dash(string(e.Ran)), oneLine(e.Reason, maxCell))
+			oneLine(e.Requester, 60), oneLine(e.Actor, 60), oneLine(outcomeText(e), 60), dash(string(e.Ran)), dash(e.Via.Details()), oneLine(e.Reason, maxCell))
 	}
 	return s.print(t.text())
 }

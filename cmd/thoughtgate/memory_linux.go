@@ -8,3 +8,8 @@ import "golang.org/x/sys/unix"
 //
 //mutate:swap "PR_SET_DUMPABLE, 0" "PR_SET_DUMPABLE, 1" TestOtherProgramsCannotReadTheGate programs of the same user read the gate's memory
 func hideMemory() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
+
+// showProcess undoes [hideMemory], so that the gate can see which program sends a decision. A
+// command may do that if its token comes from a file, which other programs of the user can read
+// anyway.
+func showProcess() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0) }

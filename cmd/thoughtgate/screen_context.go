@@ -41,6 +41,9 @@ func storyLine(e auditlog.Entry) string {
 	if outcome := outcomeText(e); outcome != "" {
 		text += ": " + oneLine(outcome, maxCell)
 	}
+	if e.Via.Kind != "" {
+		text += ", via " + oneLine(e.Via.Details(), maxCell)
+	}
 	if e.Reason != "" {
 		text += " (" + oneLine(e.Reason, maxCell) + ")"
 	}

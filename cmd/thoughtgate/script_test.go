@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -31,13 +32,15 @@ import (
 const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
+	programs := map[string]func(){
 		"thoughtgate": main,
 		"curl":        failing(curl),
 		"spawn":       failing(spawn),
 		"upstream":    failing(upstream),
 		"sqlite":      failing(sqlite),
-	})
+	}
+	maps.Copy(programs, systemPrograms)
+	testscript.Main(m, programs)
 }
 
 func TestScripts(t *testing.T) {

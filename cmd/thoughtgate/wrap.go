@@ -24,6 +24,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/process"
 )
 
 // wrapConfig and wrapPolicy are the configuration of wrap without --config.
@@ -98,8 +99,12 @@ func (w wrapping) build(file string) (*app.App, error) {
 		return nil, err
 	}
 	log, level := newLog(w.stderr, cfg, warnings)
+	host, err := process.Starter(os.Args[1:])
+	if err != nil {
+		log.Info("the process of the agent is not known, so its decisions cannot be told from those of people", "err", err)
+	}
 	gate, err := app.NewWrap(cfg, log, app.Wrap{
-		In: w.stdin, Dir: workingDir(), Out: w.stdout, Stderr: w.stderr, Env: cfg.WrappedEnviron(os.Environ()), User: userName(), Restarts: w.restarts,
+		In: w.stdin, Dir: workingDir(), Out: w.stdout, Stderr: w.stderr, Env: cfg.WrappedEnviron(os.Environ()), User: userName(), Host: host, Restarts: w.restarts,
 		Token: w.token,
 	})
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/httpserver"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
+	"github.com/thoughtgate/thoughtgate-go/internal/provenance"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
@@ -112,6 +113,11 @@ func (a *App) openApprovals() error {
 		return err
 	}
 	a.channels.current.Store(set)
+	var shared gatestore.Records
+	if a.approvals.sharedStore { // only then do gates of other agents decide here
+		shared = a.approvals.store.Store
+	}
+	a.operators.agents = provenance.New(shared, a.base.log)
 	return nil
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/provenance"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -31,6 +32,7 @@ type operators struct {
 	approvals      *approvals
 	channels       *channels
 	status         status
+	agents         *provenance.Agents
 	listener       *httpserver.Listener
 	desk           *localdesk.Desk // the shared inbox; nil if this gate has its own inbox
 	auth           atomic.Pointer[operator.Auth]
@@ -62,6 +64,7 @@ func (o *operators) listenerConfig(address string, secure *tls.Config) httpserve
 	l.Connections = admission.Limits{
 		Total: int64(o.base.connections.operators), Client: int64(max(1, o.base.connections.operators/2)), // one address cannot use all connections
 	}
+	l.Context = provenance.WithConn
 	return l
 }
 
@@ -126,7 +129,7 @@ func (o *operators) configure(cfg config.Config) error {
 // nothing of calls and need no authentication; all other paths need a login or a token.
 func (o *operators) routes(cfg config.Config) (http.Handler, *operator.Auth, error) {
 	pages, err := inbox.New(inbox.Config{
-		Approvals: o.approvals.service, Viewer: o.approvals.service.Viewer(), Now: time.Now, Log: o.base.log,
+		Approvals: o.approvals.service, Viewer: o.approvals.service.Viewer(), Agents: o.agents, Now: time.Now, Log: o.base.log,
 		NeedsRestart: o.status.needsRestart, Changes: o.approvals.recentChanges, Channels: o.channels.statuses, Push: o.channels.pusher,
 	})
 	if err != nil {
@@ -137,7 +140,7 @@ func (o *operators) routes(cfg config.Config) (http.Handler, *operator.Auth, err
 		return nil, nil, err
 	}
 	approvals, err := api.New(api.Config{
-		Approvals: o.approvals.service, Viewer: o.approvals.service.Viewer(), Auth: auth, Receiver: o.channels.receiver, Channels: o.channels.statuses, Now: time.Now, Log: o.base.log,
+		Approvals: o.approvals.service, Viewer: o.approvals.service.Viewer(), Auth: auth, Agents: o.agents, Receiver: o.channels.receiver, Channels: o.channels.statuses, Now: time.Now, Log: o.base.log,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -20,6 +20,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/httpserver"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcpstdio"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/process"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httplink"
@@ -28,13 +29,14 @@ import (
 
 // A Wrap has the settings of a gate that an agent starts in place of a server.
 type Wrap struct {
-	In       io.Reader // from the agent
-	Out      io.Writer // to the agent
-	Stderr   io.Writer // of the server
-	Env      []string  // of the server
-	Dir      string    // in which the server runs
-	User     string    // the user who runs the agent
-	Restarts int       // of the server per minute
+	In       io.Reader  // from the agent
+	Out      io.Writer  // to the agent
+	Stderr   io.Writer  // of the server
+	Env      []string   // of the server
+	Dir      string     // in which the server runs
+	User     string     // the user who runs the agent
+	Host     process.ID // the process that started the gate; zero if it is not known
+	Restarts int        // of the server per minute
 
 	Token func() (string, error) // returns the bearer token for a server at a URL; may be nil
 }
@@ -72,6 +74,9 @@ func NewWrap(cfg config.Config, log *slog.Logger, how Wrap) (*App, error) {
 		a.servers.upstreams = append(a.servers.upstreams, w.server.Upstream())
 		if err := a.openWrapApprovals(); err != nil {
 			return err
+		}
+		if how.Host != (process.ID{}) {
+			a.operators.agents.Register(context.Background(), how.Host, time.Now())
 		}
 		a.agents.gateway = conversation.NewGateway(a.agents.gatewayConfig())
 		if err := a.agents.configure(cfg, nil, nil); err != nil {

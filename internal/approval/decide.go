@@ -47,6 +47,20 @@ type Ruling struct {
 	Gives *gatetask.GrantTerms
 
 	Via gatetask.Via // how the decision reached the gate
+
+	// SenderGone says that a program of this machine sent the decision and did not wait for the
+	// answer, so that it cannot be identified.
+	SenderGone bool
+}
+
+// ErrDecidedByAgent is the error of an approval by a program that an agent has started, or by one
+// that did not wait to be identified.
+var ErrDecidedByAgent = errors.New("approval: an agent cannot approve by itself")
+
+// isByAgent reports whether an agent itself, and no person, may have made r. Sessions are excepted:
+// agent hosts start browsers for people.
+func (r Ruling) isByAgent() bool {
+	return r.Via.IsToken() && (r.Via.FromAgent == gatetask.FromAgentYes || r.SenderGone)
 }
 
 // CommandLineUserAgent is the User-Agent of the command line in requests to the operators' API.
@@ -108,6 +122,9 @@ func (d *decider) decide(ctx context.Context, id task.ID, who Approver, r Ruling
 		return task.Task{}, err
 	}
 	if err := d.mayDecide(before, who, r.Decision); err != nil {
+		return before, err
+	}
+	if err := d.checkSender(ctx, before, who, r); err != nil {
 		return before, err
 	}
 	if err := d.checkShown(ctx, before, who, r); err != nil {
@@ -235,6 +252,28 @@ func (d *decider) mayDecide(t task.Task, who Approver, what Decision) error {
 	return nil
 }
 
+// checkSender returns [ErrDecidedByAgent] if an agent approves by itself and the workflow does not
+// allow that. The journal records the attempt.
+func (d *decider) checkSender(ctx context.Context, t task.Task, who Approver, r Ruling) error {
+	//mutate:swap "r.Decision != Approve || " "" TestAgentCannotApproveByToken an agent cannot reject
+	//mutate:false TestAgentCannotApproveByToken an agent approves its own calls with the token of its user
+	if w, known := d.workflows.of(t); r.Decision != Approve || !r.isByAgent() || known && w.AgentApproval {
+		return nil
+	}
+	return d.env.refuseAgent(ctx, note(t, Refused, d.env.now()), who, r.Via)
+}
+
+// refuseAgent records the attempt of an agent to decide by itself, and returns
+// [ErrDecidedByAgent].
+func (e *env) refuseAgent(ctx context.Context, n task.Note, who Approver, via gatetask.Via) error {
+	n.Actor, n.Approver, n.Outcome, n.Via = who.Name, who.Name, DecidedByAgent, via
+	e.log.WarnContext(ctx, "approval by an agent refused", "task_id", n.Task, "by", who.Name, "via", via.Details())
+	return errors.Join(ErrDecidedByAgent, e.store.Append(context.WithoutCancel(ctx), n))
+}
+
+// DecidedByAgent is the outcome of a refused approval in the journal.
+const DecidedByAgent = "decided_by_agent"
+
 // Objection returns a function that returns the reason why an operator may not approve a task,
 // or nil. The function does not read the store.
 func (s *Service) Objection(who Approver) func(task.Task) error {
@@ -355,17 +394,23 @@ func (s *Service) Changes(ctx context.Context) ([]toolhistory.Change, error) {
 
 // AcceptChange makes policy trust a changed tool definition from now on, on every replica. The
 // journal records it before it takes effect. The error is [task.ErrNotFound] if the change does
-// not exist.
-func (s *Service) AcceptChange(ctx context.Context, id string, who Approver, reason string) (toolhistory.Change, error) {
+// not exist, and [ErrDecidedByAgent] if an agent accepts it by itself. Of r, only the reason and the
+// sender count.
+func (s *Service) AcceptChange(ctx context.Context, id string, who Approver, r Ruling) (toolhistory.Change, error) {
 	if who.Name == "" {
 		return toolhistory.Change{}, ErrForbidden
 	}
 	ctx = context.WithoutCancel(ctx)
+	//mutate:false TestAgentCannotAcceptChange an agent makes policy trust a changed tool
+	if r.isByAgent() {
+		n := task.Note{At: s.env.now(), Step: string(Refused), Method: mcpname.ToolsCall, Reason: "accept the changed tool " + safetext.Text(id, review.MaxReason)}
+		return toolhistory.Change{}, s.env.refuseAgent(ctx, n, who, r.Via)
+	}
 	c, err := toolhistory.Store{Records: s.env.store}.Accept(ctx, id, func(c toolhistory.Change) error {
 		return s.env.store.Append(ctx, task.Note{
 			//mutate:swap "string(AcceptedChange)" `"other"` internal/app.TestChangedToolIsHeld an accepted change is not in the journal
 			At: s.env.now(), Step: string(AcceptedChange), Actor: who.Name, Upstream: c.Upstream, Method: mcpname.ToolsCall, Tool: c.Tool,
-			Approver: who.Name, Reason: safetext.Text(reason, review.MaxReason), Outcome: c.What,
+			Approver: who.Name, Reason: safetext.Text(r.Reason, review.MaxReason), Outcome: c.What, Via: r.Via,
 		})
 	})
 	if err == nil {

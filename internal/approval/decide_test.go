@@ -12,6 +12,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
@@ -210,6 +212,77 @@ func TestDecideReason(t *testing.T) {
 	want := "no[31m \uFFFD way\n" + strings.Repeat("ü", 486) + "…"
 	if diff := cmp.Diff(want, after.Approval.Rejection.Reason); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// lastEntry returns the last entry of the journal.
+func (o *fixture) lastEntry(t *testing.T) auditlog.Entry {
+	t.Helper()
+	all, err := o.store.Entries(t.Context(), auditlog.Query{Limit: 1000})
+	if err != nil || len(all) == 0 {
+		t.Fatalf("the journal has %d entries: %v", len(all), err)
+	}
+	return all[len(all)-1]
+}
+
+// A program that an agent has started cannot approve with a token, and neither can one that does
+// not wait to be identified. It can reject. The journal has every attempt. A browser that an agent
+// has started can belong to a person.
+func TestAgentCannotApproveByToken(t *testing.T) {
+	for name, tt := range map[string]struct {
+		login   string
+		from    gatetask.FromAgent
+		gone    bool
+		allowed bool // by the workflow
+		refused bool
+	}{
+		"of an agent":                 {"token", gatetask.FromAgentYes, false, false, true},
+		"of an agent, allowed":        {"token", gatetask.FromAgentYes, false, true, false},
+		"of an agent, in a browser":   {"session", gatetask.FromAgentYes, false, false, false},
+		"of a person":                 {"token", gatetask.FromAgentNo, false, false, false},
+		"unknown":                     {"token", gatetask.FromAgentUnknown, false, false, false},
+		"does not wait":               {"token", gatetask.FromAgentUnknown, true, false, true},
+		"does not wait, allowed":      {"token", gatetask.FromAgentUnknown, true, true, false},
+		"does not wait, in a browser": {"session", gatetask.FromAgentUnknown, true, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := open(t, nil)
+			o.setWorkflow("ops", approval.Workflow{AgentApproval: tt.allowed})
+			held := o.hold(t, call("ann", "/a"))
+			r := approval.Ruling{Decision: approval.Approve, Via: gatetask.Via{Kind: gatetask.ViaAPI, Login: tt.login, PID: 7, FromAgent: tt.from}, SenderGone: tt.gone}
+			shown, err := o.views.ShowAll(t.Context(), held.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Shown = shown.ShownDigest
+			_, err = o.Decide(t.Context(), held.ID, alice, r)
+			if !tt.refused {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			mustBe(t, err, approval.ErrDecidedByAgent)
+			mustState(t, o.now(t, held.ID), task.InputRequired)
+			if last := o.lastEntry(t); last.Step != string(approval.Refused) || last.Outcome != approval.DecidedByAgent || last.Approver != "alice" || last.Via != r.Via {
+				t.Errorf("the journal has %+v", last)
+			}
+			r.Decision = approval.Reject
+			if _, err := o.Decide(t.Context(), held.ID, alice, r); err != nil {
+				t.Errorf("reject: %v", err)
+			}
+		})
+	}
+}
+
+// An agent cannot make policy trust a changed tool.
+func TestAgentCannotAcceptChange(t *testing.T) {
+	o := open(t, nil)
+	r := approval.Ruling{Via: gatetask.Via{Kind: gatetask.ViaAPI, Login: "token", FromAgent: gatetask.FromAgentYes}}
+	_, err := o.AcceptChange(t.Context(), "0123", alice, r)
+	mustBe(t, err, approval.ErrDecidedByAgent)
+	if last := o.lastEntry(t); last.Step != string(approval.Refused) || !strings.Contains(last.Reason, "0123") || last.Via != r.Via {
+		t.Errorf("the journal has %+v", last)
 	}
 }
 

@@ -23,7 +23,7 @@ type Step string
 const (
 	Held           Step = "held"          // a call became a task
 	Attached       Step = "attached"      // a call joined the task of an identical one
-	Refused        Step = "refused"       // a call could not become a task
+	Refused        Step = "refused"       // a call could not become a task; in the journal, an approval was refused
 	Decided        Step = "decided"       // an approver approved or rejected
 	OwnerAbsent    Step = "abandoned"     // approved, but not run because its owner is absent
 	NotRun         Step = "not_run"       // approved, but no longer allowed to run
@@ -77,7 +77,7 @@ const Configured Step = "configured"
 func RecordedSteps() []Step {
 	return []Step{
 		Held, Asked, ClientLeft, Extended, Decided, Rechecked, NotRun, Started, Finished, Delivered, Cancelled, Expired, Failed, Stopped,
-		Granted, Revoked, Configured,
+		Granted, Revoked, Configured, Refused,
 	}
 }
 

@@ -41,6 +41,7 @@ type Filter struct {
 	Requester    string  // as in the entries, or as the agent sent it
 	Approver     string
 	Grant        gatetask.GrantID // an ID, or the beginning of an ID
+	Suspicious   bool             // only decisions that an agent may have made by itself; see [IsSuspicious]
 	Since, Until time.Time        // excluding Until
 	After        int64            // selects entries with larger sequence numbers
 	Limit        int              // the maximum number of entries; 100 by default, at most 1000
@@ -48,7 +49,7 @@ type Filter struct {
 
 // SelectsAll reports whether f selects every entry after a number.
 func (f *Filter) SelectsAll() bool {
-	return f.Task == "" && f.Tool == "" && f.Requester == "" && f.Approver == "" && f.Grant == "" && f.Since.IsZero() && f.Until.IsZero()
+	return f.Task == "" && f.Tool == "" && f.Requester == "" && f.Approver == "" && f.Grant == "" && !f.Suspicious && f.Since.IsZero() && f.Until.IsZero()
 }
 
 // A matcher is a filter with its names converted to the form that entries have.
@@ -69,8 +70,25 @@ func (f *matcher) matches(e *auditlog.Entry) bool {
 		isOneOf(e.Tool, f.Tool, f.tool) && isOneOf(e.Requester, f.Requester, f.requester) &&
 		(f.Approver == "" || f.Approver == e.Approver) &&
 		strings.HasPrefix(string(e.Grant), string(f.Grant)) &&
+		(!f.Suspicious || IsSuspicious(e.Note)) &&
 		!e.At.Before(f.Since) && (f.Until.IsZero() || e.At.Before(f.Until))
 }
+
+// IsSuspicious reports whether an agent may have made a decision by itself: a program that an agent
+// has started sent it, or it is an approval by token that is not known to come from elsewhere.
+func IsSuspicious(n task.Note) bool {
+	switch {
+	case n.Via.Kind == "":
+		return false // no decision of a person
+	case n.Via.FromAgent == gatetask.FromAgentYes:
+		return true
+	default:
+		return n.Via.IsToken() && n.Via.FromAgent != gatetask.FromAgentNo && n.Outcome != rejected
+	}
+}
+
+// rejected is the outcome of a rejection in an entry.
+const rejected = "reject"
 
 // isOneOf reports whether the name of an entry has one of the two forms of the name in the
 // filter. An empty name in the filter matches all entries.

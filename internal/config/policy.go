@@ -72,6 +72,7 @@ func workflowSettings(w *policy.Workflow) Group {
 		{"approvers", texts(&w.Approvers, "a name, group:NAME, role:approver or role:admin", isApprover)},
 		{"quorum", number(&w.Quorum, 100)},
 		{"self_approval", Bool(&w.SelfApproval)},
+		{"agent_approval", Bool(&w.AgentApproval)},
 		{"timeout", Duration(&w.Timeout, time.Second)},
 		{"validity", Duration(&w.Validity, 0)},
 		{"redact", texts(&w.Redact, "a path such as arguments.password, arguments.*.password or result.token", isRedactable)},

@@ -32,7 +32,8 @@ func (i *Inbox) decide(what approval.Decision) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		id := task.ID(r.PathValue("id"))
-		ruling := approval.Ruling{Decision: what, Reason: r.PostFormValue("reason"), Shown: r.PostFormValue("shown"), Via: via(who)}
+		ruling := i.ruling(r, who, what)
+		ruling.Shown = r.PostFormValue("shown")
 		var err error
 		if ruling.Unread, err = i.unread(r, id, who, what); err == nil && what == approval.Approve {
 			ruling.Gives, err = i.gives(r, id, who)
@@ -55,9 +56,9 @@ func (i *Inbox) decide(what approval.Decision) handlerFunc {
 	}
 }
 
-// via describes how a decision in the inbox was made.
-func via(who operator.Operator) gatetask.Via {
-	return gatetask.Via{Kind: gatetask.ViaInbox, Login: string(who.Method)}
+// ruling returns the decision of a form, with how it was made.
+func (i *Inbox) ruling(r *http.Request, who operator.Operator, what approval.Decision) approval.Ruling {
+	return api.Ruling(i.cfg.Agents, r, who, gatetask.ViaInbox, approval.Ruling{Decision: what, Reason: r.PostFormValue("reason")})
 }
 
 // readAll is the form value for a page that shows everything.
@@ -93,7 +94,7 @@ func isOutcome(err error) bool {
 		return true
 	}
 	return slices.ContainsFunc([]error{
-		review.ErrNotShown, review.ErrViewChanged, review.ErrUnread, approval.ErrForbidden, lifecycle.ErrSelfApproval, lifecycle.ErrAlreadyDecided, task.ErrInvalidTransition,
+		review.ErrNotShown, review.ErrViewChanged, review.ErrUnread, approval.ErrForbidden, approval.ErrDecidedByAgent, lifecycle.ErrSelfApproval, lifecycle.ErrAlreadyDecided, task.ErrInvalidTransition,
 		task.ErrConcurrentModification, task.ErrAlreadyTerminal, task.ErrExpired,
 	}, func(known error) bool { return errors.Is(err, known) })
 }
@@ -114,8 +115,8 @@ func (i *Inbox) outcome(c review.Details, what approval.Decision, err error) (in
 	case errors.Is(err, approval.ErrForbidden):
 		n.text = "You are not one of the approvers of the workflow " + c.Workflow + ". " + approversText(c.Approvers)
 		return http.StatusForbidden, n
-	case errors.Is(err, lifecycle.ErrSelfApproval):
-		n.text = "You cannot approve a call from your own agent."
+	case errors.Is(err, lifecycle.ErrSelfApproval), errors.Is(err, approval.ErrDecidedByAgent):
+		n.text = "You cannot approve a call from your own agent. An agent cannot approve by itself either."
 		return http.StatusForbidden, n
 	case errors.Is(err, lifecycle.ErrAlreadyDecided):
 		n.title = "You have already approved this"
@@ -167,8 +168,8 @@ func (i *Inbox) rejectAll(w http.ResponseWriter, r *http.Request, who operator.O
 		})
 	}
 	var t bulkResult
+	ruling := i.ruling(r, who, approval.Reject)
 	for n, id := range ids {
-		ruling := approval.Ruling{Decision: approval.Reject, Reason: r.PostFormValue("reason"), Via: via(who)}
 		_, err := i.cfg.Approvals.Decide(r.Context(), id, api.Approver(who), ruling)
 		if !t.add(err) {
 			i.cfg.Log.ErrorContext(r.Context(), "inbox: reject several", "task_id", id, "err", err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/a-h/templ"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
@@ -215,7 +216,10 @@ func (i *Inbox) showChanges(w http.ResponseWriter, r *http.Request, who operator
 // accept accepts a changed tool.
 func (i *Inbox) accept(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	c, err := i.cfg.Approvals.AcceptChange(r.Context(), r.PathValue("id"), api.Approver(who), r.PostFormValue("reason"))
+	c, err := i.cfg.Approvals.AcceptChange(r.Context(), r.PathValue("id"), api.Approver(who), i.ruling(r, who, approval.Approve))
+	if errors.Is(err, approval.ErrDecidedByAgent) {
+		return i.showChanges(w, r, who, page{status: http.StatusForbidden, notice: &notice{title: "Nothing was accepted", text: "An agent started the program that sent this."}})
+	}
 	if errors.Is(err, task.ErrNotFound) {
 		return i.showChanges(w, r, who, page{status: http.StatusNotFound, notice: &notice{title: "This change is no longer pending", text: "Nothing was accepted."}})
 	}

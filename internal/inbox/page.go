@@ -21,6 +21,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/push"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/provenance"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -29,6 +30,7 @@ import (
 type Config struct {
 	Approvals *approval.Service
 	Viewer    *review.Viewer
+	Agents    *provenance.Agents // tells which program sends a decision; may be nil
 	Now       func() time.Time
 	KeepAlive time.Duration // interval of the beats in a stream of events; 15 s by default
 	Log       *slog.Logger

@@ -29,6 +29,7 @@ var stepTexts = map[string]string{
 	string(approval.Revoked):    "Standing approval revoked",
 
 	string(approval.Configured): "Configuration changed",
+	string(approval.Refused):    "Approval by the agent itself refused",
 }
 
 // changeText describes a change of the configuration.
@@ -66,6 +67,8 @@ func step(e auditlog.Entry) string {
 // byWhom returns the name of the person or agent that caused a step, or "".
 func byWhom(e auditlog.Entry) string {
 	switch {
+	case e.Step == string(approval.Refused):
+		return "" // the agent, with the token of an operator
 	case e.Approver != "":
 		return e.Approver
 	case e.Step == string(approval.Revoked):
@@ -96,6 +99,19 @@ func saying(e auditlog.Entry) string {
 
 // remark returns an addition to the title of an entry, or "".
 func remark(e auditlog.Entry) string {
+	text := detail(e)
+	if e.Via.Kind == "" {
+		return text
+	}
+	via := "via " + visible(e.Via.Details())
+	if text == "" {
+		return via
+	}
+	return via + ", " + text
+}
+
+// detail returns what came of a step, or "".
+func detail(e auditlog.Entry) string {
 	switch {
 	case e.UnreadBytes > 0:
 		return "without reading everything (" + bytesText(int(e.UnreadBytes)) + " not read)"

@@ -13,16 +13,17 @@ type Workflow struct {
 	Timeout      time.Duration // for the decision; 0 means 10 minutes, but not in a [Config]
 	SelfApproval bool          // whether the requester may be one of them
 
-	Name       string        `json:"-"`
-	Approvers  []string      `json:"-"` // names, or group:NAME, or role:NAME; empty means any operator
-	Validity   time.Duration `json:"-"` // of an approval; 0 means as long as the task lives
-	Redact     []string      `json:"-"` // paths that are hidden from approvers, such as arguments.password or result.token
-	Channels   []string      `json:"-"` // that notify approvers
-	AskHost    bool          `json:"-"` // ask the agent's host to open the approval page for its user
-	Remind     []float64     `json:"-"` // reminders, as shares of Timeout between 0 and 1
-	Escalate   Escalation    `json:"-"`
-	QuietHours QuietHours    `json:"-"`
-	Grants     Grants        `json:"-"` // zero means no standing approvals
+	Name          string        `json:"-"`
+	Approvers     []string      `json:"-"` // names, or group:NAME, or role:NAME; empty means any operator
+	Validity      time.Duration `json:"-"` // of an approval; 0 means as long as the task lives
+	Redact        []string      `json:"-"` // paths that are hidden from approvers, such as arguments.password or result.token
+	Channels      []string      `json:"-"` // that notify approvers
+	AgentApproval bool          `json:"-"` // programs that the agent has started may approve with a token
+	AskHost       bool          `json:"-"` // ask the agent's host to open the approval page for its user
+	Remind        []float64     `json:"-"` // reminders, as shares of Timeout between 0 and 1
+	Escalate      Escalation    `json:"-"`
+	QuietHours    QuietHours    `json:"-"`
+	Grants        Grants        `json:"-"` // zero means no standing approvals
 }
 
 // An Escalation lets the approvers of another workflow decide too, after a share of Timeout.

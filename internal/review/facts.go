@@ -56,13 +56,14 @@ type ToolInBatch struct {
 // A HoldingGate describes the gate that holds a call, for other gates with other configurations on
 // the same store, which also show the call and take decisions.
 type HoldingGate struct {
-	Gate         string   `json:"gate"` // the process
-	Approvers    []string `json:"approvers,omitempty"`
-	Redact       []string `json:"redact,omitempty"`
-	SelfApproval bool     `json:"self_approval,omitzero"`
-	ValidSeconds float64  `json:"valid_seconds,omitzero"`
-	GrantSeconds float64  `json:"grant_seconds,omitzero"`
-	GrantUses    int      `json:"grant_uses,omitzero"`
+	Gate          string   `json:"gate"` // the process
+	Approvers     []string `json:"approvers,omitempty"`
+	Redact        []string `json:"redact,omitempty"`
+	SelfApproval  bool     `json:"self_approval,omitzero"`
+	AgentApproval bool     `json:"agent_approval,omitzero"`
+	ValidSeconds  float64  `json:"valid_seconds,omitzero"`
+	GrantSeconds  float64  `json:"grant_seconds,omitzero"`
+	GrantUses     int      `json:"grant_uses,omitzero"`
 
 	EscalateAfter float64  `json:"escalate_after,omitzero"` // the share of the timeout after which EscalateTo may decide
 	EscalateTo    []string `json:"escalate_to,omitempty"`
@@ -71,7 +72,7 @@ type HoldingGate struct {
 // NewHoldingGate returns the description of a gate for a call held for w.
 func NewHoldingGate(gate string, w policy.Workflow) *HoldingGate {
 	return &HoldingGate{
-		Gate: gate, Approvers: w.Approvers, Redact: w.Redact, SelfApproval: w.SelfApproval, ValidSeconds: w.Validity.Seconds(),
+		Gate: gate, Approvers: w.Approvers, Redact: w.Redact, SelfApproval: w.SelfApproval, AgentApproval: w.AgentApproval, ValidSeconds: w.Validity.Seconds(),
 		EscalateAfter: w.Escalate.After, EscalateTo: w.Escalate.Approvers,
 		GrantSeconds: w.Grants.Longest.Seconds(), GrantUses: w.Grants.Uses,
 	}
@@ -80,7 +81,7 @@ func NewHoldingGate(gate string, w policy.Workflow) *HoldingGate {
 // Workflow returns the workflow as the holding gate had it.
 func (h *HoldingGate) Workflow() policy.Workflow {
 	return policy.Workflow{
-		Approvers: h.Approvers, SelfApproval: h.SelfApproval, Redact: h.Redact,
+		Approvers: h.Approvers, SelfApproval: h.SelfApproval, AgentApproval: h.AgentApproval, Redact: h.Redact,
 		Validity: time.Duration(h.ValidSeconds * float64(time.Second)),
 		Escalate: policy.Escalation{After: h.EscalateAfter, Approvers: h.EscalateTo},
 		Grants:   policy.Grants{Longest: time.Duration(h.GrantSeconds * float64(time.Second)), Uses: h.GrantUses},

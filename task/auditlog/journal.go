@@ -56,8 +56,11 @@ type field struct{ name, value string }
 
 // fieldsOf returns the fields that a hash covers. Their order is fixed, and new fields
 // come last. Empty fields do not count, so that old entries keep their hashes.
-func fieldsOf(n *task.Note) [26]field {
-	digest, unread := "", ""
+func fieldsOf(n *task.Note) [31]field {
+	digest, unread, pid := "", "", ""
+	if n.Via.PID != 0 {
+		pid = strconv.Itoa(n.Via.PID)
+	}
 	if n.UnreadBytes != 0 {
 		unread = strconv.FormatInt(n.UnreadBytes, 10)
 	}
@@ -92,6 +95,12 @@ func fieldsOf(n *task.Note) [26]field {
 		{"via.channel", n.Via.Channel},
 		//mutate:swap "n.Via.Account" `""` task.TestHashCoversEveryField the audit log does not cover the account of a decision
 		{"via.account", n.Via.Account},
+		{"via.pid", pid},
+		{"via.program", n.Via.Program},
+		{"via.terminal", n.Via.Terminal},
+		{"via.user", n.Via.User},
+		//mutate:swap "string(n.Via.FromAgent)" `""` task.TestHashCoversEveryField the audit log does not cover whether an agent decided
+		{"via.fromAgent", string(n.Via.FromAgent)},
 	}
 }
 

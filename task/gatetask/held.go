@@ -1,7 +1,9 @@
 package gatetask
 
 import (
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -60,9 +62,30 @@ type Via struct {
 	Login   string  `json:"login,omitzero"`   // how the approver was authenticated: token, session or oidc
 	Channel string  `json:"channel,omitzero"` // the name of the channel
 	Account string  `json:"account,omitzero"` // the approver's account there
+
+	// The program on the gate's own machine that sent the decision, as far as the system tells.
+	PID      int    `json:"pid,omitzero"`
+	Program  string `json:"program,omitzero"`  // its file
+	Terminal string `json:"terminal,omitzero"` // such as pts/3
+	User     string `json:"user,omitzero"`
+
+	FromAgent FromAgent `json:"fromAgent,omitzero"` // empty if the decision came from elsewhere
 }
 
-// String returns v in words, such as "channel ops (U024BE7LH)".
+// FromAgent says whether an agent started the program that sent a decision.
+type FromAgent string
+
+// The values of [FromAgent].
+const (
+	FromAgentYes     FromAgent = "yes"
+	FromAgentNo      FromAgent = "no"
+	FromAgentUnknown FromAgent = "unknown"
+)
+
+// IsToken reports whether the decision came with a token, not from a page in a browser.
+func (v Via) IsToken() bool { return v.Login == "token" }
+
+// String returns v in words, such as "channel ops (U024BE7LH)", without the program.
 func (v Via) String() string {
 	text := strings.ReplaceAll(string(v.Kind), "_", " ")
 	if v.Channel != "" {
@@ -71,7 +94,35 @@ func (v Via) String() string {
 	if v.Account != "" {
 		text += " (" + v.Account + ")"
 	}
+	if v.FromAgent == FromAgentYes {
+		text += ", by an agent"
+	}
 	return text
+}
+
+// Details is [Via.String] with the program that sent the decision, such as "command line
+// (thoughtgate, process 4711, user ann, terminal pts/3)".
+func (v Via) Details() string {
+	var about []string
+	if v.FromAgent == FromAgentUnknown {
+		about = append(about, "origin unknown")
+	}
+	if v.Program != "" {
+		about = append(about, path.Base(v.Program))
+	}
+	if v.PID != 0 {
+		about = append(about, "process "+strconv.Itoa(v.PID))
+	}
+	if v.User != "" {
+		about = append(about, "user "+v.User)
+	}
+	if v.Terminal != "" {
+		about = append(about, "terminal "+v.Terminal)
+	}
+	if len(about) == 0 {
+		return v.String()
+	}
+	return v.String() + " (" + strings.Join(about, ", ") + ")"
 }
 
 // A ViaKind is the kind of a [Via].

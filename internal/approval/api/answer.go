@@ -18,6 +18,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/provenance"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -32,6 +33,7 @@ type Config struct {
 	KeepAlive time.Duration                         // interval of comments on a silent stream; 15 s
 	Receiver  func(channel string) channel.Receiver // returns the channel that sends decisions to the gate, or nil
 	Channels  func() []channel.Status               // the status of each channel; may be nil
+	Agents    *provenance.Agents                    // tells which program sends a decision; may be nil
 	Now       func() time.Time
 	Log       *slog.Logger
 }
@@ -97,6 +99,10 @@ var problems = []struct {
 		"the store did not say whether your decision was recorded; look at the call again",
 	}},
 	{approval.ErrForbidden, problem{http.StatusForbidden, "forbidden", "you are not an approver of this workflow"}},
+	{approval.ErrDecidedByAgent, problem{
+		http.StatusForbidden, approval.DecidedByAgent,
+		"an agent cannot approve: an agent started this program; approve in a browser, or in a terminal that the agent did not start",
+	}},
 	{lifecycle.ErrSelfApproval, problem{http.StatusForbidden, "self_approval", "you cannot approve a call from your own agent"}},
 	{review.ErrNotShown, problem{http.StatusPreconditionRequired, "digest_required", "an approval needs the shownDigest of the call that you were shown"}},
 	{review.ErrViewChanged, problem{http.StatusConflict, "view_changed", "the call differs from what you were shown; look at it again"}},

@@ -24,6 +24,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/provenance"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/internal/toolhistory"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -72,7 +73,7 @@ type route struct {
 // routes returns all routes. The file openapi.json describes each.
 func (h *handler) routes() []route {
 	list := []string{"state", "tool", "agent", "workflow", "q", "limit", "cursor"}
-	journal := []string{"task", "tool", "requester", "principal", "approver", "grant", "since", "until", "after", "limit"}
+	journal := []string{"task", "tool", "requester", "principal", "approver", "grant", "suspicious", "since", "until", "after", "limit"}
 	return []route{
 		{"GET /api/approvals", operator.Viewer, h.list, list},
 		{"GET /api/approvals/{id}", operator.Viewer, h.show, []string{"arguments"}},
@@ -176,21 +177,29 @@ func (h *handler) decide(what approval.Decision) service {
 		if err := readBody(w, r, &v); err != nil {
 			return nil, err
 		}
-		h.rule(w, r, channel.Answer{ID: task.ID(r.PathValue("id")), By: Approver(who), Ruling: approval.Ruling{
-			Decision: what, Reason: v.Reason, Shown: v.ShownDigest, Unread: v.UnreadBytes, Gives: v.Grant.terms(h.Now()), Via: viaOf(r, who),
-		}})
+		ruling := h.ruling(r, who, what, v.Reason)
+		ruling.Shown, ruling.Unread, ruling.Gives = v.ShownDigest, v.UnreadBytes, v.Grant.terms(h.Now())
+		h.rule(w, r, channel.Answer{ID: task.ID(r.PathValue("id")), By: Approver(who), Ruling: ruling})
 		return nil, nil
 	}
 }
 
-// viaOf returns how a request reached the gate. The command line identifies itself by its
-// User-Agent.
-func viaOf(r *http.Request, who operator.Operator) gatetask.Via {
-	via := gatetask.Via{Kind: gatetask.ViaAPI, Login: string(who.Method)}
+// ruling returns a decision with the way in which it reached the gate. The command line identifies
+// itself by its User-Agent.
+func (h *handler) ruling(r *http.Request, who operator.Operator, what approval.Decision, reason string) approval.Ruling {
+	kind := gatetask.ViaAPI
 	if strings.HasPrefix(r.Header.Get("User-Agent"), approval.CommandLineUserAgent) {
-		via.Kind = gatetask.ViaCommandLine
+		kind = gatetask.ViaCommandLine
 	}
-	return via
+	return Ruling(h.Agents, r, who, kind, approval.Ruling{Decision: what, Reason: reason})
+}
+
+// Ruling returns a decision that an operator has sent with r, with the way in which it reached the
+// gate.
+func Ruling(agents *provenance.Agents, r *http.Request, who operator.Operator, kind gatetask.ViaKind, d approval.Ruling) approval.Ruling {
+	via, err := agents.Locate(r.Context(), gatetask.Via{Kind: kind, Login: string(who.Method)})
+	d.Via, d.SenderGone = via, err != nil
+	return d
 }
 
 // rule records a decision and answers with the updated call. If the decision is refused, the
@@ -314,7 +323,7 @@ func (h *handler) accept(w http.ResponseWriter, r *http.Request, who operator.Op
 	if err := readBody(w, r, &v); err != nil {
 		return nil, err
 	}
-	return h.Approvals.AcceptChange(r.Context(), r.PathValue("id"), Approver(who), v.Reason)
+	return h.Approvals.AcceptChange(r.Context(), r.PathValue("id"), Approver(who), h.ruling(r, who, approval.Approve, v.Reason))
 }
 
 // audit answers with journal entries, one per line.
@@ -347,6 +356,13 @@ func auditFilter(r *http.Request) (audit.Filter, error) {
 	f := audit.Filter{
 		Task: task.ID(q.Get("task")), Tool: q.Get("tool"), Requester: cmp.Or(q.Get("requester"), q.Get("principal")), Approver: q.Get("approver"),
 		Grant: gatetask.GrantID(q.Get("grant")),
+	}
+	switch q.Get("suspicious") {
+	case "", "false":
+	case "true":
+		f.Suspicious = true
+	default:
+		return f, badRequest("suspicious must be true or false")
 	}
 	if q.Has("requester") && q.Has("principal") {
 		return f, badRequest("requester and principal mean the same: give one of them")

@@ -68,6 +68,9 @@ func query(f audit.Filter) string {
 			q.Set(name, value)
 		}
 	}
+	if f.Suspicious {
+		q.Set("suspicious", "true")
+	}
 	for name, value := range map[string]time.Time{"since": f.Since, "until": f.Until} {
 		if !value.IsZero() {
 			q.Set(name, value.Format(time.RFC3339Nano))
