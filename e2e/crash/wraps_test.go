@@ -77,13 +77,14 @@ type host struct {
 	ended   chan struct{} // closed when the wrap has ended
 }
 
-// wrapConfig is the configuration of all wraps.
+// wrapConfig is the configuration of all wraps. The test that starts them also approves.
 const wrapConfig = `
 version: 1
 tasks: {max_pending_per_owner: 100000, max_pending: 100000, cleanup_interval: 500ms}
 execution: {lease: 5s}
 rules: [{match: 'hold_*', action: approve}]
 default: deny
+workflows: {default: {agent_approval: true}}
 `
 
 // start starts the wrap and begins a session.

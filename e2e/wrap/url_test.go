@@ -49,7 +49,7 @@ func (s *site) wrappedURL(url string) []string {
 		s.t.Fatal(err)
 	}
 	config := filepath.Join(s.state, "wrap.yaml")
-	if err := os.WriteFile(config, []byte("version: 1\nrules: [{match: echo, action: approve}]\ndefault: forward\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("version: 1\nrules: [{match: echo, action: approve}]\ndefault: forward\n"+ownApproval), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
 	return []string{file, "wrap", "--config", config, "--name", "remote", "--token-file", token, "--header", "X-Team: tools", "--url", url}

@@ -114,6 +114,29 @@ func (s *site) server(name string, args ...string) []string {
 	return append([]string{"node", filepath.Join(dir, "node_modules", "@modelcontextprotocol", "server-"+name, "dist", "index.js")}, args...)
 }
 
+// ownApproval lets the tests approve calls at gates that they start themselves, like agent hosts.
+const ownApproval = "workflows: {default: {agent_approval: true}}\n"
+
+// config writes the configuration that wrap has by default, with ownApproval, and returns the name
+// of the file.
+func (s *site) config() string {
+	s.t.Helper()
+	source, err := filepath.Abs("../../cmd/thoughtgate")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(source, "wrap.yaml"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	text = append(text, ownApproval+"cedar: {policies: ['"+filepath.Join(source, "wrap.cedar")+"']}\n"...)
+	file := filepath.Join(s.state, "default.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return file
+}
+
 // wrapped returns a command with the gate in front of it.
 func (s *site) wrapped(command []string) []string {
 	s.t.Helper()
@@ -121,7 +144,7 @@ func (s *site) wrapped(command []string) []string {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return append([]string{file, "wrap", "--name", "files", "--"}, command...)
+	return append([]string{file, "wrap", "--config", s.config(), "--name", "files", "--"}, command...)
 }
 
 // command returns a runnable command.
