@@ -193,7 +193,7 @@ func judge(peer process.Peer, agents []agent) (process.ID, gatetask.FromAgent) {
 	apart := len(agents) > 0 // without agents, the tree is not known
 	for _, p := range candidates {
 		chain := process.Ancestors(p)
-		//mutate:false cmd/thoughtgate.TestDecisionOfAgent decisions of an agent's own processes count as those of people
+		//mutate:false TestGatesShareTheirAgents decisions of an agent's own processes count as those of people
 		if slices.ContainsFunc(agents, func(a agent) bool { return slices.Contains(chain, a.Host) }) {
 			return p, gatetask.FromAgentYes
 		}
