@@ -56,6 +56,15 @@ type Decision struct {
 	Grant    GrantID     `json:"grant,omitzero"` // the grant that approved the call without an approver
 }
 
+// ByText returns the name of the approver, and how a decision with a token came, because programs
+// make such decisions too.
+func (d Decision) ByText() string {
+	if !d.Via.IsToken() {
+		return d.By
+	}
+	return d.By + " via " + d.Via.Details()
+}
+
 // A Via is the way in which a decision was made.
 type Via struct {
 	Kind    ViaKind `json:"kind"`

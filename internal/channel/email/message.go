@@ -111,10 +111,10 @@ func (m *Mailer) text(q channel.Question) string {
 		fact("Escalated to", q.Escalated)
 	}
 	for _, d := range a.Approvals {
-		fact("Approved by", d.By)
+		fact("Approved by", d.ByText())
 	}
 	if a.Rejection != nil {
-		fact("Rejected by", a.Rejection.By)
+		fact("Rejected by", a.Rejection.ByText())
 	}
 	b.WriteString(cautions(q))
 	//mutate:swap "m.cfg.Arguments && " "" TestMailIsSentEncrypted a mail contains arguments although the configuration does not allow it

@@ -147,10 +147,10 @@ func preformatted(text string) slack.Block {
 func outcome(a review.Approval) []slack.Block {
 	var lines []string
 	for _, d := range a.Approvals {
-		lines = append(lines, "Approved by "+d.By)
+		lines = append(lines, "Approved by "+d.ByText())
 	}
 	if a.Rejection != nil {
-		lines = append(lines, "Rejected by "+a.Rejection.By+": "+a.Rejection.Reason)
+		lines = append(lines, "Rejected by "+a.Rejection.ByText()+": "+a.Rejection.Reason)
 	}
 	if a.Failure != nil && isFailure(a) {
 		lines = append(lines, "It failed: "+a.Failure.Reason)

@@ -601,3 +601,20 @@ func TestFailureShownInSlack(t *testing.T) {
 		}
 	}
 }
+
+// People read in Slack that a program approved with a token, and which one.
+func TestApprovalByTokenIsTold(t *testing.T) {
+	f := open(t)
+	f.run()
+	id := f.hold(`{"path":"/a"}`)
+	f.Posted(1)
+	shown, err := f.approvals.Viewer().ShowAll(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	via := gatetask.Via{Kind: gatetask.ViaCommandLine, Login: "token", PID: 4711, Program: "/usr/bin/tg", User: "ann", Terminal: "pts/3", FromAgent: gatetask.FromAgentUnknown}
+	if _, err := f.approvals.Decide(t.Context(), id, approval.Approver{Name: "alice"}, approval.Ruling{Decision: approval.Approve, Shown: shown.ShownDigest, Via: via}); err != nil {
+		t.Fatal(err)
+	}
+	f.Says("Approved by alice via command line (origin unknown, tg, process 4711, user ann, terminal pts/3)")
+}
