@@ -12,6 +12,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
@@ -77,7 +78,7 @@ const Configured Step = "configured"
 func RecordedSteps() []Step {
 	return []Step{
 		Held, Asked, ClientLeft, Extended, Decided, Rechecked, NotRun, Started, Finished, Delivered, Cancelled, Expired, Failed, Stopped,
-		Granted, Revoked, Configured, Refused,
+		Granted, Revoked, Configured, Refused, AcceptedChange, auditlog.ToolChanged, auditlog.Imported,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/toolhistory"
 	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 )
 
 // histories caches the stored histories of tools, so that a forwarded call does not read the
@@ -194,7 +195,7 @@ func (g *Catalog) consult(ctx context.Context, c Client, t Tool, known bool, v p
 	defer stop()
 	now := g.now()
 	h, err := g.histories.store.RecordChange(ctx, c.source(), t.Name, t.defined, task.Note{
-		At: now, Step: StepToolChanged, Actor: "gate", Method: mcpname.ToolsCall, ToolDigest: t.DigestText(), PolicySnapshot: v.Snapshot,
+		At: now, Step: auditlog.ToolChanged, Actor: "gate", Method: mcpname.ToolsCall, ToolDigest: t.DigestText(), PolicySnapshot: v.Snapshot,
 	})
 	if err != nil {
 		g.log.WarnContext(logging.Limited(ctx, "change not noted", c.Upstream), "cannot record that a tool has changed",
@@ -206,6 +207,3 @@ func (g *Catalog) consult(ctx context.Context, c Client, t Tool, known bool, v p
 	g.histories.set(c.source(), t.Name, h, now)
 	return true
 }
-
-// StepToolChanged is the step of journal entries about changed tools.
-const StepToolChanged = "tool_changed"

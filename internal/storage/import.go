@@ -301,7 +301,7 @@ func (i *importer) finish(ctx context.Context, now time.Time) error {
 		return err
 	}
 	return i.to.Append(ctx, task.Note{
-		At: now, Step: "journal_imported", Actor: "store import",
+		At: now, Step: auditlog.Imported, Actor: "store import",
 		Reason: fmt.Sprintf("the last %d entries follow %s and end with %s in the audit log they come from", i.added, i.anchor, i.last),
 	})
 }

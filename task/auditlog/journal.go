@@ -34,6 +34,12 @@ func Prepare(notes []task.Note, a action.Name) ([]task.Note, error) {
 	return prepared, nil
 }
 
+// Steps of entries that do not belong to a held call.
+const (
+	ToolChanged = "tool_changed"     // a call was judged by a definition of its tool that no operator has accepted
+	Imported    = "journal_imported" // a log whose beginning had been removed was added
+)
+
 func checkNote(n *task.Note) string {
 	switch {
 	case n.Step == "":
