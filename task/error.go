@@ -42,7 +42,7 @@ const (
 	ErrConcurrentModification Kind = "concurrent_modification" // another change came first
 	ErrRateLimited            Kind = "rate_limited"            // the owner has too many tasks pending
 	ErrCapacityExceeded       Kind = "capacity_exceeded"       // too many tasks of all owners are pending, or the store is full
-	ErrOwnerFull              Kind = "owner_full"              // the tasks of the owner take too many bytes
+	ErrOwnerFull              Kind = "owner_full"              // the tasks of the account take too many bytes; see [Task.Account]
 	ErrVariableSizeExceeded   Kind = "variable_size_exceeded"  // variables are too many or too large
 	ErrVariableOwnership      Kind = "variable_ownership"      // the variable belongs to the other side
 	ErrInvalidVariable        Kind = "invalid_variable"        // its name or value is malformed

@@ -129,6 +129,15 @@ func (t Task) Weight() int64 {
 	return int64(size+len(t.Result.Inline)) + t.blobSize()
 }
 
+// Account returns for whom the bytes of t count: its group if it has one, otherwise its
+// owner. An owner without identity can make new owners at will, but not new groups.
+func (t Task) Account() string {
+	if t.Group != "" {
+		return "group:" + t.Group
+	}
+	return "owner:" + t.Owner
+}
+
 // blobSize returns how large the blob of t is, if t has one.
 func (t *Task) blobSize() int64 {
 	if t.Result == nil || t.Result.Chunks == 0 {

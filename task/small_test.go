@@ -15,10 +15,10 @@ func TestCountAndListTasksInMemory(t *testing.T) {
 	fresh := newTask(t)
 	fresh.ID, fresh.Group = "tg_3", "r"
 	var load task.Load
-	for _, one := range []task.Task{mine, ended, other} {
+	for _, one := range []task.Task{mine, ended, other} { // mine and ended have the owner of fresh, other has its group
 		load.Add(one, fresh)
 	}
-	if want := (task.Load{OwnerBytes: mine.Weight() + ended.Weight(), Owner: 1, Group: 1, Grouped: 1, Total: 2, Duplicate: mine.ID}); load != want {
+	if want := (task.Load{AccountBytes: other.Weight(), Owner: 1, Group: 1, Grouped: 1, Total: 2, Duplicate: mine.ID}); load != want {
 		t.Errorf("%+v; want %+v", load, want)
 	}
 

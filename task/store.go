@@ -168,15 +168,15 @@ func (r Ref) CheckChunk(n int, data []byte) error {
 }
 
 // Limits bound the tasks that are pending at the same time, and the bytes of all tasks of
-// an owner. Zero fields limit nothing.
+// an account. Zero fields limit nothing.
 type Limits struct {
-	PerOwner   int           // how many tasks one owner may have pending
-	PerGroup   int           // how many tasks of one group may be pending; see [Draft]
-	Grouped    int           // how many tasks of all groups together may be pending
-	Total      int           // how many tasks may be pending in all
-	OwnerBytes int64         // how many bytes all tasks of one owner may take, those that have ended included; see [Task.Weight]
-	Unique     bool          // an owner may have the same call pending only once
-	RetryAfter time.Duration // when an owner with too many tasks may try again
+	PerOwner     int           // how many tasks one owner may have pending
+	PerGroup     int           // how many tasks of one group may be pending; see [Draft]
+	Grouped      int           // how many tasks of all groups together may be pending
+	Total        int           // how many tasks may be pending in all
+	AccountBytes int64         // how many bytes all tasks of one account may take, those that have ended included; see [Task.Account] and [Task.Weight]
+	Unique       bool          // an owner may have the same call pending only once
+	RetryAfter   time.Duration // when an owner with too many tasks may try again
 }
 
 // A Load counts the tasks in a store when a task is to be created.
@@ -187,14 +187,14 @@ type Load struct {
 	Total     int // pending tasks of all owners
 	Duplicate ID  // a pending task of the same owner with the same digest, or empty
 
-	OwnerBytes int64 // the weight of all tasks of the same owner, those that have ended included
+	AccountBytes int64 // the weight of all tasks of the same account, those that have ended included
 }
 
 // Add counts one, a task in the store, when t is to be created. It is for stores that
 // count all their tasks at every creation.
 func (l *Load) Add(one, t Task) {
-	if one.Owner == t.Owner {
-		l.OwnerBytes += one.Weight()
+	if one.Account() == t.Account() {
+		l.AccountBytes += one.Weight()
 	}
 	if one.State.Terminal() {
 		return
@@ -243,11 +243,11 @@ func (l Limits) Check(t Task, load Load) error {
 			}
 		}
 	}
-	//mutate:false task/memstore.TestStore an owner takes any number of bytes
-	if size := load.OwnerBytes + t.Weight(); l.OwnerBytes > 0 && size > l.OwnerBytes {
+	//mutate:false task/memstore.TestStore an account takes any number of bytes
+	if size := load.AccountBytes + t.Weight(); l.AccountBytes > 0 && size > l.AccountBytes {
 		return &Error{
 			Kind: ErrOwnerFull, StoreFull: true, ID: t.ID, Action: action.Create, Suggest: suggestions[ErrOwnerFull],
-			Limit: l.OwnerBytes, Size: size, RetryAfter: l.RetryAfter,
+			Limit: l.AccountBytes, Size: size, RetryAfter: l.RetryAfter,
 		}
 	}
 	return nil

@@ -76,7 +76,7 @@ func approvalSettings(cfg config.Config) approval.Settings {
 		Start: approval.Start(cfg.Execution.Start),
 		Limits: task.Limits{
 			PerOwner: cfg.Tasks.MaxPendingPerOwner, Total: cfg.Tasks.MaxPending, RetryAfter: cfg.Tasks.MaxPollInterval,
-			OwnerBytes: ownerBytes(cfg),
+			AccountBytes: accountBytes(cfg),
 		},
 		Shares:    pendingShares(cfg),
 		Retrieval: cfg.Tasks.DefaultTTL,
@@ -93,10 +93,11 @@ func approvalSettings(cfg config.Config) approval.Settings {
 	}
 }
 
-// ownerBytes returns how many bytes the calls and results of one agent may use in the
-// store. That is twice the size of its pending calls, since a stored call is larger than its
-// message, and one result. In a store with a size limit, it is at most a quarter.
-func ownerBytes(cfg config.Config) int64 {
+// accountBytes returns how many bytes the calls and results of one agent may use in the
+// store, or those of all agents without identity at one address. That is twice the size of
+// the pending calls of an agent, since a stored call is larger than its message, and one
+// result. In a store with a size limit, it is at most a quarter.
+func accountBytes(cfg config.Config) int64 {
 	bytes := 2*int64(cfg.Tasks.MaxPendingPerOwner)*cfg.Limits.MaxRequestBody + cfg.Limits.MaxResult
 	if most, bounded := Storage(cfg).SizeLimit(); bounded {
 		bytes = min(bytes, most/4)

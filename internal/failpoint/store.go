@@ -86,8 +86,8 @@ func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, er
 }
 
 // Reclaim implements [task.Store].
-func (s *Store) Reclaim(ctx context.Context, scope task.Scope, limit int) (int, error) {
-	return ask(ctx, s, "Reclaim", "", func(ctx context.Context) (int, error) { return s.Inner.Reclaim(ctx, scope, limit) })
+func (s *Store) Reclaim(ctx context.Context, account string, limit int) (int, error) {
+	return ask(ctx, s, "Reclaim", "", func(ctx context.Context) (int, error) { return s.Inner.Reclaim(ctx, account, limit) })
 }
 
 // WriteChunk implements [task.Blobs].

@@ -20,25 +20,26 @@ func (r reclaimingStore) Unwrap() gatestore.Store { return r.Store }
 
 // Create implements [task.Store].
 func (r reclaimingStore) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
-	return r.retryAfterReclaim(ctx, task.OwnedBy(t.Owner), func() error { return r.Store.Create(ctx, t, limits, notes...) })
+	return r.retryAfterReclaim(ctx, t.Account(), func() error { return r.Store.Create(ctx, t, limits, notes...) })
 }
 
 // WriteChunk implements [task.Blobs].
 func (r reclaimingStore) WriteChunk(ctx context.Context, ref task.Ref, n int, data []byte) error {
-	return r.retryAfterReclaim(ctx, task.AnyOwner(), func() error { return r.Store.WriteChunk(ctx, ref, n, data) })
+	return r.retryAfterReclaim(ctx, "", func() error { return r.Store.WriteChunk(ctx, ref, n, data) })
 }
 
 // retryAfterReclaim calls write until it succeeds or nothing is left to delete. It deletes
-// tasks of the first scope, and then of all owners, unless only the owner's limit is reached.
-func (r reclaimingStore) retryAfterReclaim(ctx context.Context, first task.Scope, write func() error) error {
-	for _, scope := range []task.Scope{first, task.AnyOwner()} {
+// tasks of the first account, and then of all, unless only the account's limit is reached.
+// An empty account means all.
+func (r reclaimingStore) retryAfterReclaim(ctx context.Context, first string, write func() error) error {
+	for _, account := range []string{first, ""} {
 		for {
 			err := write()
 			refused, ok := errors.AsType[*task.Error](err)
-			if !ok || !refused.StoreFull || refused.Kind == task.ErrOwnerFull && scope != first {
+			if !ok || !refused.StoreFull || refused.Kind == task.ErrOwnerFull && account != first {
 				return err
 			}
-			n, failed := r.Reclaim(ctx, scope, reclaimBatch)
+			n, failed := r.Reclaim(ctx, account, reclaimBatch)
 			if failed != nil {
 				return err
 			}

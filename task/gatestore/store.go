@@ -19,8 +19,8 @@ type Store interface {
 
 // Reclaimer is the part of a store that deletes tasks early when the store is full.
 type Reclaimer interface {
-	// Reclaim deletes up to limit tasks that the scope admits and that are
-	// [task.Task.Disposable], those that are due first, with their blobs, and reports how
-	// many. If several do so at once, each deletion is reported to one of them.
-	Reclaim(ctx context.Context, scope task.Scope, limit int) (int, error)
+	// Reclaim deletes up to limit tasks of an account, or of all if account is empty, that
+	// are [task.Task.Disposable], those that are due first, with their blobs, and reports
+	// how many. If several do so at once, each deletion is reported to one of them.
+	Reclaim(ctx context.Context, account string, limit int) (int, error)
 }

@@ -121,10 +121,15 @@ func (s *Store) callKey(owner string, d task.Digest) uint64 {
 	}{owner, d})
 }
 
-// An owner has the tasks of one owner.
+// An owner has the tasks of one owner. Its bytes are those of its tasks without a group.
 type owner struct {
-	tasks   list // by age
-	pending int  // the number of pending ones
+	tasks list // by age
+	load
+}
+
+// A load counts the tasks of an owner or of a group.
+type load struct {
+	pending int // the number of pending ones
 	bytes   int64
 }
 

@@ -46,8 +46,8 @@ type Store struct {
 	owners  map[string]*owner
 	pending index
 	ended   index
-	groups  map[string]int // the number of pending tasks of each group
-	grouped int            // the number of pending tasks with a group
+	groups  map[string]*load // of tasks with a group
+	grouped int              // the number of pending tasks with a group
 	journal journal
 	records map[string]gatestore.Record
 }
@@ -67,7 +67,7 @@ func New(o Options) *Store {
 	}
 	return &Store{
 		options: o, seed: maphash.MakeSeed(),
-		tasks: map[task.ID]*entry{}, owners: map[string]*owner{}, groups: map[string]int{},
+		tasks: map[task.ID]*entry{}, owners: map[string]*owner{}, groups: map[string]*load{},
 		pending: index{calls: map[uint64]*list{}}, ended: index{calls: map[uint64]*list{}},
 		records: map[string]gatestore.Record{},
 	}
@@ -133,10 +133,16 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, not
 func (s *Store) load(t *task.Task) task.Load {
 	load := task.Load{Total: len(s.pending.byAge)}
 	if o := s.owners[t.Owner]; o != nil {
-		load.Owner, load.OwnerBytes = o.pending, o.bytes
+		load.Owner = o.pending
 	}
 	if t.Group != "" {
-		load.Group, load.Grouped = s.groups[t.Group], s.grouped
+		load.Grouped = s.grouped
+		if g := s.groups[t.Group]; g != nil {
+			load.Group = g.pending
+		}
+	}
+	if a := s.account(t); a != nil {
+		load.AccountBytes = a.bytes
 	}
 	for _, e := range s.pending.sameCall(s.callKey(t.Owner, t.Digest)) {
 		if e.task.Owner == t.Owner && e.task.Digest == t.Digest {
@@ -144,6 +150,17 @@ func (s *Store) load(t *task.Task) task.Load {
 		}
 	}
 	return load
+}
+
+// account returns the load of t's account, or nil if it has no tasks.
+func (s *Store) account(t *task.Task) *load {
+	if t.Group != "" {
+		return s.groups[t.Group]
+	}
+	if o := s.owners[t.Owner]; o != nil {
+		return &o.load
+	}
+	return nil
 }
 
 // grow adds by to the number of bytes, unless that exceeds the limit.
@@ -178,7 +195,10 @@ func (s *Store) add(t *task.Task) {
 		s.owners[t.Owner] = o
 	}
 	o.tasks.add(e, byAge)
-	o.bytes += t.Weight()
+	if t.Group != "" && s.groups[t.Group] == nil {
+		s.groups[t.Group] = new(load)
+	}
+	s.account(t).bytes += t.Weight()
 	s.indexFor(t).add(e, s.callKey(t.Owner, t.Digest))
 	s.count(t, 1)
 }
@@ -201,9 +221,7 @@ func (s *Store) count(t *task.Task, by int) {
 		return
 	}
 	s.grouped += by
-	if s.groups[t.Group] += by; s.groups[t.Group] == 0 {
-		delete(s.groups, t.Group)
-	}
+	s.groups[t.Group].pending += by
 }
 
 // Get implements [task.Store].
@@ -257,7 +275,7 @@ func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error
 	}
 	s.journal.add(notes, s.options.MaxEntries)
 	s.replace(e, &t)
-	s.owners[t.Owner].bytes += t.Weight() - old.Weight()
+	s.account(&t).bytes += t.Weight() - old.Weight()
 	s.bytes += weight(&t) - weight(old) // may exceed the limit: the answer of a call that has run must be stored
 	s.notifier.Notify(t.ID, t.Owner)
 	return nil
@@ -365,7 +383,7 @@ func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, er
 }
 
 // Reclaim implements [gatestore.Reclaimer].
-func (s *Store) Reclaim(ctx context.Context, scope task.Scope, limit int) (int, error) {
+func (s *Store) Reclaim(ctx context.Context, account string, limit int) (int, error) {
 	if err := s.check(ctx, action.Sweep); err != nil {
 		return 0, err
 	}
@@ -376,7 +394,7 @@ func (s *Store) Reclaim(ctx context.Context, scope task.Scope, limit int) (int, 
 		if len(found) >= limit {
 			break
 		}
-		if scope.Admits(e.task.Owner) && e.task.Disposable() {
+		if (account == "" || e.task.Account() == account) && e.task.Disposable() {
 			found = append(found, e)
 		}
 	}
@@ -396,8 +414,11 @@ func (s *Store) removeAll(ended list) int {
 func (s *Store) remove(e *entry) {
 	t := e.task
 	s.ended.remove(e, s.callKey(t.Owner, t.Digest))
+	a := s.account(t)
+	if a.bytes -= t.Weight(); a.bytes == 0 {
+		delete(s.groups, t.Group)
+	}
 	o := s.owners[t.Owner]
-	o.bytes -= t.Weight()
 	if o.tasks.remove(e, byAge); len(o.tasks) == 0 {
 		delete(s.owners, t.Owner)
 	}

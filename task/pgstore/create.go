@@ -21,8 +21,8 @@ var putChunk = sqlcore.Dialect{}.PutChunk()
 // A lockPlan is a set of locks for a creation, with the number of creations that may run
 // concurrently.
 type lockPlan struct {
-	groupLock     string // the function that locks the group of the task, if groups are counted
-	othersInGroup int    // other tasks of the group that may be created at the same time
+	groupLock     string // the function that locks the group of the task, if there are limits for it
+	othersInGroup int    // other tasks of the group, all small, that may be created at the same time
 	slots         string // the condition that selects the slots to lock, including that of the task
 	others        int    // other tasks that may be created at the same time
 }
@@ -30,9 +30,13 @@ type lockPlan struct {
 // slots is the number of rows that count pending tasks.
 const slots = 16
 
+// smallTask is the largest weight of a task that shares the lock of its group with others.
+const smallTask = 64 << 10
+
 // lockPlans returns the plans to try, in this order. With one slot locked, at most one other
 // task can be in creation in each of the other slots. If the limits also allow these, no
-// further lock is needed. The second plan locks the group, and the last one all slots. All
+// further lock is needed. A large task has no such plan, because the bytes of the others must
+// be bounded. The second plan locks the group, and the last one all slots. All
 // plans lock the group before slots, so that there is no deadlock.
 func lockPlans(t task.Task, l task.Limits) []lockPlan {
 	const (
@@ -41,21 +45,32 @@ func lockPlans(t task.Task, l task.Limits) []lockPlan {
 		one   = "slot = $1"
 		all   = "(slot >= 0 OR slot = $1)"
 	)
-	ways := []lockPlan{{groupLock: share, othersInGroup: slots - 1, slots: one, others: slots - 1}}
-	if l.CountsGroups(t) {
-		ways = append(ways, lockPlan{groupLock: alone, slots: one, others: slots - 1})
+	shared := lockPlan{groupLock: share, othersInGroup: slots - 1, slots: one, others: slots - 1}
+	single := lockPlan{groupLock: alone, slots: one, others: slots - 1}
+	last := lockPlan{groupLock: alone, slots: all}
+	switch {
+	case !locksGroup(t, l):
+		return []lockPlan{shared, last}
+	case l.AccountBytes > 0 && t.Weight() > smallTask:
+		return []lockPlan{single, last}
+	default:
+		return []lockPlan{shared, single, last}
 	}
-	return append(ways, lockPlan{groupLock: alone, slots: all})
+}
+
+// locksGroup reports whether there are limits for the group of t.
+func locksGroup(t task.Task, l task.Limits) bool {
+	return l.CountsGroups(t) || l.AccountBytes > 0 && t.Group != ""
 }
 
 // lock returns the statement that takes the locks of a plan: of the owner, if there are limits
-// for owners, of the group, if groups are counted, and then of slots.
+// for owners, of the group, if there are limits for it, and then of slots.
 func (a lockPlan) lock(t task.Task, l task.Limits) string {
 	locks := "SELECT $2::text, $3::text"
-	if l.PerOwner > 0 || l.OwnerBytes > 0 || l.Unique {
+	if l.PerOwner > 0 || l.AccountBytes > 0 || l.Unique {
 		locks += ", pg_advisory_xact_lock(hashtextextended($2, 0))"
 	}
-	if l.CountsGroups(t) {
+	if locksGroup(t, l) {
 		locks += ", " + a.groupLock + "(hashtextextended($3, 1))"
 	}
 	return "WITH first AS MATERIALIZED (" + locks + ") SELECT pending FROM slots, first WHERE " + a.slots + " ORDER BY slot FOR UPDATE OF slots"
@@ -104,9 +119,9 @@ const createTask = `WITH load AS MATERIALIZED (SELECT
 		EXISTS (SELECT FROM tasks WHERE id = $1) AS there,
 		CASE WHEN $19 THEN (SELECT count(*) FROM tasks WHERE pending = TRUE AND room > '' AND room = $10) ELSE 0 END AS room,
 		CASE WHEN $19 THEN (SELECT count(*) FROM tasks WHERE pending = TRUE AND room > '') ELSE 0 END AS rooms,
-		CASE WHEN $20 THEN (SELECT coalesce(sum(size), 0)::bigint FROM tasks WHERE owner = $2) ELSE 0 END AS bytes),
-	added AS (INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document, room, owing, size, disposable)
-		SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13 FROM load
+		CASE WHEN $20 THEN (SELECT coalesce(sum(size), 0)::bigint FROM tasks WHERE account = $26) ELSE 0 END AS bytes),
+	added AS (INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document, room, owing, size, disposable, account)
+		SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $26 FROM load
 		WHERE NOT there AND same = '' AND mine < $21 AND room < $22 AND rooms < $23 AND total < $24 AND bytes <= $25 RETURNING id),
 	outlined AS (INSERT INTO outlines (task, version, document) SELECT id, $8, $14 FROM added
 		ON CONFLICT (task) DO UPDATE SET version = excluded.version, document = excluded.document),
@@ -165,19 +180,22 @@ func (c creation) run(ctx context.Context, conn *pgxpool.Conn) (found created, e
 	if !grouped {
 		perGroup, inGroups = math.MaxInt64, math.MaxInt64
 	}
-	if l.OwnerBytes > 0 {
-		bytes = l.OwnerBytes - r.Weight()
+	if l.AccountBytes > 0 {
+		bytes = l.AccountBytes - r.Weight()
+		if r.Group != "" {
+			bytes -= int64(a.othersInGroup) * smallTask
+		}
 	}
 	var b pgx.Batch
 	b.Queue(a.lock(r.Task, l), slot(r.ID), r.Owner, r.Group)
 	b.Queue(createTask, string(r.ID), r.Owner, string(r.State), r.Pending(), r.Digest[:],
 		r.CreatedAt.UnixMicro(), r.DueMicros, r.Version, r.Document, r.Group, r.OwesCancellation(), r.Weight(), r.Disposable(),
 		r.OutlineText, slot(r.ID), documents(r.Notes),
-		l.PerOwner, same, grouped, l.OwnerBytes > 0,
-		below(l.PerOwner, 0), perGroup, inGroups, below(l.Total, a.others), bytes,
+		l.PerOwner, same, grouped, l.AccountBytes > 0,
+		below(l.PerOwner, 0), perGroup, inGroups, below(l.Total, a.others), bytes, r.Account(),
 	).QueryRow(func(row pgx.Row) error {
 		load := &found.load
-		return row.Scan(&load.Total, &load.Owner, &load.Duplicate, &found.exists, &load.Group, &load.Grouped, &load.OwnerBytes, &found.added)
+		return row.Scan(&load.Total, &load.Owner, &load.Duplicate, &found.exists, &load.Group, &load.Grouped, &load.AccountBytes, &found.added)
 	})
 	err = conn.SendBatch(ctx, &b).Close()
 	return found, err

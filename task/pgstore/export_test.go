@@ -7,7 +7,6 @@ import (
 	"path"
 	"strings"
 
-	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqlcore"
 )
 
@@ -18,8 +17,8 @@ func Statements() map[string]string {
 		"find": sqlcore.FindTask, "find state": findState, "create": createTask, "replace": replaceTask,
 		"journal": sqlcore.JournalPage, "story": sqlcore.JournalOfTask, "inbox": readInbox, "chain": moveNotes, "trim": trimJournal,
 	}
-	mine, _ := sqlcore.Reclaim(task.OwnedBy("ann"))
-	anyone, _ := sqlcore.Reclaim(task.AnyOwner())
+	mine, _ := sqlcore.Reclaim("owner:ann")
+	anyone, _ := sqlcore.Reclaim("")
 	for _, where := range []string{sqlcore.Swept, mine, anyone} {
 		all["delete where "+where] = fmt.Sprintf(deleteTasks, where, 100)
 		all["delete chunks where "+where] = fmt.Sprintf(deleteChunks, where, 100, chunksAtOnce)

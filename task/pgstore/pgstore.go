@@ -319,8 +319,8 @@ func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, er
 }
 
 // Reclaim implements [gatestore.Reclaimer].
-func (s *Store) Reclaim(ctx context.Context, scope task.Scope, limit int) (int, error) {
-	where, args := sqlcore.Reclaim(scope)
+func (s *Store) Reclaim(ctx context.Context, account string, limit int) (int, error) {
+	where, args := sqlcore.Reclaim(account)
 	return s.deleteTasks(ctx, limit, where, args...)
 }
 

@@ -50,6 +50,8 @@ func TestOwedCancellationsOfOlderVersions(t *testing.T) {
 
 func TestOutlinesWithoutDocuments(t *testing.T) { sqltest.RunOutlinesWithoutDocuments(t, onServer) }
 
+func TestBytesOfEarlierVersion(t *testing.T) { sqltest.RunBytesOfEarlierVersion(t, onServer) }
+
 func TestOutlinesOfEarlierVersion(t *testing.T) { sqltest.RunOutlinesOfEarlierVersion(t, onServer) }
 
 // TestReplicasMigrateTogether starts five replicas with a database of the first version.

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -79,7 +80,7 @@ func (r *record) due() string { return strconv.FormatInt(r.Due().UnixMicro(), 10
 func (r *record) fields() []string {
 	notes := append([]string{strconv.Itoa(len(r.notes))}, r.notes...)
 	return append(notes, "state", string(r.State), "version", strconv.FormatInt(r.Version, 10), "document", r.document, "outline", r.outline,
-		"size", r.size())
+		"size", r.size(), "account", r.Account())
 }
 
 func (r *record) size() string { return strconv.FormatInt(r.Weight(), 10) }
@@ -91,8 +92,8 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, not
 		return err
 	}
 	keys := append([]string{s.keys.task(t.ID), s.keys.changes()}, s.keys.listsOf(r.listEntry, t.State)...)
-	keys = append(keys, s.keys.due(pending), s.keys.call(pending, t.Digest, t.Owner), s.keys.inbox(), s.keys.group(t.Group), s.keys.groups(), s.keys.owing(), s.keys.bytes(t.Owner))
-	keys = append(keys, s.keys.disposable(t.Owner)...)
+	keys = append(keys, s.keys.due(pending), s.keys.call(pending, t.Digest, t.Owner), s.keys.inbox(), s.keys.group(t.Group), s.keys.groups(), s.keys.owing(),
+		s.keys.bytes(t.Account()), s.keys.allDisposable(), s.keys.disposable(t.Account()))
 	for _, state := range task.Pending() {
 		keys = append(keys, s.keys.owned(state, t.Owner))
 	}
@@ -100,7 +101,7 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, not
 		s.feed.channel, encodeChange(t.ID, t.Owner), r.member, r.due(),
 		strconv.Itoa(limits.PerOwner), strconv.Itoa(limits.Total), strconv.FormatBool(limits.Unique),
 		strconv.Itoa(limits.PerGroup), strconv.Itoa(limits.Grouped), strconv.FormatBool(t.Group != "" && !t.State.Terminal()), strconv.FormatBool(t.OwesCancellation()),
-		strconv.FormatInt(limits.OwnerBytes, 10), r.size(), strconv.FormatBool(t.Disposable()),
+		strconv.FormatInt(limits.AccountBytes, 10), r.size(), strconv.FormatBool(t.Disposable()),
 	}, r.fields()...)
 	args = append(args, "owner", t.Owner, "digest", string(t.Digest[:]))
 
@@ -148,7 +149,7 @@ func loadOf(reply rueidis.RedisMessage) (task.Load, error) {
 			return task.Load{}, err
 		}
 	}
-	return task.Load{Owner: n[0], Total: n[1], Group: n[2], Grouped: n[3], OwnerBytes: int64(n[4]), Duplicate: idOf(parts[5])}, nil
+	return task.Load{Owner: n[0], Total: n[1], Group: n[2], Grouped: n[3], AccountBytes: int64(n[4]), Duplicate: idOf(parts[5])}, nil
 }
 
 // Swap implements [task.Store].
@@ -190,8 +191,9 @@ func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error
 
 func (s *Store) swap(ctx context.Context, r *record, from task.State) (verdict string, state task.State, err error) {
 	keys := append([]string{s.keys.task(r.ID), s.keys.changes()}, s.keys.listsOf(r.listEntry, r.State)...)
-	keys = append(append(keys, s.keys.listsOf(r.listEntry, from)...), s.keys.inbox(), s.keys.group(r.group), s.keys.groups(), s.keys.owing(), s.keys.bytes(r.Owner))
-	keys = append(keys, s.keys.disposable(r.Owner)...)
+	keys = append(append(keys, s.keys.listsOf(r.listEntry, from)...), s.keys.inbox(), s.keys.group(r.group), s.keys.groups(), s.keys.owing(),
+		s.keys.bytes(r.Account()), s.keys.allDisposable(), s.keys.disposable(r.Account()),
+		s.keys.bytes(r.Owner), s.keys.disposable(r.Owner)) // of format 5
 	args := append([]string{
 		s.feed.channel, encodeChange(r.ID, r.Owner), r.member, r.due(), strconv.FormatInt(r.Version-1, 10), string(from),
 		strconv.FormatBool(r.State.Terminal()), strconv.FormatBool(r.OwesCancellation()), r.size(), strconv.FormatBool(r.Disposable()),
@@ -221,12 +223,11 @@ func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, er
 }
 
 // Reclaim implements [gatestore.Reclaimer].
-func (s *Store) Reclaim(ctx context.Context, scope task.Scope, limit int) (int, error) {
+func (s *Store) Reclaim(ctx context.Context, account string, limit int) (int, error) {
 	return request(ctx, s, action.Sweep, func(ctx context.Context) (int, error) {
-		owner, limited := scope.Owner()
-		from := s.keys.disposable(owner)[0]
-		if limited {
-			from = s.keys.disposable(owner)[1]
+		from := s.keys.allDisposable()
+		if account != "" {
+			from = s.keys.disposable(account)
 		}
 		members, err := s.client.Do(ctx, s.client.B().Zrange().Key(from).Min("-inf").Max("+inf").Byscore().Limit(0, int64(max(0, limit))).Build().Pin()).AsStrSlice()
 		if err != nil {
@@ -239,13 +240,16 @@ func (s *Store) Reclaim(ctx context.Context, scope task.Scope, limit int) (int, 
 // deleteMembers deletes the tasks of members that are due before a time in microseconds,
 // and returns their number.
 func (s *Store) deleteMembers(ctx context.Context, members []string, before string) (int, error) {
-	tasks, err := s.fields(ctx, s.keys.tasks(members), "version", "state", "owner", "digest")
+	tasks, err := s.fields(ctx, s.keys.tasks(members), "version", "state", "owner", "digest", "account")
 	if err != nil {
 		return 0, err
 	}
 	doomed := make([]found, len(members))
 	for i, fields := range tasks {
-		doomed[i] = found{listEntry: listEntry{member: members[i], owner: fields[2]}, version: fields[0], state: task.State(fields[1])}
+		doomed[i] = found{
+			listEntry: listEntry{member: members[i], owner: fields[2]}, version: fields[0], state: task.State(fields[1]),
+			account: cmp.Or(fields[4], fields[2]), // format 5 counts for the owner
+		}
 		copy(doomed[i].digest[:], fields[3])
 		if doomed[i].version == "" {
 			doomed[i].state = task.Expired // deleted by hand; the member may still be in the list
@@ -259,6 +263,7 @@ type found struct {
 	listEntry
 	version string
 	state   task.State
+	account string
 }
 
 // delete deletes tasks that are due before a time and unchanged since they were found, and
@@ -269,7 +274,7 @@ func (s *Store) delete(ctx context.Context, doomed []found, before string) (int,
 		id := idOf(d.member)
 		places := s.keys.listsOf(d.listEntry, d.state)
 		keys := append([]string{s.keys.task(id), s.keys.changes(), s.keys.blob(id), s.keys.owing()}, places...)
-		calls[i].Keys = s.withFormatKey(append(append(keys, s.keys.disposable(d.owner)...), s.keys.bytes(d.owner)))
+		calls[i].Keys = s.withFormatKey(append(keys, s.keys.allDisposable(), s.keys.disposable(d.account), s.keys.bytes(d.account)))
 		calls[i].Args = []string{s.feed.channel, encodeChange(id, d.owner), d.member, d.version, before}
 	}
 	deleted := 0

@@ -12,7 +12,7 @@ import (
 )
 
 // format is the version of the keys. Raise it when earlier programs must stop writing.
-const format = "5"
+const format = "6"
 
 // outdated is the prefix of the error of a script with an older format.
 const outdated = "TGOUTDATED"

@@ -170,6 +170,54 @@ func TestMigrationFindsOwedCancellations(t *testing.T) {
 	}
 }
 
+// Format 5 counts the bytes of a task for its owner. They count for its account from its next
+// change, and nothing remains when the task is deleted.
+func TestBytesOfPreviousFormat(t *testing.T) {
+	server := own(t)
+	if server == nil {
+		return
+	}
+	const prefix = "{thoughtgate}:"
+	s := open(t, redisstore.Options{URL: server.URL()})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, DisableCache: true})
+	must(t, err)
+	defer client.Close()
+	bytes := func(account string) string {
+		found, err := client.Do(t.Context(), client.B().Get().Key(prefix+"bytes:"+account).Build()).ToString()
+		if !rueidis.IsRedisNil(err) {
+			must(t, err)
+		}
+		return found
+	}
+	made := build(t, 1)
+	made.Group = "g"
+	must(t, s.Create(t.Context(), made, task.Limits{}))
+	size := bytes("group:g")
+	if size == "" {
+		t.Fatal("the bytes of the group are not counted")
+	}
+	format5 := func() {
+		do(t, server, "RENAME", prefix+"bytes:group:g", prefix+"bytes:"+made.Owner)
+		do(t, server, "HDEL", prefix+"task:"+string(made.ID), "account")
+		do(t, server, "SET", prefix+"format", "5")
+	}
+	format5()
+	s = open(t, redisstore.Options{URL: server.URL()})
+	_, err = lifecycle.Advance(t.Context(), s, anyone(made.ID), lifecycle.Cancel{By: "ann"}, epoch)
+	must(t, err)
+	if of, counted := bytes(made.Owner), bytes("group:g"); of != "" || counted == "" {
+		t.Errorf("the owner has %q bytes, and the group %q", of, counted)
+	}
+	format5()
+	s = open(t, redisstore.Options{URL: server.URL()})
+	if n, err := s.Sweep(t.Context(), epoch.Add(2*ttl), 10); n != 1 || err != nil {
+		t.Fatalf("Sweep = %d, %v", n, err)
+	}
+	if of, counted := bytes(made.Owner), bytes("group:g"); of != "" || counted != "" {
+		t.Errorf("after the deletion, the owner has %q bytes, and the group %q", of, counted)
+	}
+}
+
 // script returns the command that runs a script of format 1.
 func script(t *testing.T, name string, count int, keys []string, args ...string) []string {
 	t.Helper()

@@ -40,13 +40,13 @@ func (k keyspace) due(h phase) string          { return string(k) + "due:" + str
 // owing names the list of tasks with an owed cancellation.
 func (k keyspace) owing() string { return string(k) + "owing" }
 
-// bytes names the counter of the bytes of an owner's tasks.
-func (k keyspace) bytes(owner string) string { return string(k) + "bytes:" + owner }
+// bytes names the counter of the bytes of an account's tasks.
+func (k keyspace) bytes(account string) string { return string(k) + "bytes:" + account }
 
-// disposable names the lists of the disposable tasks of all owners and of one.
-func (k keyspace) disposable(owner string) []string {
-	return []string{string(k) + "disposable", string(k) + "disposable:" + owner}
-}
+// disposable names the list of the disposable tasks of an account.
+func (k keyspace) disposable(account string) string { return k.allDisposable() + ":" + account }
+
+func (k keyspace) allDisposable() string { return string(k) + "disposable" }
 
 func (k keyspace) groups() string           { return string(k) + "rooms" }
 func (k keyspace) group(name string) string { return string(k) + "room:" + name }

@@ -230,8 +230,8 @@ func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, er
 }
 
 // Reclaim implements [gatestore.Reclaimer].
-func (s *Store) Reclaim(ctx context.Context, scope task.Scope, limit int) (int, error) {
-	return s.inner.Reclaim(ctx, scope, limit)
+func (s *Store) Reclaim(ctx context.Context, account string, limit int) (int, error) {
+	return s.inner.Reclaim(ctx, account, limit)
 }
 
 // WriteChunk implements [task.Blobs].

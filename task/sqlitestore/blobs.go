@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	findChunk = `SELECT owner, state, version, size, c.n IS NOT NULL, coalesce(r.bytes, 0) FROM tasks
+	findChunk = `SELECT owner, account, state, version, size, c.n IS NOT NULL, coalesce(r.bytes, 0) FROM tasks
 		LEFT JOIN chunks AS c ON c.task = id AND c.n = $1 LEFT JOIN results AS r ON r.task = id WHERE id = $2`
 	dropChunk     = "DELETE FROM chunks WHERE task = $1 AND n = $2"
 	findResult    = "SELECT bytes FROM results WHERE task = $1"

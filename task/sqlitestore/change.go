@@ -19,11 +19,11 @@ var (
 )
 
 const (
-	insertTask = `INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document, room, owing, size, disposable)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT (id) DO NOTHING`
+	insertTask = `INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document, room, owing, size, disposable, account)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT (id) DO NOTHING`
 	updateTask = `UPDATE tasks SET state = $1, pending = $2, due = $3, version = $4, document = $5, owing = $6, size = $7, disposable = $8
 		WHERE id = $9`
-	deleteTasks = "DELETE FROM tasks WHERE id IN (SELECT id FROM tasks WHERE %s ORDER BY due LIMIT %d) RETURNING id, owner, size"
+	deleteTasks = "DELETE FROM tasks WHERE id IN (SELECT id FROM tasks WHERE %s ORDER BY due LIMIT %d) RETURNING id, owner, account, size"
 )
 
 // Create implements [task.Store].
@@ -55,14 +55,15 @@ func (s *session) create(ctx context.Context, r *sqlcore.Row, limits task.Limits
 		return refusal
 	}
 	added, err := s.exec(ctx, insertTask, string(r.ID), r.Owner, string(r.State), r.Pending(), r.Digest[:],
-		r.CreatedAt.UnixMicro(), r.DueMicros, r.Version, r.Document, r.Group, r.OwesCancellation(), r.Weight(), r.Disposable())
+		r.CreatedAt.UnixMicro(), r.DueMicros, r.Version, r.Document, r.Group, r.OwesCancellation(), r.Weight(), r.Disposable(), r.Account())
 	if err != nil {
 		return err
 	}
 	if added == 0 {
 		return exists
 	}
-	s.loads.add(r.Owner, ownerLoad{pending(r.State), r.Weight()})
+	s.loads.addPending(r.Owner, pending(r.State))
+	s.loads.addBytes(r.Account(), r.Weight())
 	return s.putOutline(ctx, r)
 }
 
@@ -139,7 +140,8 @@ func (s *session) swap(ctx context.Context, r *sqlcore.Row, answer int64) error 
 		r.Weight(), r.Disposable(), string(r.ID)); err != nil {
 		return err
 	}
-	s.loads.add(old.Owner, ownerLoad{pending(r.State) - pending(old.State), r.Weight() - old.Size})
+	s.loads.addPending(old.Owner, pending(r.State)-pending(old.State))
+	s.loads.addBytes(old.Account, r.Weight()-old.Size)
 	if answer > 0 {
 		if err := s.resize(ctx, r.ID, answer); err != nil {
 			return err
@@ -154,8 +156,8 @@ func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, er
 }
 
 // Reclaim implements [gatestore.Reclaimer].
-func (s *Store) Reclaim(ctx context.Context, scope task.Scope, limit int) (int, error) {
-	where, args := sqlcore.Reclaim(scope)
+func (s *Store) Reclaim(ctx context.Context, account string, limit int) (int, error) {
+	where, args := sqlcore.Reclaim(account)
 	return s.deleteTasks(ctx, limit, where, args...)
 }
 
@@ -179,9 +181,10 @@ func (s *Store) deleteTasks(ctx context.Context, limit int, where string, args .
 
 func (s *session) delete(ctx context.Context, statement string, args []any) ([]sqlcore.ChangedTask, error) {
 	deleted, err := sqlcore.Select(ctx, s.conn, func(rows *sql.Rows) (t sqlcore.ChangedTask, err error) {
+		var account string
 		var size int64
-		err = rows.Scan(&t.ID, &t.Owner, &size)
-		s.loads.add(t.Owner, ownerLoad{bytes: -size})
+		err = rows.Scan(&t.ID, &t.Owner, &account, &size)
+		s.loads.addBytes(account, -size)
 		return t, err
 	}, statement, args...)
 	if err != nil {

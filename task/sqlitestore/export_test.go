@@ -40,12 +40,12 @@ func Migrate(ctx context.Context, db *sql.DB, files fs.FS) error {
 
 // Statements returns the constant statements on tasks, by their purpose.
 func Statements() map[string]string {
-	mine, _ := sqlcore.Reclaim(task.OwnedBy("ann"))
-	all, _ := sqlcore.Reclaim(task.AnyOwner())
+	mine, _ := sqlcore.Reclaim("owner:ann")
+	all, _ := sqlcore.Reclaim("")
 	return map[string]string{
 		"sweep": fmt.Sprintf(deleteTasks, sqlcore.Swept, 100), "reclaim": fmt.Sprintf(deleteTasks, mine, 100), "reclaim any": fmt.Sprintf(deleteTasks, all, 100),
 		"get": sqlcore.GetTask, "visit": sqlcore.NextDocuments, "get chunk": sqlcore.GetChunk, "find chunk": findChunk, "drop chunk": dropChunk, "overdue": sqlcore.OverdueTasks,
-		"count all": countAll, "count owner": countOwner, "count rooms": countGroups, "find same": findSame, "find": sqlcore.FindTask,
+		"count all": countAll, "count owner": countOwner, "sum account": sumAccount, "count rooms": countGroups, "find same": findSame, "find": sqlcore.FindTask,
 		"update":  updateTask,
 		"journal": sqlcore.JournalPage, "story": sqlcore.JournalOfTask, "trim": discardEntries,
 	}

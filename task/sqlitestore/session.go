@@ -143,9 +143,9 @@ func (s *session) find(ctx context.Context, query string, args []any, to ...any)
 }
 
 const (
-	countAll   = "SELECT count(*) FROM tasks WHERE pending = TRUE"
-	countOwner = `SELECT (SELECT count(*) FROM tasks WHERE owner = $1 AND pending = TRUE),
-		(SELECT coalesce(sum(size), 0) FROM tasks WHERE owner = $1)`
+	countAll    = "SELECT count(*) FROM tasks WHERE pending = TRUE"
+	countOwner  = "SELECT count(*) FROM tasks WHERE owner = $1 AND pending = TRUE"
+	sumAccount  = "SELECT coalesce(sum(size), 0) FROM tasks WHERE account = $1"
 	countGroups = "SELECT count(*) FILTER (WHERE room = $1), count(*) FROM tasks WHERE pending = TRUE AND room > ''"
 	findSame    = "SELECT id FROM tasks WHERE digest = $1 AND owner = $2 AND pending = TRUE LIMIT 1"
 )
@@ -155,10 +155,11 @@ func (s *session) load(ctx context.Context, t *task.Task, limits task.Limits) (l
 	if limits.Unique {
 		err = s.find(ctx, findSame, []any{t.Digest[:], t.Owner}, &load.Duplicate)
 	}
-	if (limits.PerOwner > 0 || limits.OwnerBytes > 0) && err == nil {
-		var has ownerLoad
-		has, err = s.countOwner(ctx, t.Owner)
-		load.Owner, load.OwnerBytes = has.pending, has.bytes
+	if limits.PerOwner > 0 && err == nil {
+		load.Owner, err = cached(ctx, s, s.loads.pending, countOwner, t.Owner)
+	}
+	if limits.AccountBytes > 0 && err == nil {
+		load.AccountBytes, err = cached(ctx, s, s.loads.bytes, sumAccount, t.Account())
 	}
 	if limits.CountsGroups(*t) && err == nil {
 		err = s.find(ctx, countGroups, []any{t.Group}, &load.Group, &load.Grouped)
@@ -169,17 +170,18 @@ func (s *session) load(ctx context.Context, t *task.Task, limits task.Limits) (l
 	return load, err
 }
 
-func (s *session) countOwner(ctx context.Context, owner string) (ownerLoad, error) {
-	has, known := s.loads.owners[owner]
+// cached returns a number for key from the cache, or else the result of a query.
+func cached[N int | int64](ctx context.Context, s *session, cache map[string]N, query, key string) (N, error) {
+	has, known := cache[key]
 	if known {
 		return has, nil
 	}
-	err := s.find(ctx, countOwner, []any{owner}, &has.pending, &has.bytes)
-	if len(s.loads.owners) >= ownersKept {
-		clear(s.loads.owners)
+	err := s.find(ctx, query, []any{key}, &has)
+	if len(cache) >= loadsKept {
+		clear(cache)
 	}
 	if err == nil {
-		s.loads.owners[owner] = has
+		cache[key] = has
 	}
 	return has, err
 }

@@ -106,8 +106,8 @@ func (a *alternating) ListRecords(ctx context.Context, q gatestore.RecordQuery) 
 	return a.next().ListRecords(ctx, q)
 }
 
-func (a *alternating) Reclaim(ctx context.Context, scope task.Scope, limit int) (int, error) {
-	return a.next().Reclaim(ctx, scope, limit)
+func (a *alternating) Reclaim(ctx context.Context, account string, limit int) (int, error) {
+	return a.next().Reclaim(ctx, account, limit)
 }
 
 func (a *alternating) SweepRecords(ctx context.Context, before time.Time, limit int) (int, error) {

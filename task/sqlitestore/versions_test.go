@@ -27,4 +27,6 @@ func TestOwedCancellationsOfOlderVersions(t *testing.T) {
 
 func TestOutlinesWithoutDocuments(t *testing.T) { sqltest.RunOutlinesWithoutDocuments(t, inFile) }
 
+func TestBytesOfEarlierVersion(t *testing.T) { sqltest.RunBytesOfEarlierVersion(t, inFile) }
+
 func TestOutlinesOfEarlierVersion(t *testing.T) { sqltest.RunOutlinesOfEarlierVersion(t, inFile) }

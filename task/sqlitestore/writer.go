@@ -19,7 +19,7 @@ import (
 const (
 	groupChanges = 256     // the most changes in one transaction
 	groupBytes   = 4 << 20 // their largest total size, unless one change alone is larger
-	ownersKept   = 1000    // the most owners in the cache
+	loadsKept    = 1000    // the most owners, and the most accounts, in the cache
 )
 
 // A change is one write. If do returns a [*task.Error], it must not have written anything; the
@@ -306,27 +306,31 @@ func (w *writer) reset() {
 	}
 }
 
-// An ownerLoad counts the tasks of one owner.
-type ownerLoad struct {
-	pending int
-	bytes   int64 // of all tasks, including ended ones
-}
-
-// A loadCache caches the number of pending tasks, and the loads of owners. It is valid
-// until a transaction fails or another process writes to the file.
+// A loadCache caches what limits need. It is valid until a transaction fails or another
+// process writes to the file.
 type loadCache struct {
-	total  int // -1 if unknown
-	owners map[string]ownerLoad
+	total   int              // of pending tasks; -1 if unknown
+	pending map[string]int   // pending tasks of owners
+	bytes   map[string]int64 // of all tasks of accounts, including ended ones
 }
 
-func (l *loadCache) forget() { l.total, l.owners = -1, make(map[string]ownerLoad) }
+func (l *loadCache) forget() {
+	l.total, l.pending, l.bytes = -1, make(map[string]int), make(map[string]int64)
+}
 
-// add adds a difference to the load of an owner.
-func (l *loadCache) add(owner string, more ownerLoad) {
+// addPending adds to the number of pending tasks of an owner.
+func (l *loadCache) addPending(owner string, more int) {
 	if l.total >= 0 {
-		l.total += more.pending
+		l.total += more
 	}
-	if has, known := l.owners[owner]; known {
-		l.owners[owner] = ownerLoad{has.pending + more.pending, has.bytes + more.bytes}
+	if _, known := l.pending[owner]; known {
+		l.pending[owner] += more
+	}
+}
+
+// addBytes adds to the bytes of an account.
+func (l *loadCache) addBytes(account string, more int64) {
+	if _, known := l.bytes[account]; known {
+		l.bytes[account] += more
 	}
 }

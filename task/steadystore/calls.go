@@ -66,9 +66,9 @@ func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (int, er
 }
 
 // Reclaim implements [gatestore.Reclaimer].
-func (s *Store) Reclaim(ctx context.Context, scope task.Scope, limit int) (int, error) {
+func (s *Store) Reclaim(ctx context.Context, account string, limit int) (int, error) {
 	return request(ctx, call{store: s, action: action.Sweep, writes: true, whenFull: true},
-		func(ctx context.Context, s gatestore.Store) (int, error) { return s.Reclaim(ctx, scope, limit) })
+		func(ctx context.Context, s gatestore.Store) (int, error) { return s.Reclaim(ctx, account, limit) })
 }
 
 // WriteChunk implements [task.Blobs].

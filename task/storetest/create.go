@@ -20,11 +20,13 @@ func createCases() []testCase {
 		{"Create keeps the owner's limit", createPerOwner},
 		{"Create keeps the total limit", createTotal},
 		{"Create counts only pending tasks", createCountsPending},
-		{"Create keeps the owner's limit of bytes", createOwnerBytes},
-		{"concurrent creations use up the owner's bytes exactly", createOwnerBytesRace},
+		{"Create keeps the limit of an owner's bytes", createAccountBytes},
+		{"concurrent creations use up the owner's bytes exactly", createAccountBytesRace},
 		{"Create with Unique refuses a second task for the same call", createUnique},
 		{"concurrent creations use up a limit exactly", createRace},
 		{"unidentified owners share the limit of their group", createGroups},
+		{"owners of one group share its bytes", createGroupBytes},
+		{"concurrent creations use up the bytes of a group exactly", createGroupBytesRace},
 		{"concurrent creations use up a group's limit exactly", createGroupsRace},
 		{"concurrent creations and ends never exceed a limit", createChurn},
 		{"concurrent creations with Unique make one task", createUniqueRace},
@@ -209,11 +211,11 @@ func createUnique(t reporter, s gatestore.Store) {
 	must(t, s.Create(t.Context(), build(t, draft("tg_6", "ann"), epoch), task.Limits{Unique: true}))
 }
 
-// ownerBytes returns the limit with which an owner without tasks can have n tasks like the
+// accountBytes returns the limit with which an owner without tasks can have n tasks like the
 // given one. A store that encrypts tasks may need more bytes than the task itself.
-func ownerBytes(t reporter, s gatestore.Store, like task.Task, n int) int64 {
+func accountBytes(t reporter, s gatestore.Store, like task.Task, n int) int64 {
 	t.Helper()
-	err := s.Create(t.Context(), like, task.Limits{OwnerBytes: 1})
+	err := s.Create(t.Context(), like, task.Limits{AccountBytes: 1})
 	mustBe(t, err, task.ErrOwnerFull)
 	var e *task.Error
 	if !errors.As(err, &e) || e.Size < like.Weight() || e.Limit != 1 || !e.StoreFull {
@@ -222,13 +224,13 @@ func ownerBytes(t reporter, s gatestore.Store, like task.Task, n int) int64 {
 	return e.Size * int64(n)
 }
 
-func createOwnerBytes(t reporter, s gatestore.Store) {
+func createAccountBytes(t reporter, s gatestore.Store) {
 	large := func(id task.ID, owner string) task.Task {
 		d := draft(id, owner)
 		d.Call.Message = `"` + strings.Repeat("x", 100<<10) + `"`
 		return build(t, d, epoch)
 	}
-	limits := task.Limits{OwnerBytes: ownerBytes(t, s, large("tg_1", "ann"), 3), RetryAfter: time.Minute}
+	limits := task.Limits{AccountBytes: accountBytes(t, s, large("tg_1", "ann"), 3), RetryAfter: time.Minute}
 	for _, id := range []task.ID{"tg_1", "tg_2", "tg_3"} {
 		must(t, s.Create(t.Context(), large(id, "ann"), limits))
 	}
@@ -259,16 +261,69 @@ func createOwnerBytes(t reporter, s gatestore.Store) {
 	mustBe(t, s.Create(t.Context(), large("tg_8", "ann"), limits), task.ErrOwnerFull)
 }
 
-func createOwnerBytesRace(t reporter, s gatestore.Store) {
+func createAccountBytesRace(t reporter, s gatestore.Store) {
 	made := make([]task.Task, 30)
 	for i := range made {
 		made[i] = build(t, draft(task.NewID(epoch), "ann"), epoch)
 	}
 	const most = 7
-	limits := task.Limits{OwnerBytes: ownerBytes(t, s, made[0], most)}
+	limits := task.Limits{AccountBytes: accountBytes(t, s, made[0], most)}
 	errs := together(len(made), func(i int) error { return s.Create(t.Context(), made[i], limits) })
 	if n := succeeded(t, errs, task.ErrOwnerFull); n != most {
 		t.Fatalf("%d tasks created; the limit is %d", n, most)
+	}
+}
+
+// createGroupBytes checks that the bytes of a group count together, whoever owns its tasks,
+// until they are deleted, and apart from those of owners without a group.
+func createGroupBytes(t reporter, s gatestore.Store) {
+	create := func(id task.ID, owner, group string, limits task.Limits) error {
+		return s.Create(t.Context(), inGroup(t, id, owner, group), limits)
+	}
+	limits := task.Limits{AccountBytes: accountBytes(t, s, inGroup(t, "tg_1", "ann", "g"), 2)}
+	for range 2 {
+		must(t, create("tg_1", "ann", "g", limits))
+		must(t, create("tg_2", "bob", "g", limits))
+		mustBe(t, create("tg_3", "ann", "g", limits), task.ErrOwnerFull)
+		mustBe(t, create("tg_3", "eve", "g", limits), task.ErrOwnerFull)
+		must(t, create("tg_4", "ann", "h", limits))
+		for _, id := range []task.ID{"tg_5", "tg_6"} {
+			must(t, create(id, "g", "", limits))
+		}
+		mustBe(t, create("tg_7", "g", "", limits), task.ErrOwnerFull)
+
+		for _, id := range []task.ID{"tg_1", "tg_2", "tg_4", "tg_5", "tg_6"} {
+			advance(t, s, id, epoch, lifecycle.Cancel{By: "ann"})
+		}
+		if n, err := s.Sweep(t.Context(), epoch.Add(2*ttl), 10); n != 5 || err != nil {
+			t.Fatalf("Sweep = %d, %v; want 5 tasks", n, err)
+		}
+		var e *task.Error
+		err := create("tg_1", "ann", "g", task.Limits{AccountBytes: 1})
+		if !errors.As(err, &e) || e.Size != limits.AccountBytes/2 {
+			t.Fatalf("err = %#v; want the weight of one task only", err)
+		}
+	}
+}
+
+func createGroupBytesRace(t reporter, s gatestore.Store) {
+	made := make([]task.Task, 40)
+	for i := range made {
+		made[i] = inGroup(t, task.NewID(epoch), fmt.Sprintf("unidentified %02d", i), "g")
+	}
+	one := accountBytes(t, s, made[0], 1)
+	for _, most := range []int{7, 31} {
+		limits := task.Limits{AccountBytes: one * int64(most)}
+		errs := together(len(made), func(i int) error {
+			err := s.Create(t.Context(), made[i], limits)
+			if errors.Is(err, task.ErrExists) {
+				err = nil
+			}
+			return err
+		})
+		if n := succeeded(t, errs, task.ErrOwnerFull); n != most {
+			t.Fatalf("%d tasks created; the limit is %d", n, most)
+		}
 	}
 }
 

@@ -23,16 +23,24 @@ var taskFaults = map[string]func(*faulty){
 			return f.good.Create(ctx, t, l, n...)
 		}
 	},
-	"create loses microseconds":         changeCreated(func(t *task.Task) { t.CreatedAt = t.CreatedAt.Truncate(time.Millisecond) }),
-	"create loses the spelling of JSON": changeCreated(func(t *task.Task) { t.Call.Message = strings.TrimSpace(t.Call.Message) }),
-	"create cuts long requests":         changeCreated(func(t *task.Task) { t.Call.Arguments = t.Call.Arguments[:min(len(t.Call.Arguments), 1<<16)] }),
-	"create ignores limits":             changeLimits(func(*task.Limits) task.Limits { return task.Limits{} }),
-	"create ignores the owner's limit":  changeLimits(func(l *task.Limits) task.Limits { l.PerOwner = 0; return *l }),
-	"create ignores the total limit":    changeLimits(func(l *task.Limits) task.Limits { l.Total = 0; return *l }),
-	"create ignores the owner's bytes":  changeLimits(func(l *task.Limits) task.Limits { l.OwnerBytes = 0; return *l }),
-	"create allows too few bytes":       changeLimits(func(l *task.Limits) task.Limits { l.OwnerBytes -= min(1, l.OwnerBytes); return *l }),
-	"create ignores uniqueness":         changeLimits(func(l *task.Limits) task.Limits { l.Unique = false; return *l }),
-	"create allows too few tasks":       changeLimits(func(l *task.Limits) task.Limits { l.PerOwner = max(0, l.PerOwner-1); return *l }),
+	"create loses microseconds":          changeCreated(func(t *task.Task) { t.CreatedAt = t.CreatedAt.Truncate(time.Millisecond) }),
+	"create loses the spelling of JSON":  changeCreated(func(t *task.Task) { t.Call.Message = strings.TrimSpace(t.Call.Message) }),
+	"create cuts long requests":          changeCreated(func(t *task.Task) { t.Call.Arguments = t.Call.Arguments[:min(len(t.Call.Arguments), 1<<16)] }),
+	"create ignores limits":              changeLimits(func(*task.Limits) task.Limits { return task.Limits{} }),
+	"create ignores the owner's limit":   changeLimits(func(l *task.Limits) task.Limits { l.PerOwner = 0; return *l }),
+	"create ignores the total limit":     changeLimits(func(l *task.Limits) task.Limits { l.Total = 0; return *l }),
+	"create ignores the account's bytes": changeLimits(func(l *task.Limits) task.Limits { l.AccountBytes = 0; return *l }),
+	"create counts bytes by owner": func(f *faulty) {
+		f.create = func(ctx context.Context, t task.Task, l task.Limits, n ...task.Note) error {
+			if l.AccountBytes > 0 {
+				t.Group = ""
+			}
+			return f.good.Create(ctx, t, l, n...)
+		}
+	},
+	"create allows too few bytes": changeLimits(func(l *task.Limits) task.Limits { l.AccountBytes -= min(1, l.AccountBytes); return *l }),
+	"create ignores uniqueness":   changeLimits(func(l *task.Limits) task.Limits { l.Unique = false; return *l }),
+	"create allows too few tasks": changeLimits(func(l *task.Limits) task.Limits { l.PerOwner = max(0, l.PerOwner-1); return *l }),
 	"create counts and adds in two steps": func(f *faulty) {
 		f.create = func(ctx context.Context, t task.Task, l task.Limits, n ...task.Note) error {
 			load, err := countPending(ctx, f.good, t)

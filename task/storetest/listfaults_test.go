@@ -96,21 +96,21 @@ var listFaults = map[string]func(*faulty){
 		}
 	},
 	"reclaim deletes nothing": func(f *faulty) {
-		f.reclaim = func(context.Context, task.Scope, int) (int, error) { return 0, nil }
+		f.reclaim = func(context.Context, string, int) (int, error) { return 0, nil }
 	},
-	"reclaim ignores owners": func(f *faulty) {
-		f.reclaim = func(ctx context.Context, _ task.Scope, n int) (int, error) {
-			return f.good.Reclaim(ctx, task.AnyOwner(), n)
+	"reclaim ignores accounts": func(f *faulty) {
+		f.reclaim = func(ctx context.Context, _ string, n int) (int, error) {
+			return f.good.Reclaim(ctx, "", n)
 		}
 	},
 	"reclaim deletes all ended tasks": func(f *faulty) {
-		f.reclaim = func(ctx context.Context, _ task.Scope, n int) (int, error) {
+		f.reclaim = func(ctx context.Context, _ string, n int) (int, error) {
 			return f.good.Sweep(ctx, time.Now().Add(100_000*time.Hour), n)
 		}
 	},
 	"reclaim counts tasks that others deleted": func(f *faulty) {
-		f.reclaim = func(ctx context.Context, s task.Scope, n int) (int, error) {
-			deleted, err := f.good.Reclaim(ctx, s, n)
+		f.reclaim = func(ctx context.Context, account string, n int) (int, error) {
+			deleted, err := f.good.Reclaim(ctx, account, n)
 			return max(deleted, min(n, 1)), err
 		}
 	},

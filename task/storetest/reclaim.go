@@ -14,7 +14,8 @@ import (
 func reclaimCases() []testCase {
 	return []testCase{
 		{"Reclaim deletes tasks that no client needs", reclaim},
-		{"Reclaim deletes the earliest due first, of one owner or of all", reclaimOrder},
+		{"Reclaim deletes the earliest due first, of one account or of all", reclaimOrder},
+		{"Reclaim makes room for other owners of the group", reclaimGroup},
 		{"concurrent reclaims count each task once", reclaimRace},
 	}
 }
@@ -49,12 +50,8 @@ func reclaim(t reporter, s gatestore.Store) {
 	must(t, s.Create(t.Context(), expired, task.Limits{}))
 	must(t, s.WriteChunk(t.Context(), anyone("tg_told"), 0, []byte("old")))
 
-	if n, err := s.Reclaim(t.Context(), task.OwnedBy("bob"), 10); n != 0 || err != nil {
-		t.Fatalf("Reclaim of another owner = %d, %v; want none", n, err)
-	}
-	if n, err := s.Reclaim(t.Context(), task.OwnedBy("ann"), 10); n != 3 || err != nil {
-		t.Fatalf("Reclaim = %d, %v; want 3 tasks", n, err)
-	}
+	reclaimed(t, s, "owner:bob", 0)
+	reclaimed(t, s, "owner:ann", 3)
 	for _, id := range []task.ID{"tg_told", "tg_withdrawn", "tg_expired"} {
 		_, err := s.Get(t.Context(), anyone(id))
 		mustBe(t, err, task.ErrNotFound)
@@ -66,17 +63,35 @@ func reclaim(t reporter, s gatestore.Store) {
 	_, err := s.ReadChunk(t.Context(), anyone("tg_told"), 0)
 	mustBe(t, err, task.ErrChunkMissing)
 
-	// Deleted tasks no longer count towards the owner's bytes.
+	// Deleted tasks no longer count towards the bytes of the account.
 	one := build(t, draft("tg_more", "zoe"), epoch)
-	limits := task.Limits{OwnerBytes: ownerBytes(t, s, one, 1)}
+	limits := task.Limits{AccountBytes: accountBytes(t, s, one, 1)}
 	must(t, s.Create(t.Context(), one, limits))
 	again := build(t, draft("tg_next", "zoe"), epoch)
 	advance(t, s, "tg_more", epoch, lifecycle.Cancel{By: "zoe"})
 	mustBe(t, s.Create(t.Context(), again, limits), task.ErrOwnerFull)
-	if n, err := s.Reclaim(t.Context(), task.OwnedBy("zoe"), 10); n != 1 || err != nil {
-		t.Fatalf("Reclaim = %d, %v; want 1 task", n, err)
-	}
+	reclaimed(t, s, "owner:zoe", 1)
 	must(t, s.Create(t.Context(), again, limits))
+}
+
+func reclaimGroup(t reporter, s gatestore.Store) {
+	one, other := inGroup(t, "tg_1", "ann", "g"), inGroup(t, "tg_2", "bob", "g")
+	limits := task.Limits{AccountBytes: accountBytes(t, s, one, 1)}
+	must(t, s.Create(t.Context(), one, limits))
+	advance(t, s, "tg_1", epoch, lifecycle.Cancel{By: "ann"})
+	mustBe(t, s.Create(t.Context(), other, limits), task.ErrOwnerFull)
+	reclaimed(t, s, "owner:ann", 0)
+	reclaimed(t, s, "group:h", 0)
+	reclaimed(t, s, "group:g", 1)
+	must(t, s.Create(t.Context(), other, limits))
+}
+
+// reclaimed fails the test unless Reclaim deletes so many tasks of the account.
+func reclaimed(t reporter, s gatestore.Store, account string, want int) {
+	t.Helper()
+	if n, err := s.Reclaim(t.Context(), account, 10); n != want || err != nil {
+		t.Fatalf("Reclaim of %s = %d, %v; want %d tasks", account, n, err, want)
+	}
 }
 
 func reclaimOrder(t reporter, s gatestore.Store) {
@@ -86,19 +101,20 @@ func reclaimOrder(t reporter, s gatestore.Store) {
 		must(t, s.Create(t.Context(), apply(t, build(t, d, epoch), epoch, lifecycle.Cancel{By: "ann"}), task.Limits{}))
 	}
 	for _, step := range []struct {
-		scope task.Scope
-		left  []task.ID
+		account string
+		scope   task.Scope
+		left    []task.ID
 	}{
-		{task.OwnedBy("ann"), []task.ID{"tg_1", "tg_2"}},
-		{task.AnyOwner(), nil},
+		{"owner:ann", task.OwnedBy("ann"), []task.ID{"tg_1", "tg_2"}},
+		{"", task.AnyOwner(), nil},
 	} {
-		if _, err := s.Reclaim(t.Context(), step.scope, 0); err != nil {
+		if _, err := s.Reclaim(t.Context(), step.account, 0); err != nil {
 			t.Fatalf("Reclaim of none: %v", err)
 		}
 		var first []task.ID
 		for len(list(t, s, task.Query{Scope: step.scope})) > 0 {
 			before := list(t, s, task.Query{Scope: task.AnyOwner()})
-			if n, err := s.Reclaim(t.Context(), step.scope, 1); n != 1 || err != nil {
+			if n, err := s.Reclaim(t.Context(), step.account, 1); n != 1 || err != nil {
 				t.Fatalf("Reclaim = %d, %v; want 1 task", n, err)
 			}
 			first = append(first, gone(before, list(t, s, task.Query{Scope: task.AnyOwner()}))...)
@@ -132,7 +148,7 @@ func reclaimRace(t reporter, s gatestore.Store) {
 	var deleted atomic.Int64
 	must(t, errors.Join(together(8, func(int) error {
 		for range tasks {
-			n, err := s.Reclaim(t.Context(), task.AnyOwner(), 3)
+			n, err := s.Reclaim(t.Context(), "", 3)
 			deleted.Add(int64(n))
 			if err != nil {
 				return err

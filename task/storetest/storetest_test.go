@@ -118,7 +118,7 @@ type faulty struct {
 	list    func(context.Context, task.Query) (task.Page, error)
 	overdue func(context.Context, time.Time, int) ([]task.Task, error)
 	sweep   func(context.Context, time.Time, int) (int, error)
-	reclaim func(context.Context, task.Scope, int) (int, error)
+	reclaim func(context.Context, string, int) (int, error)
 	write   func(context.Context, task.Ref, int, []byte) error
 	read    func(context.Context, task.Ref, int) ([]byte, error)
 	watch   func(context.Context, task.Ref) (<-chan struct{}, error)
@@ -154,8 +154,8 @@ func (f *faulty) Sweep(ctx context.Context, b time.Time, n int) (int, error) {
 	return f.sweep(ctx, b, n)
 }
 
-func (f *faulty) Reclaim(ctx context.Context, s task.Scope, n int) (int, error) {
-	return f.reclaim(ctx, s, n)
+func (f *faulty) Reclaim(ctx context.Context, account string, n int) (int, error) {
+	return f.reclaim(ctx, account, n)
 }
 
 func (f *faulty) Watch(ctx context.Context, r task.Ref) (<-chan struct{}, error) {

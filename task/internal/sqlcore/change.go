@@ -6,18 +6,21 @@ import (
 )
 
 // FindTask is the statement that reads a [StoredTask].
-const FindTask = "SELECT owner, state, version, size FROM tasks WHERE id = $1"
+const FindTask = "SELECT owner, account, state, version, size FROM tasks WHERE id = $1"
 
 // A StoredTask has the columns of a task that a change checks.
 type StoredTask struct {
 	Owner   string
+	Account string // see [task.Task.Account]
 	State   task.State
 	Version int64 // zero if there is no such task
 	Size    int64
 }
 
 // Columns returns the destinations of the columns of [FindTask].
-func (f *StoredTask) Columns() []any { return []any{&f.Owner, &f.State, &f.Version, &f.Size} }
+func (f *StoredTask) Columns() []any {
+	return []any{&f.Owner, &f.Account, &f.State, &f.Version, &f.Size}
+}
 
 // Exists reports whether the task is stored.
 func (f StoredTask) Exists() bool { return f.Version != 0 }
@@ -31,11 +34,11 @@ type ChangedTask struct {
 // Swept is the condition that selects tasks that have ended and are due before $1.
 const Swept = "pending = FALSE AND due < $1"
 
-// Reclaim returns the condition, with its arguments, that selects the tasks of a scope that
-// a full store may delete.
-func Reclaim(s task.Scope) (where string, args []any) {
-	if owner, limited := s.Owner(); limited {
-		return "disposable AND owner = $1", []any{owner}
+// Reclaim returns the condition, with its arguments, that selects the tasks of an account
+// that a full store may delete. An empty account means all.
+func Reclaim(account string) (where string, args []any) {
+	if account != "" {
+		return "disposable AND account = $1", []any{account}
 	}
 	return "pending = FALSE AND disposable", nil
 }

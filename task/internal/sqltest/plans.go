@@ -21,9 +21,9 @@ import (
 // Its placeholders are the number of tasks, and an expression for a digest that differs for
 // each task.
 const Crowd = `
-	INSERT INTO tasks (id, owner, state, pending, digest, created_at, due, version, document)
+	INSERT INTO tasks (id, owner, account, state, pending, digest, created_at, due, version, document)
 	WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
-	SELECT 'tg_' || i, 'owner' || (i %% 100), CASE WHEN i %% 50 = 0 THEN 'input_required' ELSE 'completed' END,
+	SELECT 'tg_' || i, 'owner' || (i %% 100), 'owner:owner' || (i %% 100), CASE WHEN i %% 50 = 0 THEN 'input_required' ELSE 'completed' END,
 		i %% 50 = 0, %s, i, i, 1, '{}' FROM n;
 	UPDATE tasks SET size = 1, disposable = TRUE WHERE pending = FALSE AND created_at %% 3 = 0;
 	INSERT INTO chunks (task, n, data) SELECT id, 0, digest FROM tasks WHERE pending = FALSE;

@@ -3,10 +3,10 @@
 --
 -- KEYS: task, changes, its four lists, all pending tasks by due time, the pending tasks of the
 -- same call, the inbox of the journal, the pending tasks of the same group and of all groups,
--- the tasks that owe a cancellation, the bytes of the owner, the disposable tasks of all owners
--- and of the owner, the pending tasks of the same owner in each state. ARGV: channel, message,
+-- the tasks that owe a cancellation, the bytes of the account, the disposable tasks of all
+-- accounts and of this one, the pending tasks of the same owner in each state. ARGV: channel, message,
 -- member, due time, limit per owner, total limit, unique, limit per group, limit of all groups,
--- whether the task has a group, whether it owes a cancellation, limit of the owner's bytes, its
+-- whether the task has a group, whether it owes a cancellation, limit of the account's bytes, its
 -- bytes, whether it is disposable, the number of notes, the notes, then the fields of the task.
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return 1

@@ -2,7 +2,7 @@
 -- deleted. If the task does not exist, its member is removed from the lists.
 --
 -- KEYS: task, changes, blob, the tasks that owe a cancellation, its four lists, the disposable
--- tasks of all owners and of the owner, the bytes of the owner. ARGV: channel, message, member,
+-- tasks of all accounts and of its account, the bytes of its account. ARGV: channel, message, member,
 -- expected version, time before which the task must be due.
 local version = redis.call('HGET', KEYS[1], 'version')
 if not version then

@@ -10,7 +10,8 @@
 -- Format 3 has the same keys as format 4. Programs of format 3 cannot read the checksum of a
 -- result, and do not record how tools were last approved.
 --
--- Format 4 does not count the bytes of owners. Its tasks count from their next change.
+-- Format 4 does not count bytes, and format 5 counts them for owners instead of accounts.
+-- Their tasks count for their account from their next change.
 --
 -- KEYS: format, the inbox of format 1, the inbox, the tasks that owe a cancellation, the
 -- cancelled tasks, the expired tasks. ARGV: the newest format.
@@ -23,7 +24,7 @@ if found == '1' then
 end
 if found == '1' or found == '2' then
   redis.call('ZUNIONSTORE', KEYS[4], 2, KEYS[5], KEYS[6])
-elseif found and found ~= '3' and found ~= '4' then
+elseif found and found ~= '3' and found ~= '4' and found ~= '5' then
   return found
 end
 redis.call('SET', KEYS[1], ARGV[1])

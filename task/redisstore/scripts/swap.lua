@@ -4,12 +4,12 @@
 --
 -- KEYS: task, changes, the four lists of the new version, the four lists of the previous
 -- version, the inbox of the journal, the pending tasks of its group and of all groups, the
--- tasks that owe a cancellation, the bytes of the owner, the disposable tasks of all owners and
--- of the owner. ARGV: channel, message, member, due time, previous version, expected state,
+-- tasks that owe a cancellation, the bytes of the account, the disposable tasks of all accounts
+-- and of this one, the bytes and the disposable tasks of the owner in format 5. ARGV: channel, message, member, due time, previous version, expected state,
 -- whether the task has ended, whether it owes a cancellation, its bytes, whether it is
 -- disposable, the number of notes, the notes, then the fields to set, starting with the new
 -- state.
-local old = redis.call('HMGET', KEYS[1], 'version', 'state', 'size')
+local old = redis.call('HMGET', KEYS[1], 'version', 'state', 'size', 'account')
 local state = old[2]
 if not old[1] then
   return {'missing', ''}
@@ -27,8 +27,16 @@ if notes > 0 then
   redis.call('RPUSH', KEYS[11], unpack(ARGV, 12, 11 + notes))
 end
 redis.call('HSET', KEYS[1], unpack(ARGV, 12 + notes))
-if (old[3] or '0') ~= ARGV[9] then
-  redis.call('INCRBY', KEYS[15], string.format('%d', tonumber(ARGV[9]) - tonumber(old[3] or '0')))
+local size = old[3] or '0'
+if not old[4] then -- the task was counted for its owner
+  if redis.call('DECRBY', KEYS[18], size) <= 0 then
+    redis.call('DEL', KEYS[18])
+  end
+  redis.call('ZREM', KEYS[19], ARGV[3])
+  size = '0'
+end
+if size ~= ARGV[9] then
+  redis.call('INCRBY', KEYS[15], string.format('%d', tonumber(ARGV[9]) - tonumber(size)))
 end
 if ARGV[10] == 'true' then
   redis.call('ZADD', KEYS[16], ARGV[4], ARGV[3])
