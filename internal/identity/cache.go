@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -47,11 +48,7 @@ func (c *cache) put(hash Hash, agent Agent, until, now time.Time) {
 
 // evict removes expired entries, or all if none has expired: they can be verified again.
 func (c *cache) evict(now time.Time) {
-	for hash, found := range c.all {
-		if !now.Before(found.until) {
-			delete(c.all, hash)
-		}
-	}
+	maps.DeleteFunc(c.all, func(_ Hash, found cached) bool { return !now.Before(found.until) })
 	if len(c.all) >= maxCached {
 		clear(c.all)
 	}

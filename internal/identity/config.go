@@ -71,12 +71,11 @@ func (c *Config) needsCredentials() bool {
 
 // An Issuer is a trusted issuer of JWTs.
 type Issuer struct {
-	URL        string // the claim iss
-	KeysURL    string // URL of its key set; discovered if empty
-	Audiences  []string
-	Algorithms []string      // [Algorithms] if empty
-	Skew       time.Duration // tolerated clock difference
-	ID         string        // the claim with the agent's id; sub if empty
-	Groups     string        // the claim with the agent's groups; groups if empty
-	Prefix     string        // prefix of ids, which separates them from those of other issuers
+	URL       string // the claim iss
+	KeysURL   string // URL of its key set; discovered if empty
+	Audiences []string
+	Skew      time.Duration // tolerated clock difference
+	ID        string        // the claim with the agent's id; sub if empty
+	Groups    string        // the claim with the agent's groups; groups if empty
+	Prefix    string        // prefix of ids, which separates them from those of other issuers
 }

@@ -44,11 +44,7 @@ func New(c Config) (*Authenticator, error) {
 		if r.issuers[i.URL] != nil {
 			return nil, errors.New("identity: duplicate issuer")
 		}
-		made, err := newIssuer(i, &r.cfg)
-		if err != nil {
-			return nil, err
-		}
-		r.issuers[i.URL] = made
+		r.issuers[i.URL] = newIssuer(i, &r.cfg)
 	}
 	return r, nil
 }

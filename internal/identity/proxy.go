@@ -75,7 +75,7 @@ func sameHeader(a, b string) bool {
 // CanonicalHeader returns the name that many servers treat a header name as, and whether it
 // differs: like CGI, they replace all characters other than letters and digits by underscores.
 func CanonicalHeader(name string) (usual string, other bool) {
-	if isUsual(name) {
+	if !strings.ContainsFunc(name, isOdd) {
 		return name, false
 	}
 	return textproto.CanonicalMIMEHeaderKey(strings.Map(func(r rune) rune {
@@ -84,16 +84,6 @@ func CanonicalHeader(name string) (usual string, other bool) {
 		}
 		return r
 	}, name)), true
-}
-
-// isUsual reports whether name has only letters, digits and hyphens.
-func isUsual(name string) bool {
-	for i := range len(name) {
-		if isOdd(rune(name[i])) { // all bytes of non-ASCII runes are odd
-			return false
-		}
-	}
-	return true
 }
 
 // isOdd reports whether r is not a letter, digit or hyphen.
