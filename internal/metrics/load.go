@@ -35,9 +35,7 @@ func newApprovalSeries(in factory) *approvalSeries {
 
 // AddWorkflow creates the series of a workflow with the value 0.
 func (m *Metrics) AddWorkflow(workflow string) {
-	if m == nil {
-		return
-	}
+	m = m.used()
 	workflow = m.approvals.workflows.bounded(workflow)
 	m.approvals.pending.WithLabelValues(workflow)
 	m.approvals.looked.WithLabelValues(workflow)
@@ -49,9 +47,7 @@ func (m *Metrics) AddWorkflow(workflow string) {
 
 // ApprovalsCounted sets the numbers of calls that wait for a decision, by workflow.
 func (m *Metrics) ApprovalsCounted(pending map[string]int) {
-	if m == nil {
-		return
-	}
+	m = m.used()
 	l := m.approvals
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,17 +69,14 @@ func (m *Metrics) ApprovalsCounted(pending map[string]int) {
 
 // ApprovalSeen records how long a call waited until an approver first looked at it.
 func (m *Metrics) ApprovalSeen(workflow string, after time.Duration) {
-	if m != nil {
-		m.approvals.looked.WithLabelValues(m.approvals.workflows.bounded(workflow)).Observe(after.Seconds())
-	}
+	m = m.used()
+	m.approvals.looked.WithLabelValues(m.approvals.workflows.bounded(workflow)).Observe(after.Seconds())
 }
 
 // ApprovalEnded records the outcome of a call that waited for a decision, and how long it
 // waited.
 func (m *Metrics) ApprovalEnded(workflow, outcome string, after time.Duration) {
-	if m == nil {
-		return
-	}
+	m = m.used()
 	workflow = m.approvals.workflows.bounded(workflow)
 	m.approvals.ended.WithLabelValues(workflow, outcome).Inc()
 	if outcome == "approved" || outcome == "rejected" {

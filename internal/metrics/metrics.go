@@ -7,15 +7,17 @@
 //	m.RequestDone("tools/call", metrics.Success, 20*time.Millisecond)
 //	http.Handle("/metrics", m.Handler())
 //
-// A nil *Metrics counts nothing, so callers need not check for nil.
+// A nil *Metrics counts nothing that can be seen, so callers need not check for nil.
 //
 // Every label has a limited number of values. An agent cannot create values without limit:
-// an unknown method counts as "__other__".
+// an unknown method counts as "__other__". Series with known labels begin with the value 0,
+// because without a first value Prometheus misses the first event in a rate.
 package metrics
 
 import (
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,7 +25,7 @@ import (
 )
 
 // Metrics counts the work of the gate. It is safe for concurrent use. The nil *Metrics is
-// valid and counts nothing.
+// valid and counts nothing that can be seen.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -52,6 +54,17 @@ type Metrics struct {
 	connections prometheus.Gauge
 }
 
+// unseen counts for the nil *Metrics. It has no page.
+var unseen = sync.OnceValue(New)
+
+// used returns the metrics that count the events of m.
+func (m *Metrics) used() *Metrics {
+	if m == nil {
+		return unseen()
+	}
+	return m
+}
+
 // Problems with the task of a call.
 const (
 	TaskRequired  = "required" // the call has no task, but the tool requires one
@@ -60,18 +73,15 @@ const (
 
 // SetBuild sets the version of the program.
 func (m *Metrics) SetBuild(version, goVersion string) {
-	if m != nil {
-		m.build.WithLabelValues(version, goVersion).Set(1)
-	}
+	m.used().build.WithLabelValues(version, goVersion).Set(1)
 }
 
 // AddErrorTypes creates series with the value 0 for types of errors that [Metrics.Refused]
 // may count.
 func (m *Metrics) AddErrorTypes(errorTypes ...string) {
-	if m != nil {
-		for _, t := range errorTypes {
-			initCounter(m.refused, m.errorTypes.bounded(t))
-		}
+	m = m.used()
+	for _, t := range errorTypes {
+		m.refused.WithLabelValues(m.errorTypes.bounded(t))
 	}
 }
 
@@ -89,9 +99,7 @@ func (m *Metrics) Handler() http.Handler {
 // the message, or "batch", "response", "GET" or "DELETE". Every outcome except [Success]
 // counts as [Error].
 func (m *Metrics) RequestDone(method, outcome string, d time.Duration) {
-	if m == nil {
-		return
-	}
+	m = m.used()
 	if !methods[method] {
 		method = other
 	}
@@ -105,9 +113,7 @@ func (m *Metrics) RequestDone(method, outcome string, d time.Duration) {
 // UpstreamDone counts one request to an upstream with its duration. Every outcome except
 // [Success] and [Timeout] counts as [Error].
 func (m *Metrics) UpstreamDone(outcome string, d time.Duration) {
-	if m == nil {
-		return
-	}
+	m = m.used()
 	if outcome != Success && outcome != Timeout {
 		outcome = Error
 	}
@@ -118,40 +124,31 @@ func (m *Metrics) UpstreamDone(outcome string, d time.Duration) {
 // Refused counts one request that the gate refused. ErrorType is the stable error_type of the
 // answer.
 func (m *Metrics) Refused(errorType string) {
-	if m != nil {
-		m.refused.WithLabelValues(m.errorTypes.bounded(errorType)).Inc()
-	}
+	m = m.used()
+	m.refused.WithLabelValues(m.errorTypes.bounded(errorType)).Inc()
 }
 
 // Verdict counts one verdict of the policy, by the kind of the requested object. Observed
 // means that the message was forwarded anyway.
 func (m *Metrics) Verdict(kind, action string, observed bool) {
-	if m != nil {
-		m.verdicts.WithLabelValues(kind, action, strconv.FormatBool(observed)).Inc()
-	}
+	m.used().verdicts.WithLabelValues(kind, action, strconv.FormatBool(observed)).Inc()
 }
 
 // CatalogOverflowed counts a list of an upstream that exceeded a limit, so that the gate could
 // not keep all of it.
 func (m *Metrics) CatalogOverflowed(upstream, limit string) {
-	if m != nil {
-		m.overflows.WithLabelValues(upstream, limit).Inc()
-	}
+	m.used().overflows.WithLabelValues(upstream, limit).Inc()
 }
 
 // InvalidTask counts a call with a missing or malformed task. Tasks are never forbidden, since
 // the gate provides them for upstreams without tasks.
 func (m *Metrics) InvalidTask(problem string) {
-	if m != nil {
-		m.invalidTask.WithLabelValues(problem).Inc()
-	}
+	m.used().invalidTask.WithLabelValues(problem).Inc()
 }
 
 // ToolsListed sets the numbers of listed tools of an upstream, by task support.
 func (m *Metrics) ToolsListed(upstream string, bySupport map[string]int) {
-	if m == nil {
-		return
-	}
+	m = m.used()
 	for _, support := range []string{"required", "optional", "forbidden"} {
 		m.annotations.WithLabelValues(upstream, support).Set(float64(bySupport[support]))
 	}
@@ -159,16 +156,12 @@ func (m *Metrics) ToolsListed(upstream string, bySupport map[string]int) {
 
 // Reloaded counts an attempt to reload the configuration.
 func (m *Metrics) Reloaded(outcome string) {
-	if m != nil {
-		m.reloads.WithLabelValues(outcome).Inc()
-	}
+	m.used().reloads.WithLabelValues(outcome).Inc()
 }
 
 // StoreUp sets whether the store is available.
 func (m *Metrics) StoreUp(up bool) { //nolint:revive // the gauge is a flag
-	if m == nil {
-		return
-	}
+	m = m.used()
 	m.storeUp.Set(0)
 	if up {
 		m.storeUp.Set(1)
@@ -177,21 +170,15 @@ func (m *Metrics) StoreUp(up bool) { //nolint:revive // the gauge is a flag
 
 // BatchSize counts one JSON-RPC batch of n messages.
 func (m *Metrics) BatchSize(n int) {
-	if m != nil {
-		m.batchSize.Observe(float64(n))
-	}
+	m.used().batchSize.Observe(float64(n))
 }
 
 // ConnOpened counts an open connection of an agent, until [Metrics.ConnClosed].
 func (m *Metrics) ConnOpened() {
-	if m != nil {
-		m.connections.Inc()
-	}
+	m.used().connections.Inc()
 }
 
 // ConnClosed ends the effect of [Metrics.ConnOpened].
 func (m *Metrics) ConnClosed() {
-	if m != nil {
-		m.connections.Dec()
-	}
+	m.used().connections.Dec()
 }

@@ -40,18 +40,18 @@ func New() *Metrics {
 	m.storeUp.Set(1)
 	for _, status := range []string{Success, Error} {
 		for method := range methods {
-			initCounter(m.requests, method, status)
+			m.requests.WithLabelValues(method, status)
 		}
-		initCounter(m.upstream, status)
-		initCounter(m.reloads, status)
+		m.upstream.WithLabelValues(status)
+		m.reloads.WithLabelValues(status)
 	}
-	initCounter(m.upstream, Timeout)
+	m.upstream.WithLabelValues(Timeout)
 	for _, kind := range []string{"tool", "resource", "prompt"} {
 		for _, action := range []string{"forward", "approve", "deny"} {
-			initCounter(m.verdicts, kind, action, "false")
+			m.verdicts.WithLabelValues(kind, action, "false")
 		}
 	}
-	initCounter(m.invalidTask, TaskRequired)
-	initCounter(m.invalidTask, TaskMalformed)
+	m.invalidTask.WithLabelValues(TaskRequired)
+	m.invalidTask.WithLabelValues(TaskMalformed)
 	return m
 }

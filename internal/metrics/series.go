@@ -21,10 +21,6 @@ const (
 	other = "__other__"
 )
 
-// initCounter creates the series of c with the given labels and the value 0. Without a first
-// value, Prometheus misses the first event in a rate.
-func initCounter(c *prometheus.CounterVec, labels ...string) { c.WithLabelValues(labels...) }
-
 // seconds returns bucket bounds for durations from forwarding a call to waiting for a person.
 func seconds() []float64 {
 	return []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}

@@ -34,55 +34,43 @@ func newStreamSeries(in factory) streamSeries {
 	for _, kind := range []string{StreamGet, StreamPost, StreamEvents} {
 		s.open.WithLabelValues(kind)
 	}
-	initCounter(s.reconnections, Success)
-	initCounter(s.reconnections, Failed)
-	initCounter(s.notified, FromGate)
-	initCounter(s.notified, FromUpstream)
+	s.reconnections.WithLabelValues(Success)
+	s.reconnections.WithLabelValues(Failed)
+	s.notified.WithLabelValues(FromGate)
+	s.notified.WithLabelValues(FromUpstream)
 	return s
 }
 
 // StreamOpened counts an open event stream, until [Metrics.StreamClosed] with the same kind:
 // [StreamGet], [StreamPost] or [StreamEvents].
 func (m *Metrics) StreamOpened(kind string) {
-	if m != nil {
-		m.streams.open.WithLabelValues(kind).Inc()
-	}
+	m.used().streams.open.WithLabelValues(kind).Inc()
 }
 
 // StreamClosed ends the effect of [Metrics.StreamOpened].
 func (m *Metrics) StreamClosed(kind string) {
-	if m != nil {
-		m.streams.open.WithLabelValues(kind).Dec()
-	}
+	m.used().streams.open.WithLabelValues(kind).Dec()
 }
 
 // Notified counts a notification about a held call. The sender is [FromGate] or
 // [FromUpstream].
 func (m *Metrics) Notified(source string) {
-	if m != nil {
-		m.streams.notified.WithLabelValues(source).Inc()
-	}
+	m.used().streams.notified.WithLabelValues(source).Inc()
 }
 
 // SubscriptionOpened counts an open event stream from an upstream, until
 // [Metrics.SubscriptionClosed].
 func (m *Metrics) SubscriptionOpened() {
-	if m != nil {
-		m.streams.subscriptions.Inc()
-	}
+	m.used().streams.subscriptions.Inc()
 }
 
 // SubscriptionClosed ends the effect of [Metrics.SubscriptionOpened].
 func (m *Metrics) SubscriptionClosed() {
-	if m != nil {
-		m.streams.subscriptions.Dec()
-	}
+	m.used().streams.subscriptions.Dec()
 }
 
 // Reconnected counts an attempt to open the event stream of an upstream again, with [Success]
 // or [Failed].
 func (m *Metrics) Reconnected(result string) {
-	if m != nil {
-		m.streams.reconnections.WithLabelValues(result).Inc()
-	}
+	m.used().streams.reconnections.WithLabelValues(result).Inc()
 }

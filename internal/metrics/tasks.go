@@ -98,10 +98,10 @@ func (s *taskSeries) begin() {
 		s.duration.WithLabelValues(stage)
 	}
 	for _, event := range []string{GrantGiven, GrantUsed, GrantRevoked} {
-		initCounter(s.grants, event)
+		s.grants.WithLabelValues(event)
 	}
 	for _, result := range []string{WaitApproved, WaitRejected, WaitTimeout, WaitGone} {
-		initCounter(s.waits, result)
+		s.waits.WithLabelValues(result)
 	}
 }
 
@@ -115,29 +115,23 @@ func (s *taskSeries) oldestAge() float64 {
 
 // AddTransition creates the series of [Metrics.TaskMoved] for two states with the value 0.
 func (m *Metrics) AddTransition(from, to string) {
-	if m != nil {
-		initCounter(m.tasks.transitions, from, to)
-	}
+	m.used().tasks.transitions.WithLabelValues(from, to)
 }
 
 // AddSteps creates the series of [Metrics.Audited] for steps with the value 0.
 func (m *Metrics) AddSteps(steps ...string) {
-	if m == nil {
-		return
-	}
+	m = m.used()
 	for _, step := range steps {
-		initCounter(m.tasks.audited, step)
+		m.tasks.audited.WithLabelValues(step)
 	}
 }
 
 // TaskHeld counts a held call of a tool. It is in the first state until [Metrics.TaskMoved].
 func (m *Metrics) TaskHeld(tool string) {
-	if m == nil {
-		return
-	}
+	m = m.used()
 	tool = m.tasks.tools.bounded(tool)
 	for _, end := range endStates {
-		initCounter(m.tasks.completed, tool, end)
+		m.tasks.completed.WithLabelValues(tool, end)
 	}
 	m.tasks.created.WithLabelValues(tool).Inc()
 	m.tasks.active.WithLabelValues(working).Inc()
@@ -145,35 +139,29 @@ func (m *Metrics) TaskHeld(tool string) {
 
 // TaskRefused counts a call that could not be held.
 func (m *Metrics) TaskRefused() {
-	if m != nil {
-		m.tasks.rateLimited.Inc()
-	}
+	m.used().tasks.rateLimited.Inc()
 }
 
 // TaskMoved counts a change of state of a held call.
 func (m *Metrics) TaskMoved(from, to string) {
-	if m != nil {
-		m.tasks.transitions.WithLabelValues(from, to).Inc()
-		m.tasks.active.WithLabelValues(from).Dec()
-		m.tasks.active.WithLabelValues(to).Inc()
-	}
+	m = m.used()
+	m.tasks.transitions.WithLabelValues(from, to).Inc()
+	m.tasks.active.WithLabelValues(from).Dec()
+	m.tasks.active.WithLabelValues(to).Inc()
 }
 
 // TaskEnded counts the end of a held call of a tool, after [Metrics.TaskMoved].
 func (m *Metrics) TaskEnded(tool, state string) {
-	if m != nil {
-		m.tasks.completed.WithLabelValues(m.tasks.tools.bounded(tool), state).Inc()
-		m.tasks.active.DeleteLabelValues(state)
-	}
+	m = m.used()
+	m.tasks.completed.WithLabelValues(m.tasks.tools.bounded(tool), state).Inc()
+	m.tasks.active.DeleteLabelValues(state)
 }
 
 // TasksCounted sets the numbers of held calls that have not ended, by state, and the time of
 // the oldest that waits for a decision, or zero. It corrects the numbers of this process,
 // which do not include changes by other replicas.
 func (m *Metrics) TasksCounted(byState map[string]int, oldest time.Time) {
-	if m == nil {
-		return
-	}
+	m = m.used()
 	for state, n := range byState {
 		m.tasks.active.WithLabelValues(state).Set(float64(n))
 	}
@@ -187,51 +175,37 @@ func (m *Metrics) TasksCounted(byState map[string]int, oldest time.Time) {
 // TaskTook records the duration of a stage of a held call: [StageApproval], [StageExecution]
 // or [StageTotal].
 func (m *Metrics) TaskTook(stage string, d time.Duration) {
-	if m != nil {
-		m.tasks.duration.WithLabelValues(stage).Observe(d.Seconds())
-	}
+	m.used().tasks.duration.WithLabelValues(stage).Observe(d.Seconds())
 }
 
 // ResultKept records the size of the result of a held call, in bytes.
 func (m *Metrics) ResultKept(size int64) {
-	if m != nil {
-		m.tasks.resultBytes.Add(float64(size))
-	}
+	m.used().tasks.resultBytes.Add(float64(size))
 }
 
 // ZombiePrevented counts an approved call that did not run because its client was gone.
 func (m *Metrics) ZombiePrevented() {
-	if m != nil {
-		m.tasks.zombies.Inc()
-	}
+	m.used().tasks.zombies.Inc()
 }
 
 // Audited counts a recorded step of a held call.
 func (m *Metrics) Audited(step string) {
-	if m != nil {
-		m.tasks.audited.WithLabelValues(step).Inc()
-	}
+	m.used().tasks.audited.WithLabelValues(step).Inc()
 }
 
 // AuditFailed counts a step that did not happen because the store could not record it.
 func (m *Metrics) AuditFailed() {
-	if m != nil {
-		m.tasks.unaudited.Inc()
-	}
+	m.used().tasks.unaudited.Inc()
 }
 
 // Granted counts an event of a standing approval.
 func (m *Metrics) Granted(event string) {
-	if m != nil {
-		m.tasks.grants.WithLabelValues(event).Inc()
-	}
+	m.used().tasks.grants.WithLabelValues(event).Inc()
 }
 
 // ChannelSent counts a message to a channel. Err is the error of sending it, or nil.
 func (m *Metrics) ChannelSent(channel string, err error) {
-	if m == nil {
-		return
-	}
+	m = m.used()
 	outcome := Success
 	if err != nil {
 		outcome = Error
@@ -241,16 +215,12 @@ func (m *Metrics) ChannelSent(channel string, err error) {
 
 // ChannelWaiting sets the number of messages to a channel that failed and will be retried.
 func (m *Metrics) ChannelWaiting(channel string, messages int) {
-	if m != nil {
-		m.tasks.unsent.WithLabelValues(channel).Set(float64(messages))
-	}
+	m.used().tasks.unsent.WithLabelValues(channel).Set(float64(messages))
 }
 
 // ChannelReceives sets whether decisions from a channel arrive. Err is nil if they do.
 func (m *Metrics) ChannelReceives(channel string, err error) {
-	if m == nil {
-		return
-	}
+	m = m.used()
 	value := 1.0
 	if err != nil {
 		value = 0
@@ -260,17 +230,14 @@ func (m *Metrics) ChannelReceives(channel string, err error) {
 
 // RemoveChannel removes the series of a channel.
 func (m *Metrics) RemoveChannel(channel string) {
-	if m != nil {
-		m.tasks.unsent.DeleteLabelValues(channel)
-		m.tasks.listens.DeleteLabelValues(channel)
-	}
+	m = m.used()
+	m.tasks.unsent.DeleteLabelValues(channel)
+	m.tasks.listens.DeleteLabelValues(channel)
 }
 
 // AddChannel creates the series of a channel with the value 0.
 func (m *Metrics) AddChannel(channel string) {
-	if m == nil {
-		return
-	}
+	m = m.used()
 	for _, outcome := range []string{Success, Error} {
 		m.tasks.messages.WithLabelValues(channel, outcome)
 	}
@@ -280,8 +247,7 @@ func (m *Metrics) AddChannel(channel string) {
 // WaitEnded records the result and duration of waiting for an approval in an open request. The
 // result is [WaitApproved], [WaitRejected], [WaitTimeout] or [WaitGone].
 func (m *Metrics) WaitEnded(result string, after time.Duration) {
-	if m != nil {
-		m.tasks.waits.WithLabelValues(result).Inc()
-		m.tasks.waited.Observe(after.Seconds())
-	}
+	m = m.used()
+	m.tasks.waits.WithLabelValues(result).Inc()
+	m.tasks.waited.Observe(after.Seconds())
 }

@@ -31,15 +31,15 @@ func newUpstreamSeries(in factory) upstreamSeries {
 		cancellations: in.counters("upstream_cancellations_total", "Cancellations that were sent to upstreams.", "result"),
 	}
 	for _, status := range []string{Success, Error} {
-		initCounter(s.executions, PathSync, status)
-		initCounter(s.executions, PathTask, status)
-		initCounter(s.results, status)
+		s.executions.WithLabelValues(PathSync, status)
+		s.executions.WithLabelValues(PathTask, status)
+		s.results.WithLabelValues(status)
 	}
 	for _, status := range []string{Success, Error, Timeout, NotFound} {
-		initCounter(s.polls, status)
+		s.polls.WithLabelValues(status)
 	}
 	for _, result := range []string{Success, Failed, Timeout} {
-		initCounter(s.cancellations, result)
+		s.cancellations.WithLabelValues(result)
 	}
 	return s
 }
@@ -47,29 +47,21 @@ func newUpstreamSeries(in factory) upstreamSeries {
 // ResultStreamed counts an attempt to fetch the result of a task of an upstream, with
 // [Success] or [Error].
 func (m *Metrics) ResultStreamed(status string) {
-	if m != nil {
-		m.upstreams.results.WithLabelValues(status).Inc()
-	}
+	m.used().upstreams.results.WithLabelValues(status).Inc()
 }
 
 // UpstreamExecuted counts an approved call that was sent to its upstream. The status is
 // [Success] if the upstream answered.
 func (m *Metrics) UpstreamExecuted(path, status string) {
-	if m != nil {
-		m.upstreams.executions.WithLabelValues(path, status).Inc()
-	}
+	m.used().upstreams.executions.WithLabelValues(path, status).Inc()
 }
 
 // LazyPoll counts a request for the status of a task of an upstream.
 func (m *Metrics) LazyPoll(status string) {
-	if m != nil {
-		m.upstreams.polls.WithLabelValues(status).Inc()
-	}
+	m.used().upstreams.polls.WithLabelValues(status).Inc()
 }
 
 // UpstreamCancelled counts an attempt to cancel a call or a task at an upstream.
 func (m *Metrics) UpstreamCancelled(result string) {
-	if m != nil {
-		m.upstreams.cancellations.WithLabelValues(result).Inc()
-	}
+	m.used().upstreams.cancellations.WithLabelValues(result).Inc()
 }
