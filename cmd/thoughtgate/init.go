@@ -41,7 +41,7 @@ func newInit() *cobra.Command {
 		Short: "Write a starter configuration, or put the gate in front of a client's servers",
 		Long: "Without --for, write a commented configuration (thoughtgate.yaml, or FILE) and its policy.\n\n" +
 			"With --for, show the change to an MCP client's configuration that makes it start its servers through\n" +
-			"\"thoughtgate wrap\". --write makes the change, and --undo restores the file. Clients: " + strings.Join(clientNames(), ", ") + ".",
+			"\"thoughtgate wrap\". --write makes the change, and --undo restores the file. Clients: " + clientconfig.Names() + ".",
 		Args: positional(cobra.MaximumNArgs(1)),
 	}
 	var f initFlags
@@ -68,14 +68,6 @@ func newInit() *cobra.Command {
 		}
 	}
 	return cmd
-}
-
-func clientNames() []string {
-	var names []string
-	for _, c := range clientconfig.Clients() {
-		names = append(names, c.Name)
-	}
-	return names
 }
 
 // check refuses flags that contradict each other.

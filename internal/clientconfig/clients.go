@@ -1,6 +1,7 @@
 package clientconfig
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -34,23 +35,23 @@ func Clients() []Client {
 		{
 			Name: "claude-code", language: jsonLanguage{},
 			sections: [][]string{{"mcpServers"}, {"projects", "*", "mcpServers"}},
-			user:     func(s System) []string { return s.below(s.getenv("CLAUDE_CONFIG_DIR", s.Home), ".claude.json") },
+			user:     func(s System) []string { return below(cmp.Or(s.Getenv("CLAUDE_CONFIG_DIR"), s.Home), ".claude.json") },
 			project:  []string{".mcp.json"},
 		},
 		{Name: "claude-desktop", language: jsonLanguage{}, sections: servers, user: claudeDesktop},
 		{
 			Name: "cursor", language: jsonLanguage{}, sections: servers,
-			user:    func(s System) []string { return s.below(s.Home, ".cursor/mcp.json") },
+			user:    func(s System) []string { return below(s.Home, ".cursor/mcp.json") },
 			project: []string{".cursor/mcp.json"},
 		},
 		{
 			Name: "vscode", language: jsonLanguage{}, sections: [][]string{{"servers"}},
-			user:    func(s System) []string { return s.below(s.appData(), "Code/User/mcp.json") },
+			user:    func(s System) []string { return below(s.appData(), "Code/User/mcp.json") },
 			project: []string{".vscode/mcp.json"},
 		},
 		{
 			Name: "windsurf", language: jsonLanguage{}, sections: servers,
-			user: func(s System) []string { return s.below(s.Home, ".codeium/windsurf/mcp_config.json") },
+			user: func(s System) []string { return below(s.Home, ".codeium/windsurf/mcp_config.json") },
 		},
 		{
 			Name: "zed", language: jsonLanguage{}, sections: [][]string{{"context_servers"}}, user: zed,
@@ -59,14 +60,14 @@ func Clients() []Client {
 		{
 			Name: "codex", language: tomlLanguage{}, sections: [][]string{{"mcp_servers"}},
 			user: func(s System) []string {
-				return s.below(s.getenv("CODEX_HOME", filepath.Join(s.Home, ".codex")), "config.toml")
+				return below(cmp.Or(s.Getenv("CODEX_HOME"), filepath.Join(s.Home, ".codex")), "config.toml")
 			},
 			project: []string{".codex/config.toml"},
 		},
 		{
 			Name: "gemini", language: jsonLanguage{}, sections: servers,
 			user: func(s System) []string {
-				return s.below(s.getenv("GEMINI_CLI_HOME", s.Home), ".gemini/settings.json")
+				return below(cmp.Or(s.Getenv("GEMINI_CLI_HOME"), s.Home), ".gemini/settings.json")
 			},
 			project: []string{".gemini/settings.json"},
 		},
@@ -77,16 +78,23 @@ func Clients() []Client {
 	}
 }
 
+// Names returns the names of all supported clients, separated by commas.
+func Names() string {
+	var names []string
+	for _, c := range Clients() {
+		names = append(names, c.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
 // Find returns the client with a name.
 func Find(name string) (Client, error) {
-	var names []string
 	for _, c := range Clients() {
 		if c.Name == name {
 			return c, nil
 		}
-		names = append(names, c.Name)
 	}
-	return Client{}, fmt.Errorf("unknown client %q; known are %s", name, strings.Join(names, ", "))
+	return Client{}, fmt.Errorf("unknown client %q; known are %s", name, Names())
 }
 
 // UserFile returns the user's configuration file.
@@ -99,11 +107,15 @@ func (c Client) ProjectFile(s System) (string, error) {
 	if len(c.project) == 0 {
 		return "", fmt.Errorf("%s has no project configuration", c.Name)
 	}
+	return existing(c.projectFiles(s.Project))
+}
+
+func (c Client) projectFiles(dir string) []string {
 	var files []string
 	for _, f := range c.project {
-		files = append(files, s.below(s.Project, f)...)
+		files = append(files, filepath.Join(dir, f))
 	}
-	return existing(files)
+	return files
 }
 
 // Files returns all existing files from which the client would start servers: those of the user, of
@@ -111,9 +123,7 @@ func (c Client) ProjectFile(s System) (string, error) {
 func (c Client) Files(s System, content []byte) []string {
 	files := c.user(s)
 	for _, dir := range append([]string{s.Project}, c.projects(content)...) {
-		for _, f := range c.project {
-			files = append(files, s.below(dir, f)...)
-		}
+		files = append(files, c.projectFiles(dir)...)
 	}
 	return slices.DeleteFunc(files, func(f string) bool {
 		_, err := os.Stat(f)
@@ -163,22 +173,13 @@ func existing(files []string) (string, error) {
 	}
 }
 
-func (s System) getenv(name, otherwise string) string {
-	if value := s.Getenv(name); value != "" {
-		return value
-	}
-	return otherwise
-}
-
-func (s System) below(dir, file string) []string {
-	return []string{filepath.Join(dir, filepath.FromSlash(file))}
-}
+func below(dir, file string) []string { return []string{filepath.Join(dir, file)} }
 
 // appData returns the directory for settings of programs.
 func (s System) appData() string {
 	switch s.OS {
 	case "windows":
-		return s.getenv("APPDATA", filepath.Join(s.Home, "AppData", "Roaming"))
+		return cmp.Or(s.Getenv("APPDATA"), filepath.Join(s.Home, "AppData", "Roaming"))
 	case "darwin":
 		return filepath.Join(s.Home, "Library", "Application Support")
 	default:
@@ -198,27 +199,27 @@ func (s System) xdgConfig() string {
 func claudeDesktop(s System) []string {
 	const file = "Claude/claude_desktop_config.json"
 	if s.OS == "windows" {
-		local := s.getenv("LOCALAPPDATA", filepath.Join(s.Home, "AppData", "Local"))
+		local := cmp.Or(s.Getenv("LOCALAPPDATA"), filepath.Join(s.Home, "AppData", "Local"))
 		packages, _ := filepath.Glob(filepath.Join(local, "Packages", "Claude_*", "LocalCache", "Roaming"))
 		var files []string
 		for _, dir := range packages {
-			files = append(files, s.below(dir, file)...)
+			files = append(files, filepath.Join(dir, file))
 		}
 		if len(files) > 0 {
 			return files
 		}
 	}
-	return s.below(s.appData(), file)
+	return below(s.appData(), file)
 }
 
 func zed(s System) []string {
 	switch s.OS {
 	case "windows":
-		return s.below(s.appData(), "Zed/settings.json")
+		return below(s.appData(), "Zed/settings.json")
 	case "darwin":
-		return s.below(s.Home, ".config/zed/settings.json")
+		return below(s.Home, ".config/zed/settings.json")
 	default:
-		return s.below(s.getenv("FLATPAK_XDG_CONFIG_HOME", s.xdgConfig()), "zed/settings.json")
+		return below(cmp.Or(s.Getenv("FLATPAK_XDG_CONFIG_HOME"), s.xdgConfig()), "zed/settings.json")
 	}
 }
 

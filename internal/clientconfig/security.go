@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -99,12 +100,8 @@ func changesGate(name string) bool {
 	case "HOME", "XDG_STATE_HOME", "USERPROFILE", "LOCALAPPDATA":
 		return true
 	}
-	for _, prefix := range []string{"THOUGHTGATE_", "LD_", "DYLD_"} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return false
+	isPrefix := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
+	return slices.ContainsFunc([]string{"THOUGHTGATE_", "LD_", "DYLD_"}, isPrefix)
 }
 
 // configOf returns the configuration file in the arguments of wrap, or nothing.

@@ -14,22 +14,9 @@ import (
 // file; this package changes no other byte.
 type tomlLanguage struct{}
 
+// quote returns a JSON string, which is also a TOML string if DEL is escaped.
 func (tomlLanguage) quote(text string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range text {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r < ' ' || r == 0x7f:
-			fmt.Fprintf(&b, `\u%04X`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
+	return strings.ReplaceAll(jsonLanguage{}.quote(text), "\x7f", `\u007F`)
 }
 
 func (tomlLanguage) name(key string) string { return key + " = " }
