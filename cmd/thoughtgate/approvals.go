@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
 	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
@@ -32,10 +34,7 @@ func newApprovals() *cobra.Command {
 			tokenVariable + " or from a file, never from the command line, which other processes can read.\n" +
 			"Without a URL and a token, the inbox of your own gates is used; see thoughtgate desk.",
 	})
-	g := gateFlags{
-		url:       cmd.PersistentFlags().String("url", "", "`URL` of the gate's operators' address (default: "+urlVariable+", or "+defaultURL+")"),
-		tokenFile: cmd.PersistentFlags().String("token-file", "", "`file` with the operator token (default: the token in "+tokenVariable+")"),
-	}
+	g := newGateFlags(cmd.PersistentFlags(), "the operator token")
 	cmd.AddCommand(newList(g), newShow(g), newApprove(g), newReject(g), newWatch(g), newGrants(g), newRevoke(g), newChanges(g), newAccept(g))
 	return cmd
 }
@@ -109,14 +108,9 @@ func newShow(g gateFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show one held call with its arguments",
-		Args:  positional(cobra.ExactArgs(1)),
 	}
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
-	return g.run(cmd, func(cmd *cobra.Command, c *client.Client, args []string) error {
-		id, err := c.Find(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
+	return runOne(g, cmd, (*client.Client).Find, func(cmd *cobra.Command, c *client.Client, id task.ID) error {
 		a, err := c.Show(cmd.Context(), id)
 		if err != nil {
 			return err
@@ -170,14 +164,9 @@ func newAccept(g gateFlags) *cobra.Command {
 		Long: "Accept the changed definition of a tool: from now on, policy uses it, on every replica. Calls that policy then\n" +
 			"forwards run without approval. The audit log records this. Needs the role admin.\n\n" +
 			"\"thoughtgate approvals changes\" lists the IDs, which may be shortened.",
-		Args: positional(cobra.ExactArgs(1)),
 	}
 	reason := cmd.Flags().String("reason", "", "`text` of the reason")
-	return g.run(cmd, func(cmd *cobra.Command, c *client.Client, args []string) error {
-		id, err := c.FindChange(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
+	return runOne(g, cmd, (*client.Client).FindChange, func(cmd *cobra.Command, c *client.Client, id string) error {
 		one, err := c.AcceptChange(cmd.Context(), id, *reason)
 		if err != nil {
 			return err
@@ -195,6 +184,13 @@ const (
 
 // gateFlags select a gate.
 type gateFlags struct{ url, tokenFile *string }
+
+func newGateFlags(flags *pflag.FlagSet, token string) gateFlags {
+	return gateFlags{
+		url:       flags.String("url", "", "`URL` of the gate's operators' address (default: "+urlVariable+", or "+defaultURL+")"),
+		tokenFile: flags.String("token-file", "", "`file` with "+token+" (default: the token in "+tokenVariable+")"),
+	}
+}
 
 // client returns a client of that gate.
 func (g gateFlags) client() (*client.Client, error) {
@@ -215,6 +211,22 @@ func (g gateFlags) run(cmd *cobra.Command, do func(cmd *cobra.Command, c *client
 		return clientError(do(cmd, c, args))
 	}
 	return cmd
+}
+
+// runOne is like run, for a command whose only argument is the ID of an object, which may be
+// shortened.
+func runOne[ID any](
+	g gateFlags, cmd *cobra.Command, find func(*client.Client, context.Context, string) (ID, error),
+	do func(cmd *cobra.Command, c *client.Client, id ID) error,
+) *cobra.Command {
+	cmd.Args = positional(cobra.ExactArgs(1))
+	return g.run(cmd, func(cmd *cobra.Command, c *client.Client, args []string) error {
+		id, err := find(c, cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return do(cmd, c, id)
+	})
 }
 
 // config returns the settings for a client of that gate.
@@ -388,14 +400,9 @@ func newRevoke(g gateFlags) *cobra.Command {
 		Use:   "revoke ID",
 		Short: "Revoke a standing approval",
 		Long:  "Revoke a standing approval, on every replica at once. A call that it allowed and that has not started does not run.",
-		Args:  positional(cobra.ExactArgs(1)),
 	}
 	reason := cmd.Flags().String("reason", "", "`text` of the reason")
-	return g.run(cmd, func(cmd *cobra.Command, c *client.Client, args []string) error {
-		id, err := c.FindGrant(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
+	return runOne(g, cmd, (*client.Client).FindGrant, func(cmd *cobra.Command, c *client.Client, id gatetask.GrantID) error {
 		one, err := c.Revoke(cmd.Context(), id, *reason)
 		if err != nil {
 			return err

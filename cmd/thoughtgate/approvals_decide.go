@@ -31,7 +31,6 @@ func newApprove(g gateFlags) *cobra.Command {
 			"digest that \"approvals show\" prints. If the call has changed since then, it is not approved.\n\n" +
 			"With --allow-for, further calls like this one run without approval: from the same agent, to the same tool, with\n" +
 			"the same arguments except those in --allow-any. The workflow must allow standing approvals.",
-		Args: positional(cobra.ExactArgs(1)),
 	}
 	reason := cmd.Flags().String("reason", "", "`text` of the reason")
 	shown := cmd.Flags().String("shown", "", "`digest` that \"approvals show\" printed, or at least its first 16 characters")
@@ -44,11 +43,7 @@ func newApprove(g gateFlags) *cobra.Command {
 		wish, err = grant.terms(cmd)
 		return err
 	}
-	return g.run(cmd, func(cmd *cobra.Command, c *client.Client, args []string) error {
-		id, err := c.Find(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
+	return runOne(g, cmd, (*client.Client).Find, func(cmd *cobra.Command, c *client.Client, id task.ID) error {
 		a, err := c.Show(cmd.Context(), id)
 		if err != nil {
 			return err
@@ -133,14 +128,9 @@ func newReject(g gateFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reject ID",
 		Short: "Reject a held call",
-		Args:  positional(cobra.ExactArgs(1)),
 	}
 	reason := cmd.Flags().String("reason", "", "`text` of the reason; the requester can read it")
-	return g.run(cmd, func(cmd *cobra.Command, c *client.Client, args []string) error {
-		id, err := c.Find(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
+	return runOne(g, cmd, (*client.Client).Find, func(cmd *cobra.Command, c *client.Client, id task.ID) error {
 		return decide(cmd, c, id, approval.Ruling{Decision: approval.Reject, Reason: *reason})
 	})
 }

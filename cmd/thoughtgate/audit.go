@@ -17,9 +17,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/storage"
-	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
-	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
 func newAudit() *cobra.Command {
@@ -32,10 +30,7 @@ func newAudit() *cobra.Command {
 	})
 	flags := cmd.PersistentFlags()
 	a := auditFlags{
-		gate: gateFlags{
-			url:       flags.String("url", "", "`URL` of the gate's operators' address (default: "+urlVariable+", or "+defaultURL+")"),
-			tokenFile: flags.String("token-file", "", "`file` with an admin's token (default: the token in "+tokenVariable+")"),
-		},
+		gate:   newGateFlags(flags, "an admin's token"),
 		config: flags.StringP("config", "c", "", "configuration `file`; read its store instead of asking a gate"),
 	}
 	cmd.AddCommand(newAuditList(a), newAuditExport(a), newAuditVerify(a))
@@ -105,31 +100,31 @@ func (a auditFlags) use(cmd *cobra.Command, f func(journal) error) error {
 
 // filterFlags select entries.
 type filterFlags struct {
-	task, tool, requester, approver, grant, since, until *string
-	suspicious                                           *bool
+	filter       audit.Filter // without times
+	since, until string
 }
 
-func newFilterFlags(cmd *cobra.Command) filterFlags {
-	f := cmd.Flags()
-	return filterFlags{
-		task:       f.String("task", "", "only entries of the held call with this `id` or id prefix"),
-		tool:       f.String("tool", "", "only entries of calls to this `tool`"),
-		requester:  f.String("requester", "", "only entries of calls by this `principal`"),
-		approver:   f.String("approver", "", "only decisions by this `person`"),
-		grant:      f.String("grant", "", "only entries about the standing approval with this `id` or id prefix"),
-		suspicious: f.Bool("suspicious", false, "only decisions that an agent may have made by itself, and those that were refused for that"),
-		since:      f.String("since", "", "only entries since this `time`, such as 2026-11-15T06:00:00Z, or 24h for the last day"),
-		until:      f.String("until", "", "only entries before this `time`"),
-	}
+func newFilterFlags(cmd *cobra.Command) *filterFlags {
+	f := &filterFlags{filter: audit.Filter{Limit: 1000}}
+	flags := cmd.Flags()
+	flags.StringVar((*string)(&f.filter.Task), "task", "", "only entries of the held call with this `id` or id prefix")
+	flags.StringVar(&f.filter.Tool, "tool", "", "only entries of calls to this `tool`")
+	flags.StringVar(&f.filter.Requester, "requester", "", "only entries of calls by this `principal`")
+	flags.StringVar(&f.filter.Approver, "approver", "", "only decisions by this `person`")
+	flags.StringVar((*string)(&f.filter.Grant), "grant", "", "only entries about the standing approval with this `id` or id prefix")
+	flags.BoolVar(&f.filter.Suspicious, "suspicious", false, "only decisions that an agent may have made by itself, and those that were refused for that")
+	flags.StringVar(&f.since, "since", "", "only entries since this `time`, such as 2026-11-15T06:00:00Z, or 24h for the last day")
+	flags.StringVar(&f.until, "until", "", "only entries before this `time`")
+	return f
 }
 
-func (f filterFlags) filter(cmd *cobra.Command, now time.Time) (audit.Filter, error) {
-	filter := audit.Filter{Task: task.ID(*f.task), Tool: *f.tool, Requester: *f.requester, Approver: *f.approver, Grant: gatetask.GrantID(*f.grant), Suspicious: *f.suspicious, Limit: 1000}
-	var err error
+// selected returns the filter of the flags.
+func (f *filterFlags) selected(cmd *cobra.Command, now time.Time) (filter audit.Filter, err error) {
+	filter = f.filter
 	for _, bound := range []struct {
 		name, text string
 		to         *time.Time
-	}{{"since", *f.since, &filter.Since}, {"until", *f.until, &filter.Until}} {
+	}{{"since", f.since, &filter.Since}, {"until", f.until, &filter.Until}} {
 		if bound.text == "" {
 			continue
 		}
@@ -151,7 +146,7 @@ func newAuditList(a auditFlags) *cobra.Command {
 	flags := newFilterFlags(cmd)
 	last := cmd.Flags().Int("last", 100, "list only the last `n` entries; 0 lists all")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		f, err := flags.filter(cmd, time.Now())
+		f, err := flags.selected(cmd, time.Now())
 		if err != nil {
 			return err
 		}
@@ -204,12 +199,7 @@ func (s *screen) steps(entries []auditlog.Entry) error {
 	return s.print(t.text())
 }
 
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return oneLine(text, 60)
-}
+func dash(text string) string { return oneLine(cmp.Or(text, "-"), 60) }
 
 func newAuditExport(a auditFlags) *cobra.Command {
 	cmd := &cobra.Command{
@@ -222,7 +212,7 @@ func newAuditExport(a auditFlags) *cobra.Command {
 	flags := newFilterFlags(cmd)
 	output := cmd.Flags().StringP("output", "o", "", "`file` to write, which must not exist (default: standard output)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		f, err := flags.filter(cmd, time.Now())
+		f, err := flags.selected(cmd, time.Now())
 		if err != nil {
 			return err
 		}

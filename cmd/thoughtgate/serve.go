@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -79,15 +80,7 @@ func showToken(w io.Writer, a *app.App) error {
 // isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	about, err := file.Stat()
-	if err != nil || about.Mode()&os.ModeCharDevice == 0 {
-		return false
-	}
-	null, err := os.Stat(os.DevNull) // is also a character device
-	return err != nil || !os.SameFile(about, null)
+	return ok && term.IsTerminal(file.Fd())
 }
 
 func configFlag(cmd *cobra.Command) *string {

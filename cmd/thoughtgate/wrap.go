@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"os/signal"
 	"os/user"
@@ -103,8 +102,9 @@ func (w wrapping) build(file string) (*app.App, error) {
 	if err != nil {
 		log.Info("the process of the agent is not known, so its decisions cannot be told from those of people", "err", err)
 	}
+	dir, _ := os.Getwd() // empty if it is not known
 	gate, err := app.NewWrap(cfg, log, app.Wrap{
-		In: w.stdin, Dir: workingDir(), Out: w.stdout, Stderr: w.stderr, Env: cfg.WrappedEnviron(os.Environ()), User: userName(), Host: host, Restarts: w.restarts,
+		In: w.stdin, Dir: dir, Out: w.stdout, Stderr: w.stderr, Env: cfg.WrappedEnviron(os.Environ()), User: userName(), Host: host, Restarts: w.restarts,
 		Token: w.token,
 	})
 	if err != nil {
@@ -126,15 +126,6 @@ func loadWrap(stderr io.Writer, s config.Sources) (config.Config, []config.Probl
 	}
 	s.Overrides = append(slices.Clone(s.Overrides), config.Override{Source: "wrap", Setting: "store", Values: []string{config.DeskStore}})
 	return load(stderr, s)
-}
-
-// workingDir returns the current directory, or nothing if it is not known.
-func workingDir() string {
-	dir, err := os.Getwd()
-	if err != nil {
-		return ""
-	}
-	return dir
 }
 
 // announce prints the URL of the inbox. The agent's host may log standard error, so the
@@ -204,7 +195,7 @@ func (w *wrapping) setServer(at remote, command []string) (err error) {
 		return nil
 	}
 	w.server = at.server
-	w.name = cmp.Or(w.name, urlName(w.server.URL))
+	w.name = cmp.Or(w.name, named(w.server.URL.Hostname(), w.server.URL.String())) // another name for every URL
 	w.server.Name = w.name
 	if at.tokenFile == "" {
 		return nil
@@ -257,11 +248,9 @@ func wrapName(command []string) string {
 		base = base[:at] // a version
 	}
 	base = strings.TrimSuffix(base, filepath.Ext(base))
-	return named(base, workingDir()+"\x00"+strings.Join(command, "\x00"))
+	dir, _ := os.Getwd()
+	return named(base, dir+"\x00"+strings.Join(command, "\x00"))
 }
-
-// urlName returns a name for a URL. Different URLs get different names.
-func urlName(target *url.URL) string { return named(target.Hostname(), target.String()) }
 
 // named returns a name that begins with base and ends with a digest of text.
 func named(base, text string) string {
