@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"unicode/utf8"
@@ -655,7 +656,7 @@ func (c *tokenCursor) at(offset int) highlight.Class {
 // next returns the offset at which the class at an offset ends.
 func (c *tokenCursor) next(offset int) int {
 	if len(c.tokens) == 0 {
-		return int(^uint(0) >> 1)
+		return math.MaxInt
 	}
 	if t := c.tokens[0]; offset < t.Start {
 		return t.Start

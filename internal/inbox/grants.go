@@ -156,18 +156,12 @@ func givenSoFar(a review.Approval) []string {
 	return all
 }
 
-// grantStatus returns the status of a standing approval.
-func grantStatus(g review.Grant) status {
-	switch g.State {
-	case review.GrantActive:
-		return status{label: "Active", tone: "good"}
-	case review.GrantSpent:
-		return status{label: "Used up", tone: "calm"}
-	case review.GrantRevoked:
-		return status{label: "Revoked", tone: "bad"}
-	default:
-		return status{label: "Over", tone: "calm"}
-	}
+// grantStatuses are the statuses of standing approvals.
+var grantStatuses = map[review.GrantState]status{
+	review.GrantActive:  {label: "Active", tone: "good"},
+	review.GrantSpent:   {label: "Used up", tone: "calm"},
+	review.GrantExpired: {label: "Over", tone: "calm"},
+	review.GrantRevoked: {label: "Revoked", tone: "bad"},
 }
 
 func usesText(g review.Grant) string {

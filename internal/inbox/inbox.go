@@ -120,24 +120,18 @@ func loadAssets() (map[string]asset, error) {
 			return nil, err
 		}
 		sum := sha256.Sum256(content)
-		assets[e.Name()] = asset{content, assetKind(e.Name()), hex.EncodeToString(sum[:6])}
+		assets[e.Name()] = asset{content, assetKinds[path.Ext(e.Name())], hex.EncodeToString(sum[:6])}
 	}
 	return assets, nil
 }
 
-func assetKind(name string) string {
-	switch path.Ext(name) {
-	case ".css":
-		return "text/css; charset=utf-8"
-	case ".js":
-		return "text/javascript; charset=utf-8"
-	case ".png":
-		return "image/png"
-	case ".webmanifest":
-		return "application/manifest+json"
-	default:
-		return "image/svg+xml"
-	}
+// assetKinds are the media types of files.
+var assetKinds = map[string]string{
+	".css":         "text/css; charset=utf-8",
+	".js":          "text/javascript; charset=utf-8",
+	".png":         "image/png",
+	".svg":         "image/svg+xml",
+	".webmanifest": "application/manifest+json",
 }
 
 func (i *Inbox) serveAsset(w http.ResponseWriter, r *http.Request) {

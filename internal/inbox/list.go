@@ -50,7 +50,7 @@ func (s search) next(cursor string) string {
 	return withValues("/history", map[string]string{"outcome": s.state, "tool": s.tool, "requester": s.requester, "cursor": cursor})
 }
 
-func (s search) filtered() bool { return s.state != "" || s.tool != "" || s.requester != "" }
+func (s search) filtered() bool { return s != search{cursor: s.cursor} }
 
 // history shows the calls that were decided or have ended.
 func (i *Inbox) history(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
@@ -225,9 +225,7 @@ func (s selection) filter() review.Filter {
 	return review.Filter{Text: s.text, Tool: s.tool, Principal: s.agent, Workflow: s.workflow, Cursor: s.cursor}
 }
 
-func (s selection) narrow() bool {
-	return s.text != "" || s.tool != "" || s.agent != "" || s.workflow != ""
-}
+func (s selection) narrow() bool { return s != selection{cursor: s.cursor} }
 
 // link returns the address of a page with the same selection.
 func (s selection) link(path, cursor string) string {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/highlight"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
-	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
@@ -116,22 +115,6 @@ func unclear(s string) bool {
 		return true
 	}
 	return len(s) < 40 && strings.IndexByte(`{["`, s[0]) < 0 && jsontext.Value(s).IsValid()
-}
-
-// verb returns the request as a verb with its object.
-func verb(a review.Approval) string {
-	switch a.Method {
-	case mcpname.ResourcesRead:
-		return "read this resource"
-	case mcpname.ResourcesSubscribe:
-		return "follow this resource"
-	case mcpname.PromptsGet:
-		return "use this prompt"
-	case review.MethodBatch:
-		return "make all of these calls"
-	default:
-		return "run this tool"
-	}
 }
 
 func heldTitle(d callView) string {

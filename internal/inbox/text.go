@@ -109,11 +109,8 @@ type runSplitter struct {
 
 // mixedAt returns the offsets of the characters of a text that look like others.
 func mixedAt(text string) map[int]bool {
-	var at map[int]bool
+	at := map[int]bool{}
 	for _, m := range safetext.Confusables(text) {
-		if at == nil {
-			at = make(map[int]bool)
-		}
 		at[m.At] = true
 	}
 	return at

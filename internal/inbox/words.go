@@ -254,15 +254,20 @@ func approvedBy(a review.Approval, now time.Time) string {
 	if len(a.Approvals) == 0 {
 		return "It needed no approval."
 	}
+	last := a.Approvals[len(a.Approvals)-1]
+	if last.Grant != "" {
+		return "Allowed by the standing approval of " + approversOf(a) + "."
+	}
+	return "Approved by " + approversOf(a) + " " + ago(now.Sub(last.At)) + said(last.Reason)
+}
+
+// approversOf lists the people who have approved a call.
+func approversOf(a review.Approval) string {
 	names := make([]string, 0, len(a.Approvals))
 	for _, d := range a.Approvals {
 		names = append(names, d.By)
 	}
-	last := a.Approvals[len(a.Approvals)-1]
-	if last.Grant != "" {
-		return "Allowed by the standing approval of " + listed(names, "and") + "."
-	}
-	return "Approved by " + listed(names, "and") + " " + ago(now.Sub(last.At)) + said(last.Reason)
+	return listed(names, "and")
 }
 
 func rejectedBy(a review.Approval, now time.Time) string {
@@ -285,13 +290,9 @@ func quorumText(a review.Approval) string {
 	if need == 1 {
 		return "1 approval is needed."
 	}
-	names := make([]string, 0, have)
-	for _, d := range a.Approvals {
-		names = append(names, d.By)
-	}
 	text := fmt.Sprintf("%d of %d approvals", have, need)
 	if have > 0 {
-		text += ", by " + listed(names, "and")
+		text += ", by " + approversOf(a)
 	}
 	return text + fmt.Sprintf(". %s needed.", counted(need-have, "more approval"))
 }
@@ -341,19 +342,19 @@ func ruleName(w *review.HeldBy) string {
 	return w.Label
 }
 
-// subject returns the kind of the called object.
-func subject(a review.Approval) string {
-	switch a.Method {
-	case mcpname.ResourcesRead, mcpname.ResourcesSubscribe:
-		return "resource"
-	case mcpname.PromptsGet:
-		return "prompt"
-	case review.MethodBatch:
-		return "batch"
-	default:
-		return "tool"
-	}
+// requests are the requests other than the call of a tool, by method.
+var requests = map[string]struct{ subject, verb string }{
+	mcpname.ResourcesRead:      {"resource", "read this resource"},
+	mcpname.ResourcesSubscribe: {"resource", "follow this resource"},
+	mcpname.PromptsGet:         {"prompt", "use this prompt"},
+	review.MethodBatch:         {"batch", "make all of these calls"},
 }
+
+// subject returns the kind of the called object.
+func subject(a review.Approval) string { return cmp.Or(requests[a.Method].subject, "tool") }
+
+// verb returns the request as a verb with its object.
+func verb(a review.Approval) string { return cmp.Or(requests[a.Method].verb, "run this tool") }
 
 // requester returns the name of the requester.
 func requester(a review.Approval) string {
