@@ -25,8 +25,8 @@ func (l *loader) check() {
 	for i := range l.cfg.Upstreams {
 		at := fmt.Sprintf("upstreams[%d]", i)
 		l.checkUpstream(at, &l.cfg.Upstreams[i])
-		if l.checkUnique(at+".name", names, i, l.cfg.Upstreams[i].Name) {
-			l.checkUnique(at+".path", paths, i, l.cfg.Upstreams[i].Paths...)
+		if l.checkUnique("upstreams", ".name", names, i, l.cfg.Upstreams[i].Name) {
+			l.checkUnique("upstreams", ".path", paths, i, l.cfg.Upstreams[i].Paths...)
 		}
 	}
 	l.checkPolicy()
@@ -184,11 +184,12 @@ func (l *loader) checkUpstreamTLS(at string, u *Upstream) {
 	}
 }
 
-// checkUnique reports whether the values of upstream i differ from those of earlier ones.
-func (l *loader) checkUnique(path string, seen map[string]int, i int, values ...string) bool {
+// checkUnique reports whether the values of a key in item i of a list differ from those of
+// earlier items.
+func (l *loader) checkUnique(list, key string, seen map[string]int, i int, values ...string) bool {
 	for _, v := range values {
 		if first, twice := seen[v]; twice {
-			l.reject(path, fmt.Sprintf("is the same as that of upstreams[%d]", first))
+			l.reject(fmt.Sprintf("%s[%d]%s", list, i, key), fmt.Sprintf("is the same as that of %s[%d]", list, first))
 			return false
 		}
 		if v != "" {

@@ -137,14 +137,11 @@ const asteriskHint = `a value that begins with * needs quotes, as in match: "*"`
 
 // lineOf returns a line of a file, counted from 1.
 func lineOf(src []byte, n int) string {
-	i := 1
-	for line := range bytes.Lines(src) {
-		if i == n {
-			return string(line)
-		}
-		i++
+	lines := strings.Split(string(src), "\n")
+	if n > len(lines) {
+		return ""
 	}
-	return ""
+	return lines[n-1]
 }
 
 // value stores node in the setting at path. It follows aliases.

@@ -240,11 +240,7 @@ const shortestToken = 20
 func (l *loader) checkTokens(path string, tokens []Token) {
 	hashes := map[string]int{}
 	for i, t := range tokens {
-		at := fmt.Sprintf("%s[%d]", path, i)
-		if first, twice := hashes[t.Hash]; twice && t.Hash != "" {
-			l.reject(at+".hash", fmt.Sprintf("is the same as that of %s[%d]", path, first))
-		}
-		hashes[t.Hash] = i
+		l.checkUnique(path, ".hash", hashes, i, t.Hash)
 	}
 }
 

@@ -187,11 +187,8 @@ func (l *loader) checkWorkflow(w *policy.Workflow) {
 		_, role := policy.Role(s)
 		return group || role
 	}
-	people := map[string]bool{}
-	for _, a := range w.Approvers {
-		people[a] = true
-	}
-	if len(people) > 0 && len(people) < w.Quorum && !slices.ContainsFunc(w.Approvers, isGroup) {
+	people := slices.Compact(slices.Sorted(slices.Values(w.Approvers)))
+	if len(people) > 0 && len(people) < w.Quorum && !slices.ContainsFunc(people, isGroup) {
 		l.reject(at+".quorum", "exceeds the number of approvers")
 	}
 	if w.Grants.Longest > maxGrant {
