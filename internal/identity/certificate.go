@@ -27,7 +27,7 @@ func (i *Authenticator) byCertificate(r *http.Request) (Agent, *Error) {
 	}
 	until, err := i.verify(shown, now)
 	if err != nil {
-		return Agent{}, invalidCertificate(err)
+		return Agent{}, &Error{Reason: "the certificate has expired, or its authority is not accepted any more", Cause: err, given: true}
 	}
 	if hasAmbiguousSubject(shown[0]) {
 		return Agent{}, errAmbiguousSubject

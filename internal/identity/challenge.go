@@ -38,6 +38,10 @@ func (i *Authenticator) Metadata(paths []string, next http.Handler) http.Handler
 	if i.metadataURL("") == "" {
 		return next
 	}
+	var servers []string
+	for _, issuer := range i.cfg.Issuers {
+		servers = append(servers, issuer.URL)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, ok := strings.CutPrefix(r.URL.Path, wellKnown)
 		if !ok || !slices.Contains(paths, path) || r.Method != http.MethodGet && r.Method != http.MethodHead || r.ContentLength != 0 {
@@ -46,7 +50,7 @@ func (i *Authenticator) Metadata(paths []string, next http.Handler) http.Handler
 		}
 		text, err := json.Marshal(map[string]any{
 			"resource":                 i.cfg.URL.Scheme + "://" + i.cfg.URL.Host + path,
-			"authorization_servers":    i.servers(),
+			"authorization_servers":    servers,
 			"bearer_methods_supported": []string{"header"},
 		}, json.Deterministic(true))
 		if err != nil {
@@ -57,12 +61,4 @@ func (i *Authenticator) Metadata(paths []string, next http.Handler) http.Handler
 		w.Header().Set("Access-Control-Allow-Origin", "*") // public
 		_, _ = w.Write(text)
 	})
-}
-
-func (i *Authenticator) servers() []string {
-	var all []string
-	for _, issuer := range i.cfg.Issuers {
-		all = append(all, issuer.URL)
-	}
-	return all
 }

@@ -23,7 +23,3 @@ var (
 	errAmbiguousSubject = &Error{Reason: "the certificate has more than one common name or serial number in its subject", given: true}
 	errNotTrusted       = &Error{Reason: "the certificate is not verified", given: true}
 )
-
-func invalidCertificate(cause error) *Error {
-	return &Error{Reason: "the certificate has expired, or its authority is not accepted any more", Cause: cause, given: true}
-}

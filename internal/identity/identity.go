@@ -113,7 +113,7 @@ func (i *Authenticator) byJWT(ctx context.Context, token string, hash Hash) (Age
 	if agent, ok := i.tokens.get(hash, now); ok {
 		return agent, nil
 	}
-	c, err := i.issuers.verify(ctx, token, i.cfg.Now())
+	c, err := i.issuers.verify(ctx, token, now)
 	if err != nil {
 		return Agent{}, err
 	}
