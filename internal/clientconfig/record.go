@@ -78,14 +78,6 @@ func readRecord(name string) (*Record, error) {
 	return r, nil
 }
 
-func (f Files) writeRecord(name string, r Record) error {
-	content, err := json.Marshal(r, jsontext.WithIndent("  "))
-	if err != nil {
-		return err
-	}
-	return f.replace(name, content, 0o600)
-}
-
 // remember records how to undo a change, before the file is changed.
 func (f Files) remember(c Client, file string, content []byte, patches []Patch) error {
 	prefix := f.prefix(file)
@@ -115,7 +107,11 @@ func (f Files) remember(c Client, file string, content []byte, patches []Patch) 
 		}
 	}
 	f.reachedStep("copied")
-	if err := f.writeRecord(prefix+".json", r); err != nil {
+	record, err := json.Marshal(r, jsontext.WithIndent("  "))
+	if err != nil {
+		return err
+	}
+	if err := f.replace(prefix+".json", record, 0o600); err != nil {
 		return err
 	}
 	if old != nil && old.Backup != r.Backup {
