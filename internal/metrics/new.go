@@ -42,16 +42,14 @@ func New() *Metrics {
 		for method := range methods {
 			m.requests.WithLabelValues(method, status)
 		}
-		m.upstream.WithLabelValues(status)
-		m.reloads.WithLabelValues(status)
 	}
-	m.upstream.WithLabelValues(Timeout)
+	begin(m.upstream.WithLabelValues, Success, Error, Timeout)
+	begin(m.reloads.WithLabelValues, Success, Error)
 	for _, kind := range []string{"tool", "resource", "prompt"} {
 		for _, action := range []string{"forward", "approve", "deny"} {
 			m.verdicts.WithLabelValues(kind, action, "false")
 		}
 	}
-	m.invalidTask.WithLabelValues(TaskRequired)
-	m.invalidTask.WithLabelValues(TaskMalformed)
+	begin(m.invalidTask.WithLabelValues, TaskRequired, TaskMalformed)
 	return m
 }

@@ -21,6 +21,14 @@ const (
 	other = "__other__"
 )
 
+// begin creates series of a vector with one label, with the value 0. With is its method
+// WithLabelValues.
+func begin[T any](with func(...string) T, values ...string) {
+	for _, v := range values {
+		with(v)
+	}
+}
+
 // seconds returns bucket bounds for durations from forwarding a call to waiting for a person.
 func seconds() []float64 {
 	return []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}

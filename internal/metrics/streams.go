@@ -31,13 +31,9 @@ func newStreamSeries(in factory) streamSeries {
 		notified: in.counters("sse_notifications_total", "Notifications about held calls: those that the gate sent, one for each client that listens (gate), "+
 			"and those that upstreams sent to the gate about the tasks that they made of held calls (upstream).", "source"),
 	}
-	for _, kind := range []string{StreamGet, StreamPost, StreamEvents} {
-		s.open.WithLabelValues(kind)
-	}
-	s.reconnections.WithLabelValues(Success)
-	s.reconnections.WithLabelValues(Failed)
-	s.notified.WithLabelValues(FromGate)
-	s.notified.WithLabelValues(FromUpstream)
+	begin(s.open.WithLabelValues, StreamGet, StreamPost, StreamEvents)
+	begin(s.reconnections.WithLabelValues, Success, Failed)
+	begin(s.notified.WithLabelValues, FromGate, FromUpstream)
 	return s
 }
 

@@ -52,11 +52,8 @@ type taskSeries struct {
 	tools *labels
 }
 
-// The states of a held call before its end, and the states that end it.
-var (
-	pendingStates = []string{working, "input_required", "approved", "executing"}
-	endStates     = []string{"completed", "failed", "rejected", "cancelled", "expired"}
-)
+// endStates are the states that end a held call.
+var endStates = []string{"completed", "failed", "rejected", "cancelled", "expired"}
 
 // working is the first state of every task.
 const working = "working"
@@ -85,24 +82,11 @@ func newTaskSeries(in factory) taskSeries {
 	in.auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "tasks_oldest_pending_seconds", Help: "Age of the oldest held call that waits for a decision; 0 if none does.",
 	}, s.oldestAge)
-	s.begin()
+	begin(s.active.WithLabelValues, working, "input_required", "approved", "executing")
+	begin(s.duration.WithLabelValues, StageApproval, StageExecution, StageTotal)
+	begin(s.grants.WithLabelValues, GrantGiven, GrantUsed, GrantRevoked)
+	begin(s.waits.WithLabelValues, WaitApproved, WaitRejected, WaitTimeout, WaitGone)
 	return s
-}
-
-// begin creates the series with known labels with the value 0.
-func (s *taskSeries) begin() {
-	for _, state := range pendingStates {
-		s.active.WithLabelValues(state)
-	}
-	for _, stage := range []string{StageApproval, StageExecution, StageTotal} {
-		s.duration.WithLabelValues(stage)
-	}
-	for _, event := range []string{GrantGiven, GrantUsed, GrantRevoked} {
-		s.grants.WithLabelValues(event)
-	}
-	for _, result := range []string{WaitApproved, WaitRejected, WaitTimeout, WaitGone} {
-		s.waits.WithLabelValues(result)
-	}
 }
 
 func (s *taskSeries) oldestAge() float64 {
@@ -120,10 +104,7 @@ func (m *Metrics) AddTransition(from, to string) {
 
 // AddSteps creates the series of [Metrics.Audited] for steps with the value 0.
 func (m *Metrics) AddSteps(steps ...string) {
-	m = m.used()
-	for _, step := range steps {
-		m.tasks.audited.WithLabelValues(step)
-	}
+	begin(m.used().tasks.audited.WithLabelValues, steps...)
 }
 
 // TaskHeld counts a held call of a tool. It is in the first state until [Metrics.TaskMoved].

@@ -33,14 +33,10 @@ func newUpstreamSeries(in factory) upstreamSeries {
 	for _, status := range []string{Success, Error} {
 		s.executions.WithLabelValues(PathSync, status)
 		s.executions.WithLabelValues(PathTask, status)
-		s.results.WithLabelValues(status)
 	}
-	for _, status := range []string{Success, Error, Timeout, NotFound} {
-		s.polls.WithLabelValues(status)
-	}
-	for _, result := range []string{Success, Failed, Timeout} {
-		s.cancellations.WithLabelValues(result)
-	}
+	begin(s.results.WithLabelValues, Success, Error)
+	begin(s.polls.WithLabelValues, Success, Error, Timeout, NotFound)
+	begin(s.cancellations.WithLabelValues, Success, Failed, Timeout)
 	return s
 }
 
