@@ -153,15 +153,10 @@ func (d *runningDemo) run(ctx context.Context) error {
 
 // gate returns a gate at two addresses in front of url.
 func (p demoConfig) gate(agents, operators, url string) (*app.App, error) {
-	file, err := writeRules()
-	defer func() { _ = os.Remove(file) }()
-	if err != nil {
-		return nil, err
-	}
 	override := func(setting, value string) config.Override {
 		return config.Override{Source: "demo", Setting: setting, Values: []string{value}}
 	}
-	cfg, _, err := config.Load(config.Sources{File: file, Overrides: []config.Override{
+	cfg, _, err := config.Load(config.Sources{Starter: &config.Starter{Name: "demo", Text: []byte("version: 1\n" + rules)}, Overrides: []config.Override{
 		override("store", "memory:"),
 		{Source: "--listen", Setting: "listen", Values: []string{agents}},
 		{Source: "--operators-listen", Setting: "operators.listen", Values: []string{operators}},
@@ -174,17 +169,6 @@ func (p demoConfig) gate(agents, operators, url string) (*app.App, error) {
 		return nil, err
 	}
 	return app.New(cfg, logging.New(p.stderr, cfg.Telemetry.Log.Format, cfg.Telemetry.Log.Level))
-}
-
-// writeRules writes a configuration file with the demo's rules, and returns its name. Rules
-// can only be in a file.
-func writeRules() (name string, err error) {
-	f, err := os.CreateTemp("", "thoughtgate-demo-*.yaml")
-	if err != nil {
-		return "", err
-	}
-	_, err = f.WriteString("version: 1\n" + rules)
-	return f.Name(), errors.Join(err, f.Close())
 }
 
 // explain prints the tour.

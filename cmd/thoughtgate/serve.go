@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -91,11 +92,7 @@ func describeVariables() string {
 	var b strings.Builder
 	b.WriteString("Environment variables and the settings that they override:\n")
 	for _, v := range config.Variables() {
-		setting := v.Setting
-		if setting == "" {
-			setting = "path of the configuration file"
-		}
-		b.WriteString("  " + v.Name + strings.Repeat(" ", max(1, 44-len(v.Name))) + setting + "\n")
+		fmt.Fprintf(&b, "  %-43s %s\n", v.Name, cmp.Or(v.Setting, "path of the configuration file"))
 	}
 	return b.String()
 }

@@ -256,9 +256,6 @@ func wrapName(command []string) string {
 func named(base, text string) string {
 	base = strings.Trim(notInNames.ReplaceAllString(strings.ToLower(base), "-"), "-")
 	base = strings.Trim(base[:min(len(base), maxBase)], "-")
-	if base == "" {
-		base = "server"
-	}
 	sum := sha256.Sum256([]byte(text))
-	return base + "-" + hex.EncodeToString(sum[:4])
+	return cmp.Or(base, "server") + "-" + hex.EncodeToString(sum[:4])
 }
