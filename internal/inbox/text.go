@@ -1,9 +1,7 @@
 package inbox
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -46,31 +44,25 @@ const markupCost = 60
 
 // foreign shows runs as text. The page marks every addition to the foreign text.
 func foreign(runs []textRun) templ.Component {
-	return templ.ComponentFunc(func(_ context.Context, w io.Writer) error {
-		var b strings.Builder
-		writeRuns(&b, runs)
-		_, err := io.WriteString(w, b.String())
-		return err
-	})
+	var b strings.Builder
+	writeRuns(&b, runs)
+	return templ.Raw(b.String())
 }
 
 // numbered shows lines with their numbers. The style sheet adds the numbers, so that
 // they are not copied with the text.
 func numbered(lines []line) templ.Component {
-	return templ.ComponentFunc(func(_ context.Context, w io.Writer) error {
-		var b strings.Builder
-		for _, l := range lines {
-			if l.number > 0 {
-				fmt.Fprintf(&b, `<span class="line" data-n="%d">`, l.number)
-			} else {
-				b.WriteString(`<span class="line" data-n="">`)
-			}
-			writeRuns(&b, l.runs)
-			b.WriteString("</span>")
+	var b strings.Builder
+	for _, l := range lines {
+		if l.number > 0 {
+			fmt.Fprintf(&b, `<span class="line" data-n="%d">`, l.number)
+		} else {
+			b.WriteString(`<span class="line" data-n="">`)
 		}
-		_, err := io.WriteString(w, b.String())
-		return err
-	})
+		writeRuns(&b, l.runs)
+		b.WriteString("</span>")
+	}
+	return templ.Raw(b.String())
 }
 
 func writeRuns(b *strings.Builder, runs []textRun) {
