@@ -142,16 +142,12 @@ func decide(cmd *cobra.Command, c *client.Client, id task.ID, r approval.Ruling)
 		return decisionError(cmd.Context(), c, id, err)
 	}
 	out := newScreen(cmd.OutOrStdout())
-	if err := out.line("%s %s %s", out.status(a), a.ID, callText(a)); err != nil {
-		return err
-	}
+	text := fmt.Sprintf("%s %s %s\n", out.status(a), a.ID, callText(a))
 	if a.Next != "" {
-		if err := out.line("%s", oneLine(a.Next, maxCell)); err != nil {
-			return err
-		}
+		text += oneLine(a.Next, maxCell) + "\n"
 	}
-	if r.Gives == nil {
-		return nil
+	if err := out.print(text); err != nil || r.Gives == nil {
+		return err
 	}
 	return printGrant(cmd, c, out, a)
 }

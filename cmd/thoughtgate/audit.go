@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -313,15 +314,12 @@ func (s *screen) verified(r audit.Report) error {
 		}
 		return s.line("%s: %s%s\nhead %s", s.paint(green, "ok"), count(r.Entries, "entry"), after, r.Head)
 	}
+	var b strings.Builder
 	for _, p := range r.Problems {
-		if err := s.line("%s", s.paint(red, p)); err != nil {
-			return err
-		}
+		b.WriteString(s.paint(red, p) + "\n")
 	}
 	if r.More > 0 {
-		if err := s.line("and %d more", r.More); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "and %d more\n", r.More)
 	}
-	return errors.New("the audit log does not verify")
+	return cmp.Or(s.print(b.String()), errors.New("the audit log does not verify"))
 }

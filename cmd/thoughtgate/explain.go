@@ -105,17 +105,13 @@ func readCall(flags *pflag.FlagSet) (policy.Call, error) {
 // nameSubject sets the method and name of the call.
 func nameSubject(c *policy.Call, given map[string]string) error {
 	methods := map[string]string{"tool": mcpname.ToolsCall, "resource": mcpname.ResourcesRead, "prompt": mcpname.PromptsGet}
+	names := 0
 	for flag, method := range methods {
-		if given[flag] == "" {
-			continue
+		if given[flag] != "" {
+			c.Method, c.Name, names = method, given[flag], names+1
 		}
-		if c.Name != "" {
-			c.Name = ""
-			break
-		}
-		c.Method, c.Name = method, given[flag]
 	}
-	if c.Name == "" {
+	if names != 1 {
 		return errors.New("pass exactly one of --tool, --resource and --prompt")
 	}
 	return nil

@@ -117,22 +117,14 @@ func (s *screen) table(listed []review.Approval, now time.Time) error {
 		t.add(string(a.ID[:min(n, len(a.ID))]), markedName(a.Tool, 60), string(a.Hints.Risk()), requester(a), oneLine(a.Workflow, 60),
 			formatDuration(now.Sub(a.CreatedAt)), left, stateName(a), agentCell(a, now), oneLine(a.Reason, maxCell))
 	}
-	if err := s.print(t.text()); err != nil {
-		return err
-	}
-	return s.warnings(listed, n)
-}
-
-// warnings prints the warnings about names in a table.
-func (s *screen) warnings(listed []review.Approval, n int) error {
+	var b strings.Builder
+	b.WriteString(t.text())
 	for _, a := range listed {
 		for _, warning := range review.LookalikeWarnings(a) {
-			if err := s.line("%s", s.paint(yellow, "(!) "+string(a.ID[:min(n, len(a.ID))])+" "+warning)); err != nil {
-				return err
-			}
+			b.WriteString(s.paint(yellow, "(!) "+string(a.ID[:min(n, len(a.ID))])+" "+warning) + "\n")
 		}
 	}
-	return nil
+	return s.print(b.String())
 }
 
 // distinctLength returns how many characters are needed to distinguish the ids.
