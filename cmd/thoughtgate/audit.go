@@ -52,17 +52,9 @@ type journal struct {
 	close func() error
 }
 
-// check returns an error if the flags select more than one journal.
-func (a auditFlags) check(cmd *cobra.Command) error {
-	if *a.config != "" && (*a.gate.url != "" || *a.gate.tokenFile != "") {
-		return &usageError{cmd.CommandPath(), errors.New("give --config to read a store, or --url and --token-file to ask a gate, not both")}
-	}
-	return nil
-}
-
 func (a auditFlags) open(cmd *cobra.Command) (journal, error) {
-	if err := a.check(cmd); err != nil {
-		return journal{}, err
+	if *a.config != "" && (*a.gate.url != "" || *a.gate.tokenFile != "") {
+		return journal{}, &usageError{cmd.CommandPath(), errors.New("give --config to read a store, or --url and --token-file to ask a gate, not both")}
 	}
 	if *a.config == "" {
 		c, err := a.gate.client()
