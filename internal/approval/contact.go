@@ -285,15 +285,16 @@ const storeRetry = time.Second
 // waitPoll is the longest time that a waiting request relies on notifications of the store.
 const waitPoll = 5 * time.Second
 
-// nextCheck returns when to poll: when t expires, and often enough for the owner to count as
-// present. If another replica has recorded that the owner left it, that is at once.
+// nextCheck returns when to poll: when t expires, often enough for the owner to count as present,
+// and soon if another replica, whose clock may be ahead, has recorded that the owner left it.
 func (vs *waiter) nextCheck(t task.Task) time.Duration {
-	if unstarted(t) && !vs.env.now().Before(t.WaitsUntil) {
-		return 0
-	}
-	due := t.Due().Sub(vs.env.now()) + time.Microsecond
+	now := vs.env.now()
+	due := t.Due().Sub(now) + time.Microsecond
 	if due <= 0 {
 		due = storeRetry // its run is active in this process; the end is about to be stored
+	}
+	if unstarted(t) {
+		due = min(due, t.WaitsUntil.Sub(now))
 	}
 	return max(time.Millisecond, min(waitPoll, vs.env.withInterval(t).PollInterval, due))
 }

@@ -395,3 +395,35 @@ func TestWaitAfterDisconnect(t *testing.T) {
 	mustBe(t, err, task.ErrNotReady)
 	mustBe(t, err, context.Canceled)
 }
+
+// A client may wait for its task at another replica before the first one notices that the
+// connection is gone. The task is withdrawn only when its client waits nowhere.
+func TestWithdrawOnlyIfAwaitedNowhere(t *testing.T) {
+	for name, behind := range map[string]time.Duration{"clocks agree": 0, "the clock of the other replica is behind": 2 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var clock wall
+				clock.set(-behind)
+				first := open(t, nil)
+				other := branch(t, first.store, func(c *approval.Config) { c.Now = clock.now })
+				held := first.hold(t, call("ann", "/a"))
+				closed := func(o *fixture, leave func(), w *waiter) {
+					leave()
+					<-w.done
+					o.Withdraw(t.Context(), mine(held), approval.Withdrawal{By: held.Owner, Reason: "the client closed its request"})
+					pass(time.Minute)
+				}
+				here, leaveHere := context.WithCancel(t.Context())
+				there, leaveThere := context.WithCancel(t.Context())
+				atFirst := first.wait(here, mine(held), first.upstream.slow(0))
+				pass(time.Second)
+				atOther := other.wait(there, mine(held), other.upstream.slow(0))
+				pass(time.Second)
+				closed(first, leaveHere, atFirst)
+				mustState(t, first.now(t, held.ID), task.InputRequired)
+				closed(other, leaveThere, atOther)
+				mustState(t, first.now(t, held.ID), task.Cancelled)
+			})
+		})
+	}
+}

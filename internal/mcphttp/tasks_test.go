@@ -270,21 +270,6 @@ func TestModernDisconnectWithdraws(t *testing.T) {
 	})
 }
 
-// A client repeats its request at another replica before the first one notices that the
-// connection is gone.
-func TestModernClientMovesToAnotherReplica(t *testing.T) {
-	h := newFixture(t, nil)
-	first := h.send(modernCall("hold_x", ""), modernHeaders("hold_x")...)
-	id := h.pending(1)[0]
-	h.restart()
-	second := h.begin(t, modernCall("hold_x", ""), modernHeaders("hold_x")...)
-	first.cancel()
-	<-first.done
-	time.Sleep(5 * time.Second) // until the first replica has acted
-	h.approve(id)
-	wantText(t, "the client", readBody(t, second), "done hold_x")
-}
-
 // EC-TASK-010, EC-TASK-011, CORE-007 F-006.6: a client lists its own tasks page by page, and
 // then the upstream's, which begin on the gate's last page. Cursors belong to one client.
 func TestListTasks(t *testing.T) {
