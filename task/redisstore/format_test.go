@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -203,10 +204,11 @@ func TestBytesOfPreviousFormat(t *testing.T) {
 	}
 	format5()
 	s = open(t, redisstore.Options{URL: server.URL()})
-	_, err = lifecycle.Advance(t.Context(), s, anyone(made.ID), lifecycle.Cancel{By: "ann"}, epoch)
+	after, err := lifecycle.Advance(t.Context(), s, anyone(made.ID), lifecycle.Cancel{By: "ann"}, epoch)
 	must(t, err)
-	if of, counted := bytes(made.Owner), bytes("group:g"); of != "" || counted == "" {
-		t.Errorf("the owner has %q bytes, and the group %q", of, counted)
+	want := strconv.FormatInt(after.Weight(), 10)
+	if of, counted := bytes(made.Owner), bytes("group:g"); of != "" || counted != want {
+		t.Errorf("the owner has %q bytes, and the group %q; want none and %s", of, counted, want)
 	}
 	format5()
 	s = open(t, redisstore.Options{URL: server.URL()})
