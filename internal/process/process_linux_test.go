@@ -47,8 +47,10 @@ func TestBehind(t *testing.T) {
 		t.Errorf("the ancestors are %v; this process is %v", chain, self)
 	}
 	about, err := process.Read(peer.Holders[0].PID)
-	if err != nil || about.ID != peer.Holders[0] || about.UID != os.Getuid() || about.Program == "" || about.Session == 0 {
-		t.Errorf("the process is %+v, %v", about, err)
+	here, failed := process.Read(self.PID)
+	if err := errors.Join(err, failed); err != nil || about.ID != peer.Holders[0] || about.UID != os.Getuid() ||
+		about.Program == "" || about.Session != here.Session { // zero if the session began outside this set of process ids
+		t.Errorf("the process is %s of user %d, program %q, session %d, want %d; %v", about.ID, about.UID, about.Program, about.Session, here.Session, err)
 	}
 	program.Leave()
 	if peer, err := process.Behind(c); !errors.Is(err, process.ErrClosed) {
