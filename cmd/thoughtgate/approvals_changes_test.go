@@ -86,7 +86,7 @@ func TestChangedToolsOnTheCommandLine(t *testing.T) {
 		{"alice", []string{"show", string(held.ID)}, `caution +the tool has changed: its title or schema is another one`, ""},
 		{"alice", []string{"changes"}, `^` + changes[0].ID + ` +files +wipe +\S+ ago +its title or schema is another one`, ""},
 		{"alice", []string{"changes", "--json"}, changes[0].ID, ""},
-		{"alice", []string{"accept", short}, "", "your role does not allow this"},
+		{"alice", []string{"accept", short}, "", "needs the role admin, and yours is approver"},
 		{"ada", []string{"accept", "000000000000"}, "", `no changed tool "000000000000"`},
 		{"ada", []string{"accept", short, "--reason", "new release"}, "accepted the tool wipe of files: its title or schema is another one", ""},
 		{"ada", []string{"changes"}, `^No tool has changed\.$`, ""},

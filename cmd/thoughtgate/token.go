@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,7 +28,7 @@ func newTokenNew() *cobra.Command {
 	}
 	name := cmd.Flags().String("name", "", "`name` of its owner")
 	groups := cmd.Flags().StringSlice("groups", nil, "the owner's `groups`, separated by commas")
-	role := cmd.Flags().String("role", "approver", "`role` of an operator: viewer, approver or admin")
+	role := cmd.Flags().String("role", "approver", "`role` of an operator: viewer, rejecter, approver or admin")
 	agent := cmd.Flags().Bool("agent", false, "create the token for an agent")
 	owner := cmd.Flags().String("owner", "", "`name` of the person who runs the agent and therefore may not approve its calls")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -38,8 +39,8 @@ func newTokenNew() *cobra.Command {
 			return &usageError{cmd.CommandPath(), errors.New("agents have no --role")}
 		case !*agent && *owner != "":
 			return &usageError{cmd.CommandPath(), errors.New("only agents have an --owner")}
-		case *role != "viewer" && *role != "approver" && *role != "admin":
-			return &usageError{cmd.CommandPath(), fmt.Errorf("--role must be viewer, approver or admin, not %q", *role)}
+		case !slices.Contains([]string{"viewer", "rejecter", "approver", "admin"}, *role):
+			return &usageError{cmd.CommandPath(), fmt.Errorf("--role must be viewer, rejecter, approver or admin, not %q", *role)}
 		}
 		kind, setting, more := "tgo", "operators.tokens", ", role: "+*role
 		if *agent {

@@ -72,7 +72,7 @@ func (o *operators) provider(cfg config.OIDC) *operator.OIDC {
 		IsRelevant: o.approvals.workflows.usesGroup,
 	}
 	for role, members := range map[operator.Role][]string{
-		operator.Viewer: cfg.Roles.Viewer, operator.Approver: cfg.Roles.Approver, operator.Admin: cfg.Roles.Admin,
+		operator.Viewer: cfg.Roles.Viewer, operator.Rejecter: cfg.Roles.Rejecter, operator.Approver: cfg.Roles.Approver, operator.Admin: cfg.Roles.Admin,
 	} {
 		if len(members) > 0 {
 			p.Roles[role] = members

@@ -28,6 +28,7 @@ import (
 
 const (
 	viewerToken   = "tgo_viewer_0123456789abcdef"
+	rejecterToken = "tgo_rejecter_0123456789abcd"
 	approverToken = "tgo_approver_0123456789abcd"
 	adminToken    = "tgo_admin_0123456789abcdefg"
 	agentToken    = "tga_agent_0123456789abcdefg"
@@ -65,7 +66,7 @@ func mirror(t *testing.T) (url string, last func() http.Header) {
 func guarded(upstream, agents string) string {
 	hash := func(token string) string { return "hash: '" + identity.HashOf(token).String() + "'" }
 	return strings.Replace(gatewayFor(upstream), "operators: {listen: 127.0.0.1:0}", "operators: {listen: 127.0.0.1:0, tokens: ["+
-		"{name: vic, role: viewer, "+hash(viewerToken)+"}, {name: ann, role: approver, "+hash(approverToken)+"}, {name: root, role: admin, "+hash(adminToken)+"}]}", 1) +
+		"{name: vic, role: viewer, "+hash(viewerToken)+"}, {name: ann, role: approver, "+hash(approverToken)+"}, {name: rex, role: rejecter, "+hash(rejecterToken)+"}, {name: root, role: admin, "+hash(adminToken)+"}]}", 1) +
 		"identity: " + strings.ReplaceAll(agents, "HASH", hash(agentToken)) + "\nwaiting: {hold: 10ms}\n" +
 		"rules: [{match: 'hold_*', action: approve}, {match: 'mine_*', action: forward, principals: [ann-s-bot]}, {match: 'read_*', action: forward}]\ndefault: deny\n"
 }
@@ -131,7 +132,7 @@ func TestOperatorRoutes(t *testing.T) {
 
 	credentials := []struct {
 		name    string
-		level   int // 0 is unauthenticated, 1 viewer, 2 approver, 3 admin
+		level   int // 0 is unauthenticated, 1 viewer, 2 rejecter, 3 approver, 4 admin
 		headers []string
 	}{
 		{"nothing", 0, nil},
@@ -141,11 +142,12 @@ func TestOperatorRoutes(t *testing.T) {
 		{"a hash", 0, []string{"Authorization", "Bearer " + identity.HashOf(adminToken).String()}},
 		{"a token elsewhere", 0, []string{"X-Api-Key", adminToken, "X-Forwarded-User", "root", "Cookie", "token=" + adminToken}},
 		{"a session that has ended", 0, []string{"Cookie", ended}},
-		{"an admin's session, from another site", -3, []string{"Cookie", session(adminToken), "Sec-Fetch-Site", "cross-site"}},
-		{"an admin's session, without a page", -3, []string{"Cookie", session(adminToken), "Sec-Fetch-Site", "same-origin"}},
+		{"an admin's session, from another site", -4, []string{"Cookie", session(adminToken), "Sec-Fetch-Site", "cross-site"}},
+		{"an admin's session, without a page", -4, []string{"Cookie", session(adminToken), "Sec-Fetch-Site", "same-origin"}},
 		{"viewer", 1, []string{"Authorization", "Bearer " + viewerToken}},
-		{"approver", 2, []string{"Authorization", "Bearer " + approverToken}},
-		{"admin", 3, []string{"Authorization", "Bearer " + adminToken}},
+		{"rejecter", 2, []string{"Authorization", "Bearer " + rejecterToken}},
+		{"approver", 3, []string{"Authorization", "Bearer " + approverToken}},
+		{"admin", 4, []string{"Authorization", "Bearer " + adminToken}},
 	}
 	routes := []struct {
 		route string
@@ -154,19 +156,24 @@ func TestOperatorRoutes(t *testing.T) {
 		{"GET /api/approvals", 1},
 		{"GET /api/approvals/" + id, 1},
 		{"GET /api/approvals/events", 1},
-		{"GET /api/audit", 3},
-		{"GET /api/audit/ends", 3},
+		{"GET /api/audit", 4},
+		{"GET /api/audit/ends", 4},
 		{"GET /api/nothing", 1},
-		{"POST /api/approvals/" + id + "/approve", 2},
+		{"POST /api/approvals/" + id + "/approve", 3},
 		{"POST /api/approvals/" + id + "/reject", 2},
 		{"GET /", 1},
 		{"GET /approvals/" + id, 1},
 		{"GET /approvals/" + id + "/arguments", 1},
 		{"GET /history", 1},
 		{"GET /events", 1},
-		{"POST /approvals/" + id + "/approve", 2},
+		{"POST /approvals/" + id + "/approve", 3},
 		{"POST /approvals/" + id + "/reject", 2},
 		{"POST /approvals/reject", 2},
+		{"POST /api/grants/none/revoke", 2},
+		{"POST /grants/none/revoke", 2},
+		{"POST /api/changes/none/accept", 4},
+		{"POST /changes/none/accept", 4},
+		{"POST /push/subscribe", 3},
 	}
 	// Failed attempts count for the address of the stranger, not for that of the operators.
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
@@ -201,9 +208,9 @@ func TestOperatorRoutes(t *testing.T) {
 			}
 		}
 	}
-	// Only an approver has decided: the first one in the table.
+	// Only one has decided: the first one in the table that may reject.
 	_, shown, _ := request(t, client, "GET", gate+"/api/approvals/"+id, "", "Authorization", "Bearer "+viewerToken)
-	if !strings.Contains(shown, `"by":"ann"`) || strings.Contains(shown, `"by":"vic"`) {
+	if !strings.Contains(shown, `"by":"rex"`) || !strings.Contains(shown, `"state":"rejected"`) || strings.Contains(shown, `"by":"vic"`) {
 		t.Errorf("decided: %s", shown)
 	}
 	for _, open := range []string{"/healthz", "/readyz", "/metrics", "/login"} {

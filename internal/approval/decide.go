@@ -239,9 +239,17 @@ func (r Ruling) event(t task.Task, who Approver) (lifecycle.Event, error) {
 
 func (d *decider) mayDecide(t task.Task, who Approver, what Decision) error {
 	w, ok := d.workflows.of(t)
+	onlyRejects := who.onlyRejects()
+	if onlyRejects { // a workflow for approvers lets them reject
+		who.Roles = append(slices.Clone(who.Roles), "approver")
+	}
 	//mutate:swap "|| !admits(escalated(w, t, d.env.now()), who) " "" TestDecideWho any operator may decide
 	if !ok || !admits(escalated(w, t, d.env.now()), who) {
 		return ErrForbidden
+	}
+	//mutate:false TestRejecterOnlyRejects a role that only rejects approves
+	if onlyRejects && what == Approve {
+		return ErrOnlyRejects
 	}
 	// Both the settings at the time of holding and the current ones must allow it.
 	//mutate:swap "w.SelfApproval && " "" TestDecideSelfApprovalWithdrawn requesters may approve although self-approval was withdrawn

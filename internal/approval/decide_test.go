@@ -1,6 +1,7 @@
 package approval_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -60,6 +61,32 @@ func TestDecideWho(t *testing.T) {
 				mustBe(t, err, tt.want)
 				mustState(t, o.now(t, got.ID), task.InputRequired)
 			}
+		})
+	}
+}
+
+// A rejecter rejects where approvers decide, unless the workflow names others, and never approves.
+func TestRejecterOnlyRejects(t *testing.T) {
+	bot := approval.Approver{Name: "bot", Roles: []string{"viewer", "rejecter"}}
+	for workflow, mayReject := range map[string]bool{"two": true, "approvers": true, "ops": false, "admins": false} {
+		t.Run(workflow, func(t *testing.T) {
+			o := open(t, nil)
+			o.setWorkflow("approvers", approval.Workflow{Approvers: []string{"role:approver"}})
+			c := call("session 1", "/a")
+			c.Verdict.Workflow = workflow
+			got := o.hold(t, c)
+			_, err := o.decide(t.Context(), got.ID, bot, approval.Approve, "")
+			mustBe(t, err, approval.ErrForbidden)
+			mustState(t, o.now(t, got.ID), task.InputRequired)
+			if errors.Is(err, approval.ErrOnlyRejects) != mayReject {
+				t.Errorf("approve: %v", err)
+			}
+			if _, err = o.decide(t.Context(), got.ID, bot, approval.Reject, ""); !mayReject {
+				mustBe(t, err, approval.ErrForbidden)
+				return
+			}
+			mustBe(t, err, nil)
+			mustState(t, o.now(t, got.ID), task.Rejected)
 		})
 	}
 }

@@ -2,6 +2,7 @@ package approval
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -50,6 +51,14 @@ type Approver struct {
 
 // ErrForbidden is the error of a decision by a person who is not an approver.
 var ErrForbidden = errors.New("approval: not an approver of this workflow")
+
+// ErrOnlyRejects is the [ErrForbidden] of an approval by a person whose role only lets them reject.
+var ErrOnlyRejects = fmt.Errorf("%w: the role only lets them reject", ErrForbidden)
+
+// onlyRejects reports whether the role of a lets them reject, but not approve.
+func (a Approver) onlyRejects() bool {
+	return slices.Contains(a.Roles, "rejecter") && !slices.Contains(a.Roles, "approver")
+}
 
 // admits reports whether a is an approver of w.
 func admits(w Workflow, a Approver) bool { return a.Name != "" && w.Admits(a.Name, a.Groups, a.Roles) }

@@ -75,7 +75,7 @@ type OIDC struct {
 }
 
 // Roles has the members of each role: names, or group:NAME.
-type Roles struct{ Viewer, Approver, Admin []string }
+type Roles struct{ Viewer, Rejecter, Approver, Admin []string }
 
 func (i *Identity) settings() Group {
 	return Group{
@@ -126,7 +126,7 @@ func (o *Operators) settings() Group {
 		{"session", Duration(&o.Session, time.Minute)},
 		{"os_users", texts(&o.OSUsers, "the name or the number of a user of this machine", IsWord)},
 		{"tokens", listOf(&o.Tokens, Token{Role: "approver"}, func(t *Token) Group {
-			return append(t.settings(), Entry{"role", OneOf(&t.Role, "viewer", "approver", "admin")})
+			return append(t.settings(), Entry{"role", OneOf(&t.Role, "viewer", "rejecter", "approver", "admin")})
 		})},
 		{"oidc", o.OIDC.settings()},
 	}
@@ -148,6 +148,7 @@ func (o *OIDC) settings() Group {
 		{"allowed_domains", texts(&o.AllowedDomains, "an e-mail domain", IsWord)},
 		{"roles", Group{
 			{"viewer", people(&o.Roles.Viewer)},
+			{"rejecter", people(&o.Roles.Rejecter)},
 			{"approver", people(&o.Roles.Approver)},
 			{"admin", people(&o.Roles.Admin)},
 		}},
@@ -269,7 +270,7 @@ func (l *loader) checkOIDC() {
 	if l.cfg.Operators.URL == nil && !l.faulty("operators.url") {
 		l.report(l.origin("operators.oidc"), "operators.url", "is required with operators.oidc: the identity provider redirects browsers back to it")
 	}
-	if len(o.AllowedDomains)+len(o.Roles.Viewer)+len(o.Roles.Approver)+len(o.Roles.Admin) == 0 {
+	if len(o.AllowedDomains)+len(o.Roles.Viewer)+len(o.Roles.Rejecter)+len(o.Roles.Approver)+len(o.Roles.Admin) == 0 {
 		l.reject("operators.oidc", "admits everyone who has an account with the issuer; set allowed_domains or roles")
 	}
 }

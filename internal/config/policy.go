@@ -217,7 +217,8 @@ func (l *loader) checkOperators(at string, w policy.Workflow) {
 	}
 	able := map[string]bool{}
 	for _, t := range tokens {
-		if t.Role != "viewer" && w.Admits(t.Name, t.Groups, []string{t.Role}) {
+		//mutate:swap `|| t.Role == "admin"` `|| t.Role != "viewer"` TestWarningOfTooFewOperators a rejecter counts for a quorum
+		if (t.Role == "approver" || t.Role == "admin") && w.Admits(t.Name, t.Groups, []string{t.Role}) {
 			able[strings.ToLower(t.Name)] = true
 		}
 	}

@@ -301,12 +301,12 @@ func TestProblemsOfPolicyFiles(t *testing.T) {
 func TestWarningOfTooFewOperators(t *testing.T) {
 	hash := func(digit string) string { return "hash: 'sha256:" + strings.Repeat(digit, 64) + "'}" }
 	tokens := "operators: {tokens: [{name: ann, role: approver, groups: [oncall], " + hash("1") + ", {name: Bob, role: admin, " + hash("2") +
-		", {name: eve, role: viewer, groups: [oncall], " + hash("3") + "]}\n"
+		", {name: eve, role: viewer, groups: [oncall], " + hash("3") + ", {name: bot, role: rejecter, groups: [oncall], " + hash("4") + "]}\n"
 	tests := []struct{ name, text, want string }{
 		{"one token for two", "workflows: {w: {quorum: 2}}\n", "needs 2 approvals, but only 1 of"},
 		{"an unknown approver", "workflows: {w: {approvers: [alice]}}\n", "needs 1 approvals, but only 0 of"},
 		{"the one operator", "workflows: {w: {approvers: [operator]}}\n", ""},
-		{"viewers do not count", "workflows: {w: {quorum: 3}}\n" + tokens, "needs 3 approvals, but only 2 of"},
+		{"viewers and rejecters do not count", "workflows: {w: {quorum: 3}}\n" + tokens, "needs 3 approvals, but only 2 of"},
 		{"two", "workflows: {w: {quorum: 2}}\n" + tokens, ""},
 		{"by group and role", "workflows: {w: {approvers: ['group:oncall', 'role:admin'], quorum: 2}}\n" + tokens, ""},
 		{"by group", "workflows: {w: {approvers: ['group:oncall', x], quorum: 2}}\n" + tokens, "needs 2 approvals, but only 1 of"},

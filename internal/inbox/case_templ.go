@@ -724,7 +724,7 @@ func verdictCard(f frame, d callView) templ.Component {
 			}
 		}
 		if d.State == task.InputRequired {
-			if !f.mayDecide() {
+			if !f.mayReject() {
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 58, "<p class=\"muted\">You may view this call, but not decide it.</p>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err

@@ -515,7 +515,7 @@ func grantCard(f frame, g review.Grant) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if g.State == review.GrantActive && f.mayDecide() {
+		if g.State == review.GrantActive && f.mayReject() {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 46, "<form class=\"decision\" method=\"post\" action=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

@@ -61,11 +61,11 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	route("GET /approvals/{id}", operator.Viewer, i.call)
 	route("GET /approvals/{id}/arguments", operator.Viewer, i.arguments)
 	route("POST /approvals/{id}/approve", operator.Approver, i.decide(approval.Approve))
-	route("POST /approvals/{id}/reject", operator.Approver, i.decide(approval.Reject))
-	route("POST /approvals/reject", operator.Approver, i.rejectAll)
+	route("POST /approvals/{id}/reject", operator.Rejecter, i.decide(approval.Reject))
+	route("POST /approvals/reject", operator.Rejecter, i.rejectAll)
 	route("GET /grants", operator.Viewer, i.grants)
 	route("GET /grants/{id}", operator.Viewer, i.grant)
-	route("POST /grants/{id}/revoke", operator.Approver, i.revoke)
+	route("POST /grants/{id}/revoke", operator.Rejecter, i.revoke)
 	route("GET /changes", operator.Viewer, i.changes)
 	//mutate:swap "Admin" "Approver" TestOnlyAdminAcceptsChangedTool an approver accepts a changed tool in the inbox
 	route("POST /changes/{id}/accept", operator.Admin, i.accept)
@@ -193,7 +193,7 @@ func refusalOf(why *operator.Error, next string) refusal {
 			"Open it again", next,
 		}
 	case operator.TypeForbidden:
-		return refusal{"You may view calls, but not decide", "Nothing was decided. Your role is viewer. Ask an approver.", "Back", next}
+		return refusal{"Your role does not allow this", "Nothing was decided, because " + why.Message + ".", "Back", next}
 	case operator.TypeUnavailable:
 		return refusal{"The gate cannot check your sign-in", "Nothing was decided, because " + why.Message + ".", "Try again", next}
 	default:

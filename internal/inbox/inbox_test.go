@@ -116,6 +116,7 @@ func open(t *testing.T) *fixture {
 			{Hash: operator.HashOf("alice's own long token"), Name: "alice", Role: operator.Approver},
 			{Hash: operator.HashOf("bob's own long token"), Name: "bob", Role: operator.Approver},
 			{Hash: operator.HashOf("vera's own long token"), Name: "vera", Role: operator.Viewer},
+			{Hash: operator.HashOf("rex's own long token"), Name: "rex", Role: operator.Rejecter},
 			{Hash: operator.HashOf("ada's own long token"), Name: "ada", Role: operator.Admin},
 		},
 		Records: o.logins, Ring: keyring.Ephemeral(), Now: o.now, Page: pages.Login, Session: 12 * time.Hour,
@@ -337,6 +338,30 @@ func TestQuorumShown(t *testing.T) {
 	mustHave(t, page, "Approved by alice and bob")
 }
 
+// A rejecter sees no button that approves, and why; it can reject one call or several.
+func TestRejecterSeesNoApproveButton(t *testing.T) {
+	o := open(t)
+	one, other := o.hold(t, held{}), o.hold(t, held{args: `{"path":"/b"}`})
+	rex := o.signIn(t, "rex")
+	page := rex.get("/approvals/" + string(one))
+	mustHave(t, page, `id="decision"`, `id="reject"`, "lets you reject this call, but not approve it")
+	mustLack(t, page, `id="approve"`, "/approve", "grant_uses")
+	status, page := rex.send("/", "/approvals/"+string(one)+"/approve", url.Values{"read": {"all"}})
+	mustHave(t, page, "Nothing was decided", "this needs the role approver, and yours is rejecter")
+	if status != http.StatusForbidden {
+		t.Errorf("a rejecter approves: status %d, want 403", status)
+	}
+	_, page = rex.decide(one, "reject", "no")
+	mustHave(t, page, "Rejected by rex")
+	_, page = rex.send("/", "/approvals/reject", url.Values{"id": {string(other)}})
+	mustHave(t, page, "1 request rejected")
+	for _, id := range []task.ID{one, other} {
+		if state := o.state(t, id); state != task.Rejected {
+			t.Errorf("the call is %s", state)
+		}
+	}
+}
+
 // TestDecisionNeedsRoleAndFormToken checks that viewers, other sites and ended sessions cannot
 // decide.
 func TestDecisionNeedsRoleAndFormToken(t *testing.T) {
@@ -349,7 +374,7 @@ func TestDecisionNeedsRoleAndFormToken(t *testing.T) {
 	mustLack(t, page, `id="decision"`, `id="approve"`)
 	mustLack(t, vera.get("/"), "checkbox")
 	status, page := vera.send("/", path+"/approve", url.Values{})
-	mustHave(t, page, "You may view calls, but not decide")
+	mustHave(t, page, "Your role does not allow this", "this needs the role approver, and yours is viewer")
 	if status != http.StatusForbidden {
 		t.Errorf("a viewer approves: status %d, want 403", status)
 	}

@@ -116,7 +116,7 @@ func pendingPage(f frame, q review.Queue, s selection) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				if f.mayDecide() {
+				if f.mayReject() {
 					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "<div class=\"bulk\"><label for=\"bulk-reason\">Reject ticked calls</label> <input id=\"bulk-reason\" name=\"reason\" maxlength=\"500\" placeholder=\"Why? The agent may read it\" autocomplete=\"off\"> <button type=\"button\" id=\"tick-all\" class=\"button scripted\" hidden>Tick all on this page</button> <button class=\"button danger\">Reject ticked</button></div>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
@@ -480,7 +480,7 @@ func pendingRow(f frame, g review.Group) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if f.mayDecide() {
+		if f.mayReject() {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 36, "<label class=\"tick\"><input type=\"checkbox\" name=\"id\" value=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

@@ -78,7 +78,8 @@ type frame struct {
 	device string // a name for the session, see pushKey
 }
 
-func (f frame) mayDecide() bool { return f.who.Role.Includes(operator.Approver) }
+// mayReject reports whether the operator's role lets it reject calls and revoke standing approvals.
+func (f frame) mayReject() bool { return f.who.Role.Includes(operator.Rejecter) }
 
 // A page has the properties of a page that depend on its handler.
 type page struct {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/highlight"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -126,7 +127,7 @@ func heldTitle(d callView) string {
 
 // mayReject reports whether the operator may still reject the call.
 func mayReject(d callView) bool {
-	return d.Objection == nil || errors.Is(d.Objection, lifecycle.ErrSelfApproval) || errors.Is(d.Objection, lifecycle.ErrAlreadyDecided)
+	return d.Objection == nil || errors.Is(d.Objection, lifecycle.ErrSelfApproval) || errors.Is(d.Objection, lifecycle.ErrAlreadyDecided) || errors.Is(d.Objection, approval.ErrOnlyRejects)
 }
 
 func foundText(n int, find string) string {

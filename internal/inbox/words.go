@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/mcpname"
@@ -426,6 +427,8 @@ func objectionText(d callView) string {
 		return ""
 	case errors.Is(d.Objection, lifecycle.ErrSelfApproval):
 		return "You cannot approve a call from your own agent. You can reject it."
+	case errors.Is(d.Objection, approval.ErrOnlyRejects):
+		return "Your role lets you reject this call, but not approve it. To approve, sign in as an approver; for the inbox of your own gates, thoughtgate desk link prints the link."
 	case errors.Is(d.Objection, lifecycle.ErrAlreadyDecided):
 		return "You have approved this. " + quorumText(d.Approval)
 	default:

@@ -49,7 +49,6 @@ var (
 	errSessionEnded  = &Error{Status: http.StatusUnauthorized, Type: TypeUnauthorized, Message: "this session has ended"}
 	errUnavailable   = &Error{Status: http.StatusServiceUnavailable, Type: TypeUnavailable, Message: "the gate's store cannot be reached at the moment"}
 	errUnverified    = &Error{Status: http.StatusServiceUnavailable, Type: TypeUnavailable, Message: "the identity provider cannot be reached to confirm that you still have access"}
-	errForbidden     = &Error{Status: http.StatusForbidden, Type: TypeForbidden, Message: "your role does not allow this"}
 	errCrossSite     = &Error{Status: http.StatusForbidden, Type: TypeCrossSite, Message: "this request did not come from a page of this gate; reload the page"}
 )
 
@@ -136,7 +135,7 @@ func (a *Auth) Authorize(r *http.Request, role Role) (Operator, error) {
 	}
 	//mutate:false TestRoles roles are not checked
 	if !o.Role.Includes(role) {
-		return o, errForbidden
+		return o, a.lacksRole(r, o, role)
 	}
 	if safe(r.Method) {
 		return o, nil
@@ -169,9 +168,16 @@ func (a *Auth) authorizeAfterBody(r *http.Request, o Operator, role Role) (Opera
 	case err != nil:
 		return o, err
 	case !now.Role.Includes(role):
-		return now, errForbidden
+		return now, a.lacksRole(r, now, role)
 	}
 	return now, nil
+}
+
+// lacksRole logs that an operator lacks a role, and returns the error.
+func (a *Auth) lacksRole(r *http.Request, o Operator, role Role) *Error {
+	a.cfg.Log.WarnContext(logging.Limited(r.Context(), TypeForbidden, o.Name), "operator lacks the role for a request",
+		"by", o.Name, "role", o.Role, "needs", role, "http_method", r.Method, "path", r.URL.Path, "method", o.Method, "address", addressOf(r))
+	return &Error{Status: http.StatusForbidden, Type: TypeForbidden, Message: fmt.Sprintf("this needs the role %s, and yours is %s", role, o.Role)}
 }
 
 // bufferBody replaces the body of r by a copy in memory. Reading the copy ends with an error

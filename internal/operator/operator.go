@@ -30,12 +30,13 @@ type Role string
 // The roles.
 const (
 	Viewer   Role = "viewer"   // may see held calls
+	Rejecter Role = "rejecter" // may reject calls and revoke standing approvals, which takes rights away
 	Approver Role = "approver" // may decide about calls, if the workflow allows it
 	Admin    Role = "admin"    // may see the audit log and accept changed tools
 )
 
 // roles are the roles, from the fewest rights to the most.
-var roles = [...]Role{Viewer, Approver, Admin}
+var roles = [...]Role{Viewer, Rejecter, Approver, Admin}
 
 // Includes reports whether r has the rights of other.
 func (r Role) Includes(other Role) bool {

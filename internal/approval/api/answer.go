@@ -98,6 +98,7 @@ var problems = []struct {
 		http.StatusServiceUnavailable, "decision_unknown",
 		"the store did not say whether your decision was recorded; look at the call again",
 	}},
+	{approval.ErrOnlyRejects, problem{http.StatusForbidden, "forbidden", "your role lets you reject calls, but not approve them"}},
 	{approval.ErrForbidden, problem{http.StatusForbidden, "forbidden", "you are not an approver of this workflow"}},
 	{approval.ErrDecidedByAgent, problem{
 		http.StatusForbidden, approval.DecidedByAgent,

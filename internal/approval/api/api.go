@@ -80,10 +80,10 @@ func (h *handler) routes() []route {
 		{"GET /api/approvals/{id}/context", operator.Viewer, h.context, nil},
 		{"GET /api/approvals/events", operator.Viewer, h.events, nil},
 		{"POST /api/approvals/{id}/approve", operator.Approver, h.decide(approval.Approve), nil},
-		{"POST /api/approvals/{id}/reject", operator.Approver, h.decide(approval.Reject), nil},
+		{"POST /api/approvals/{id}/reject", operator.Rejecter, h.decide(approval.Reject), nil},
 		{"GET /api/grants", operator.Viewer, h.grants, []string{"state"}},
 		{"GET /api/grants/{id}", operator.Viewer, h.grant, nil},
-		{"POST /api/grants/{id}/revoke", operator.Approver, h.revoke, nil},
+		{"POST /api/grants/{id}/revoke", operator.Rejecter, h.revoke, nil},
 		{"GET /api/changes", operator.Viewer, h.changes, nil},
 		//mutate:swap "Admin" "Approver" internal/app.TestChangedToolIsHeld an approver accepts a changed tool
 		{"POST /api/changes/{id}/accept", operator.Admin, h.accept, nil},
