@@ -247,7 +247,7 @@ func (g gateFlags) config() (client.Config, error) {
 		inbox, err := findInbox() // the one that all gates of the user share
 		if !errors.Is(err, localdesk.ErrNoDesk) {
 			showProcess()
-			return client.Config{URL: inbox.URL, Token: inbox.Token}, err
+			return client.Config{URL: inbox.URL, Token: cmp.Or(inbox.SignIn, inbox.Token)}, err
 		}
 	}
 	if token == "" {

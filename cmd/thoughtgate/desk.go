@@ -61,7 +61,7 @@ func newDeskLink() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "link",
 		Short: "Print the link that signs you in to the inbox of your gates",
-		Long: "Print the link that signs a browser in to the inbox of your gates. Keep it secret: it contains a permanent token,\n" +
+		Long: "Print the link that signs a browser in to the inbox of your gates. Keep it secret: it contains a permanent secret,\n" +
 			"and anyone who has it can decide in your name.",
 		Args: noArguments,
 	}
@@ -70,7 +70,11 @@ func newDeskLink() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), inbox.URL+"/login?token="+inbox.Token)
+		link := inbox.URL + "/login"
+		if inbox.SignIn != "" {
+			link += "?token=" + inbox.SignIn
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), link)
 		return err
 	}
 	return cmd

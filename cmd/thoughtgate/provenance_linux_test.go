@@ -212,7 +212,7 @@ func (h *fakeHost) overHTTP() string {
 		h.t.Fatal(err)
 	}
 	url, _, _ := strings.Cut(string(out), "/login")
-	return `curl -s -H "Authorization: Bearer $(cat desk/token)" -H "Content-Type: application/json" -d '{"shownDigest":"` + a.ShownDigest + `"}' ` + url + "/api/approvals/" + a.ID + "/approve"
+	return `curl -s -H "Authorization: Bearer $(cat desk/sign-in)" -H "Content-Type: application/json" -d '{"shownDigest":"` + a.ShownDigest + `"}' ` + url + "/api/approvals/" + a.ID + "/approve"
 }
 
 // withoutWaiting returns a command that sends an approval and does not wait for the answer.
@@ -221,7 +221,7 @@ func (h *fakeHost) withoutWaiting() string {
 	body := `{"shownDigest":"` + a.ShownDigest + `"}`
 	address := strings.TrimSpace(h.file("desk/address"))
 	request := fmt.Sprintf("POST /api/approvals/%s/approve HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-		a.ID, address, strings.TrimSpace(h.file("desk/token")), len(body), body)
+		a.ID, address, strings.TrimSpace(h.file("desk/sign-in")), len(body), body)
 	if err := os.WriteFile(filepath.Join(h.dir, "request"), []byte(request), 0o600); err != nil {
 		h.t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestDecisionOfAgent(t *testing.T) {
 		"in a session":         "setsid " + h.approval(),
 		"at a terminal":        "echo yes | attty thoughtgate approvals approve " + h.id(),
 		"over HTTP":            h.overHTTP(),
-		"token in a variable":  "THOUGHTGATE_OPERATOR_TOKEN=$(cat desk/token) THOUGHTGATE_OPERATORS_URL=http://$(cat desk/address) " + h.approval(),
+		"token in a variable":  "THOUGHTGATE_OPERATOR_TOKEN=$(cat desk/sign-in) THOUGHTGATE_OPERATORS_URL=http://$(cat desk/address) " + h.approval(),
 		"under the gate's eye": "exec " + h.approval(),
 	} {
 		if out := h.ask(line); !strings.Contains(out, "an agent cannot approve") {

@@ -22,7 +22,7 @@ func desk(t *testing.T) *world {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "token"), []byte(token), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "sign-in"), []byte(token), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w := &world{t: t, ledger: newLedger(t), open: func() (gatestore.Store, error) {

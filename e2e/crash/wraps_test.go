@@ -297,7 +297,7 @@ func TestWrapsKilled(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{filepath.Join(dir, "token"): token, filepath.Join(state, "wrap.yaml"): wrapConfig} {
+	for name, text := range map[string]string{filepath.Join(dir, "sign-in"): token, filepath.Join(state, "wrap.yaml"): wrapConfig} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

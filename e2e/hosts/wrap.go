@@ -79,14 +79,14 @@ func (c *cell) openWrap(ctx context.Context, s *site) (operators, secret string,
 	return c.awaitDesk(ctx)
 }
 
-// awaitDesk waits until the desk has an address and a token.
+// awaitDesk waits until the desk has an address and the secret of a person.
 func (c *cell) awaitDesk(ctx context.Context) (operators, secret string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	desk := filepath.Join(c.home(), ".local", "state", "thoughtgate", "desk")
 	for {
 		address, err := os.ReadFile(filepath.Join(desk, "address"))
-		secret, tokenErr := os.ReadFile(filepath.Join(desk, "token"))
+		secret, tokenErr := os.ReadFile(filepath.Join(desk, "sign-in"))
 		if err = errors.Join(err, tokenErr); err == nil && len(address) > 0 && len(secret) > 0 {
 			return "http://" + string(bytes.TrimSpace(address)), string(bytes.TrimSpace(secret)), nil
 		}

@@ -24,14 +24,14 @@ func (o *operators) joinDesk(secure *tls.Config) error {
 	if err != nil {
 		return err
 	}
-	o.desk, o.generatedToken = desk, desk.Token()
+	o.desk, o.generatedToken = desk, desk.SignIn()
 	o.listener = httpserver.New(l, o.listenerConfig(o.base.cfg.Operators.Listen, secure))
 	o.approvals.sharedStore, o.approvals.outdated = true, o.listener.CloseConnections
 	return nil
 }
 
 // NewDesk builds an App that only serves the shared inbox and holds no calls itself. The
-// desk has its own token and address, so the operators' settings in cfg do not apply.
+// desk has its own tokens and address, so the operators' settings in cfg do not apply.
 func NewDesk(cfg config.Config, log *slog.Logger) (*App, error) {
 	cfg.Store = config.NewSecret(config.DeskStore)
 	cfg.Upstreams = nil

@@ -89,7 +89,7 @@ func found(t *testing.T, state string) *client.Client {
 		at = inbox
 		return err == nil
 	})
-	c, err := client.New(client.Config{URL: at.URL, Token: at.Token})
+	c, err := client.New(client.Config{URL: at.URL, Token: at.SignIn})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestDeskOutdated(t *testing.T) {
 	}
 }
 
-// A browser stays signed in when all gates are restarted. Replacing a leaked token ends the
+// A browser stays signed in when all gates are restarted. Replacing a leaked secret ends the
 // sessions that began with it.
 func TestDeskTokenReplaced(t *testing.T) {
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
@@ -224,7 +224,7 @@ func TestDeskTokenReplaced(t *testing.T) {
 	if status := b.visit(); status != http.StatusOK {
 		t.Errorf("after a restart: %d", status)
 	}
-	if err := os.Remove(filepath.Join(localdesk.Dir(b.state), "token")); err != nil {
+	if err := os.Remove(filepath.Join(localdesk.Dir(b.state), "sign-in")); err != nil {
 		t.Fatal(err)
 	}
 	if status := b.visit(); status != http.StatusUnauthorized {

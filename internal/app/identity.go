@@ -38,7 +38,7 @@ func (o *operators) newAuth(cfg config.Operators, login operator.Page) (*operato
 	only := operator.Token{Name: config.SingleOperator, Role: operator.Admin}
 	token := cfg.Token.Reveal()
 	if !signInConfigured(cfg) {
-		if o.generatedToken == "" && o.auth.Load() == nil {
+		if o.generatedToken == "" && o.auth.Load() == nil && o.desk == nil {
 			o.generatedToken = operator.NewToken()
 		}
 		token, only.Link, only.Temporary = o.generatedToken, true, o.desk == nil // the token of a desk is permanent
@@ -46,6 +46,10 @@ func (o *operators) newAuth(cfg config.Operators, login operator.Page) (*operato
 	if token != "" {
 		only.Hash = operator.HashOf(token)
 		c.Tokens = append(c.Tokens, only)
+	}
+	if o.desk != nil {
+		//mutate:swap "operator.Rejecter" "operator.Admin" TestDeskTokenOnlyRejects the token that programs find approves
+		c.Tokens = append(c.Tokens, operator.Token{Hash: operator.HashOf(o.desk.Token()), Name: programs, Role: operator.Rejecter})
 	}
 	for _, t := range cfg.Tokens {
 		hash, err := identity.ParseHash(t.Hash)
@@ -59,6 +63,9 @@ func (o *operators) newAuth(cfg config.Operators, login operator.Page) (*operato
 	}
 	return operator.New(c)
 }
+
+// programs is the name of the operator with the token of a desk.
+const programs = "program"
 
 // errNoToken reports a changed configuration without a way to sign in.
 var errNoToken = errors.New("operators: no token and no identity provider configured; a token is generated only at startup")

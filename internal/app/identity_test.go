@@ -297,7 +297,7 @@ func TestAgentsAreIdentified(t *testing.T) {
 	_, shown, _ := request(t, client, "GET", strings.TrimSuffix(path, "/approve"), "", "Authorization", "Bearer "+adminToken)
 	_, shown, _ = strings.Cut(shown, `"shownDigest":"`)
 	decision := `{"shownDigest":"` + shown[:64] + `"}`
-	if status, body, _ := request(t, client, "POST", path, decision, "Authorization", "Bearer "+adminToken, "Content-Type", "application/json"); status != 200 || !strings.Contains(body, `"roles":["viewer","approver","admin"]`) {
+	if status, body, _ := request(t, client, "POST", path, decision, "Authorization", "Bearer "+adminToken, "Content-Type", "application/json"); status != 200 || !strings.Contains(body, `"roles":["viewer","rejecter","approver","admin"]`) {
 		t.Errorf("root: %d %s", status, body)
 	}
 	if err := stop(); err != nil {

@@ -21,10 +21,11 @@ const (
 	maxTokenFiles = 1000             // of different gates in one directory
 )
 
-// TokenFile returns the name of the file that [App.SaveToken] has written, or that of the desk.
+// TokenFile returns the name of the file that [App.SaveToken] has written, or of the person's
+// file of the desk.
 func (a *App) TokenFile() string {
 	if a.operators.desk != nil {
-		return a.operators.desk.TokenFile()
+		return a.operators.desk.SignInFile()
 	}
 	return a.operators.tokenFile
 }
@@ -36,7 +37,7 @@ func (a *App) SaveToken() error {
 		return nil
 	}
 	if a.operators.desk != nil {
-		a.base.log.Info("inbox of all your gates", "url", a.operators.url(), "token_file", a.operators.desk.TokenFile())
+		a.base.log.Info("inbox of all your gates", "url", a.operators.url(), "token_file", a.TokenFile())
 		return nil
 	}
 	dir := cmp.Or(a.base.cfg.StateDir, os.TempDir())

@@ -1,7 +1,7 @@
 // Package localdesk lets all gates that one user runs on one machine share one store
 // and one inbox, without a daemon. They share a private directory with the store's
-// file, the token that the user signs in with, and the address of the inbox. One gate
-// serves the inbox; when it ends, another takes over:
+// file, a token for programs, the secret that the user signs in with, and the address of
+// the inbox. One gate serves the inbox; when it ends, another takes over:
 //
 //	desk, err := localdesk.Join(stateDir, log)
 //	l, err := desk.Listen(nil, endSessions)
@@ -25,7 +25,8 @@ import (
 // The files in the directory of a desk.
 const (
 	storeName   = "store.db"
-	tokenName   = "token"
+	tokenName   = "token"   // of programs, which can reject but not approve
+	signInName  = "sign-in" // the secret of the person, who can approve
 	addressName = "address"
 	leaderName  = "leader" // locked by the process that may serve the inbox
 	servedName  = "served" // the address at which the inbox is served; valid only while locked
@@ -45,13 +46,14 @@ var (
 
 // A Desk is the directory that the gates of one user share.
 type Desk struct {
-	dir   string
-	token string
-	log   *slog.Logger
+	dir    string
+	token  string
+	signIn string
+	log    *slog.Logger
 }
 
-// Join returns the desk in a state directory. It creates the directory, the token and the
-// address if they are missing. It fails if other users can access the directory.
+// Join returns the desk in a state directory. It creates the directory and the files that
+// are missing. It fails if other users can access the directory.
 func Join(state string, log *slog.Logger) (*Desk, error) {
 	d := &Desk{dir: Dir(state), log: log}
 	if err := d.prepare(state); err != nil {
@@ -70,17 +72,32 @@ func (d *Desk) prepare(state string) error {
 	if err := checkPrivate(d.dir); err != nil {
 		return err
 	}
-	token, err := d.readOrCreate(tokenName, func() (string, error) { return tokenPrefix + "_" + rand.Text(), nil })
-	if err != nil {
+	if err := d.prepareSecrets(); err != nil {
 		return err
 	}
-	d.token = token
 	if _, err := d.address(); !errors.Is(err, errNoAddress) {
 		return err
 	}
-	_, err = d.readOrCreate(addressName, freeAddress)
+	_, err := d.readOrCreate(addressName, freeAddress)
 	return err
 }
+
+// prepareSecrets reads or creates the secrets. Earlier versions had only the token, and it
+// could approve. It stays the token of programs, and the person gets a new secret.
+func (d *Desk) prepareSecrets() (err error) {
+	create := func() (string, error) { return tokenPrefix + "_" + rand.Text(), nil }
+	if d.token, err = d.readOrCreate(tokenName, create); err != nil || !d.keepsSignIn() {
+		return err
+	}
+	if d.signIn, err = d.readOrCreate(signInName, create); err == nil && d.signIn == d.token {
+		err = fmt.Errorf("%s holds the token of programs: remove it", d.SignInFile())
+	}
+	return err
+}
+
+// keepsSignIn reports whether the secret of the person is in a file. Without it, no file of
+// the desk contains anything that can approve.
+func (*Desk) keepsSignIn() bool { return true }
 
 // tokenPrefix marks the tokens of operators.
 const tokenPrefix = "tgo"
@@ -147,15 +164,23 @@ func (d *Desk) address() (*net.TCPAddr, error) {
 	return address, nil
 }
 
-// Token returns the token that the user signs in with. All gates share it, and it
-// survives restarts.
+// Token returns the token of programs, which may look and reject. All gates share it, and
+// it survives restarts.
 func (d *Desk) Token() string { return d.token }
 
-// TokenFile returns the name of the file that holds the token.
-func (d *Desk) TokenFile() string { return filepath.Join(d.dir, tokenName) }
+// SignIn returns the secret that the person signs in with, or nothing if no file has it. All
+// gates share it, and it survives restarts.
+func (d *Desk) SignIn() string { return d.signIn }
 
-// An Inbox is the URL at which the shared inbox is served, and the token for it.
-type Inbox struct{ URL, Token string }
+// SignInFile returns the name of the file with the secret of the person.
+func (d *Desk) SignInFile() string { return filepath.Join(d.dir, signInName) }
+
+// An Inbox is the URL at which the shared inbox is served, and the secrets for it.
+type Inbox struct {
+	URL    string
+	Token  string // of programs, which may look and reject
+	SignIn string // of the person; empty if no file has it
+}
 
 // Find returns the inbox of the desk in a state directory. It returns [ErrNoDesk] if
 // there is no desk. It returns [ErrNotRunning] if no process serves the inbox: another
@@ -186,5 +211,12 @@ func (d *Desk) find() (Inbox, error) {
 		return Inbox{}, errors.Join(err, ErrNotRunning) // another process is about to write it
 	}
 	token, err := d.read(tokenName)
-	return Inbox{URL: "http://" + strings.TrimSpace(string(served)), Token: token}, err
+	if err != nil {
+		return Inbox{}, err
+	}
+	signIn, err := d.read(signInName)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return Inbox{URL: "http://" + strings.TrimSpace(string(served)), Token: token, SignIn: signIn}, err
 }

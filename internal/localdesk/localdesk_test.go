@@ -259,10 +259,10 @@ func TestLeaderWithoutAddressIsNotFound(t *testing.T) {
 	}
 }
 
-// Gates that start at the same time agree on the token and the address.
+// Gates that start at the same time agree on the secrets and the address.
 func TestConcurrentJoinsAgree(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state", "thoughtgate")
-	type shared struct{ token, address string }
+	type shared struct{ token, signIn, address string }
 	found := make(chan shared, 20)
 	var joining sync.WaitGroup
 	for range cap(found) {
@@ -277,7 +277,7 @@ func TestConcurrentJoinsAgree(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			found <- shared{d.Token(), l.Addr().String()}
+			found <- shared{d.Token(), d.SignIn(), l.Addr().String()}
 			_ = l.Close()
 		})
 	}
@@ -291,13 +291,51 @@ func TestConcurrentJoinsAgree(t *testing.T) {
 		t.Errorf("the gates disagree: %v", all)
 	}
 	files, err := os.ReadDir(localdesk.Dir(dir))
-	if err != nil || len(files) != 2 {
+	if err != nil || len(files) != 3 {
 		t.Errorf("left behind: %v, %v", files, err)
 	}
 	for _, f := range files {
 		if about, err := f.Info(); err != nil || about.Mode().Perm() != 0o600 {
 			t.Errorf("%s has mode %v, %v", f.Name(), about.Mode(), err)
 		}
+	}
+}
+
+// The token of a desk of an earlier version stays that of programs, and the person gets a
+// secret in a file of its own, once. Without that file, only the token is found.
+func TestEarlierDeskGetsASignIn(t *testing.T) {
+	state := t.TempDir()
+	if err := os.Mkdir(localdesk.Dir(state), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(localdesk.Dir(state), "token"), []byte("tgo_earlier\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := join(t, state)
+	if d.Token() != "tgo_earlier" || len(d.SignIn()) < 20 || strings.Contains(d.SignIn(), "earlier") {
+		t.Errorf("the token is %q, and the person's secret %q", d.Token(), d.SignIn())
+	}
+	if again := join(t, state); again.Token() != d.Token() || again.SignIn() != d.SignIn() {
+		t.Error("the secrets differ after a restart")
+	}
+	if about, err := os.Stat(d.SignInFile()); err != nil || about.Mode().Perm() != 0o600 {
+		t.Errorf("the file of the person has mode %v, %v", about.Mode(), err)
+	}
+	start(t, state, "a")
+	var found localdesk.Inbox
+	eventually(t, "the inbox is served", func() bool {
+		var err error
+		found, err = localdesk.Find(state)
+		return err == nil
+	})
+	if found.Token != d.Token() || found.SignIn != d.SignIn() {
+		t.Errorf("found %+v", found)
+	}
+	if err := os.Remove(d.SignInFile()); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := localdesk.Find(state); err != nil || found.Token != d.Token() || found.SignIn != "" {
+		t.Errorf("without the file of the person: %+v, %v", found, err)
 	}
 }
 
@@ -346,9 +384,12 @@ func TestFindWithoutDesk(t *testing.T) {
 
 // The error names an unusable file.
 func TestUnusableFileIsNamed(t *testing.T) {
-	for name, text := range map[string]string{"address": "192.0.2.1:80", "token": " \n"} {
+	for name, text := range map[string]string{"address": "192.0.2.1:80", "token": " \n", "sign-in": "tgo_of_programs"} {
 		state := t.TempDir()
 		join(t, state)
+		if err := os.WriteFile(filepath.Join(localdesk.Dir(state), "token"), []byte("tgo_of_programs"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		file := filepath.Join(localdesk.Dir(state), name)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
