@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -70,11 +71,7 @@ func newDeskLink() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		link := inbox.URL + "/login"
-		if inbox.SignIn != "" {
-			link += "?token=" + inbox.SignIn
-		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), link)
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), inbox.URL+"/login?token="+cmp.Or(inbox.SignIn, inbox.Token))
 		return err
 	}
 	return cmd

@@ -144,7 +144,7 @@ operators:
     name_claim: upn
     groups_claim: realm.groups
     allowed_domains: [example.com]
-    roles: { viewer: ["group:v"], approver: [bob], admin: [carol] }
+    roles: { viewer: ["group:v"], rejecter: [bot], approver: [bob], admin: [carol] }
 upstreams:
   - name: files-2
     url: https://Files.example:8443/mcp?tenant=a%20b
@@ -236,7 +236,7 @@ telemetry:
 			OIDC: config.OIDC{
 				Issuer: "https://idp.example/x", ClientID: "gate", ClientSecret: config.NewSecret("k=1-and-more-characters"), Scopes: []string{"groups"},
 				NameClaim: "upn", GroupsClaim: "realm.groups", AllowedDomains: []string{"example.com"},
-				Roles: config.Roles{Viewer: []string{"group:v"}, Approver: []string{"bob"}, Admin: []string{"carol"}},
+				Roles: config.Roles{Viewer: []string{"group:v"}, Rejecter: []string{"bot"}, Approver: []string{"bob"}, Admin: []string{"carol"}},
 			},
 		},
 		Policy: config.Policy{

@@ -224,11 +224,14 @@ func (l *Listener) bindAt(address string) (net.Listener, error) {
 	return bound, nil
 }
 
-// publish writes the address at which the inbox is served. The address counts until the
-// returned file is closed. The lock comes after the write, because the file may still hold
+// publish writes the address at which the inbox is served, and on a second line whether it
+// accepts the secret of the person. Both count until the returned file is closed. The lock comes after the write, because the file may still hold
 // the address of an earlier process, which another program may use by now.
 func (d *Desk) publish(address string) (*os.File, error) {
 	name := filepath.Join(d.dir, servedName)
+	if d.signIn != "" {
+		address += "\n" + signInName
+	}
 	if err := os.WriteFile(name, []byte(address+"\n"), 0o600); err != nil {
 		return nil, err
 	}

@@ -179,7 +179,7 @@ func (d *Desk) SignInFile() string { return filepath.Join(d.dir, signInName) }
 type Inbox struct {
 	URL    string
 	Token  string // of programs, which may look and reject
-	SignIn string // of the person; empty if no file has it
+	SignIn string // of the person; empty if no file has it, or a process of an earlier version serves
 }
 
 // Find returns the inbox of the desk in a state directory. It returns [ErrNoDesk] if
@@ -210,13 +210,13 @@ func (d *Desk) find() (Inbox, error) {
 	if err != nil || len(served) == 0 {
 		return Inbox{}, errors.Join(err, ErrNotRunning) // another process is about to write it
 	}
-	token, err := d.read(tokenName)
-	if err != nil {
-		return Inbox{}, err
+	address, accepts, _ := strings.Cut(strings.TrimSpace(string(served)), "\n")
+	inbox := Inbox{URL: "http://" + address}
+	if inbox.Token, err = d.read(tokenName); err != nil || accepts != signInName {
+		return inbox, err
 	}
-	signIn, err := d.read(signInName)
-	if errors.Is(err, fs.ErrNotExist) {
+	if inbox.SignIn, err = d.read(signInName); errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return Inbox{URL: "http://" + strings.TrimSpace(string(served)), Token: token, SignIn: signIn}, err
+	return inbox, err
 }

@@ -301,6 +301,25 @@ func TestConcurrentJoinsAgree(t *testing.T) {
 	}
 }
 
+// servedByEarlierVersion checks that only the token is found while a process of an earlier
+// version serves, which does not know the person's secret.
+func servedByEarlierVersion(t *testing.T, state string) {
+	t.Helper()
+	file := filepath.Join(localdesk.Dir(state), "served")
+	if err := os.WriteFile(file, []byte("127.0.0.1:9\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := localdesk.Lock(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	want := localdesk.Inbox{URL: "http://127.0.0.1:9", Token: "tgo_earlier"}
+	if found, err := localdesk.Find(state); err != nil || found != want {
+		t.Errorf("while an earlier version serves: %+v, %v", found, err)
+	}
+}
+
 // The token of a desk of an earlier version stays that of programs, and the person gets a
 // secret in a file of its own, once. Without that file, only the token is found.
 func TestEarlierDeskGetsASignIn(t *testing.T) {
@@ -321,6 +340,7 @@ func TestEarlierDeskGetsASignIn(t *testing.T) {
 	if about, err := os.Stat(d.SignInFile()); err != nil || about.Mode().Perm() != 0o600 {
 		t.Errorf("the file of the person has mode %v, %v", about.Mode(), err)
 	}
+	servedByEarlierVersion(t, state)
 	start(t, state, "a")
 	var found localdesk.Inbox
 	eventually(t, "the inbox is served", func() bool {

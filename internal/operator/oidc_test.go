@@ -216,6 +216,9 @@ func TestOIDCRoles(t *testing.T) {
 		"viewer by name": {func(o *operator.OIDC) {
 			o.Roles = map[operator.Role][]string{operator.Admin: {"group:board"}, operator.Viewer: {"ann@example.com"}}
 		}, nil, 303, "ann@example.com viewer"},
+		"rejecter by group": {func(o *operator.OIDC) {
+			o.Roles = map[operator.Role][]string{operator.Approver: {"group:board"}, operator.Rejecter: {"group:oncall"}, operator.Viewer: {"ann@example.com"}}
+		}, nil, 303, "ann@example.com rejecter"},
 		"no role": {func(o *operator.OIDC) {
 			o.Roles = map[operator.Role][]string{operator.Admin: {"bob", "group:ann@example.com"}}
 		}, nil, 403, "no role"},
