@@ -39,7 +39,18 @@ type Note struct {
 	Grant gatetask.GrantID `json:"grant,omitzero"` // the grant that was given, used or revoked
 	Via   gatetask.Via     `json:"via,omitzero"`   // the way by which a decision came
 
+	// Passkey is the signature of an approval, or a passkey that was added or removed.
+	Passkey *gatetask.Signature `json:"passkey,omitzero"`
+
 	PolicyBefore string `json:"policyBefore,omitzero"` // the policy that PolicySnapshot has replaced
+}
+
+// ViaText describes the way by which a decision came, and says whether a passkey has confirmed it.
+func (n Note) ViaText() string {
+	if n.Passkey != nil && n.Via.Kind != "" {
+		return n.Via.Details() + ", with a passkey"
+	}
+	return n.Via.Details()
 }
 
 // MaxID is the size of the longest ID that a journal keeps: databases index entries by

@@ -23,6 +23,7 @@ func fullNote() task.Note {
 		Tool: "delete_file", ArgumentDigest: task.Digest{1}, ToolDigest: "d", PolicySnapshot: "s", Verdict: "rules[0]",
 		Workflow: "ops", Approver: "bob", Reason: "fine", From: task.InputRequired, To: task.Approved, Outcome: "approved", Ran: task.RanNo,
 		UnreadBytes: 7, Grant: "gr_1", PolicyBefore: "p0", Via: gatetask.Via{Kind: gatetask.ViaChannel, Login: "token", Channel: "ops", Account: "U1", PID: 7, Program: "/bin/sh", Terminal: "pts/3", User: "ann", FromAgent: "no"},
+		Passkey: &gatetask.Signature{Credential: []byte("c"), Key: []byte("k"), Site: "localhost", Client: []byte("{}"), Auth: []byte("a"), Signature: []byte("s"), Statement: gatetask.Statement{Task: "tg_a"}},
 	}
 }
 
@@ -34,7 +35,7 @@ func TestHashOfEntriesIsStable(t *testing.T) {
 		t.Errorf("the first entry is %d %s; want %s", first.Seq, first.Hash, want)
 	}
 	n := fullNote()
-	n.At, n.Ran, n.UnreadBytes, n.Grant, n.PolicyBefore, n.Via = at, "", 0, "", "", gatetask.Via{}
+	n.At, n.Ran, n.UnreadBytes, n.Grant, n.PolicyBefore, n.Via, n.Passkey = at, "", 0, "", "", gatetask.Via{}, nil
 	second := first.Link().Next(n)
 	if want := "f569b7654926fe110861ea17c4ce21f53886c820926a89ea35cf46915e10dd8a"; second.Hash.String() != want || second.Prev != first.Hash {
 		t.Errorf("the second entry is %s after %s; want %s", second.Hash, second.Prev, want)
@@ -63,6 +64,8 @@ func TestHashCoversEveryField(t *testing.T) {
 				f.Set(reflect.ValueOf(task.Digest{2}))
 			case gatetask.Via:
 				f.Field(0).SetString("x")
+			case *gatetask.Signature:
+				f.Set(reflect.ValueOf(&gatetask.Signature{Credential: []byte("x")}))
 			default:
 				f.SetString(f.String() + "x")
 			}

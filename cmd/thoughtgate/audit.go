@@ -187,7 +187,7 @@ func (s *screen) steps(entries []auditlog.Entry) error {
 	for _, e := range entries {
 		t.add(
 			strconv.FormatInt(e.Seq, 10), e.At.Local().Format(time.RFC3339), oneLine(string(e.Task), maxCell), oneLine(e.Step, 60), oneLine(e.Tool, 60),
-			oneLine(e.Requester, 60), oneLine(e.Actor, 60), oneLine(outcomeText(e), 60), dash(string(e.Ran)), dash(e.Via.Details()), oneLine(e.Reason, maxCell))
+			oneLine(e.Requester, 60), oneLine(e.Actor, 60), oneLine(outcomeText(e), 60), dash(string(e.Ran)), dash(e.ViaText()), oneLine(e.Reason, maxCell))
 	}
 	return s.print(t.text())
 }
@@ -303,6 +303,9 @@ func (s *screen) verified(r audit.Report) error {
 		after := ""
 		if r.After.Seq > 0 {
 			after = fmt.Sprintf(", after %d deleted or omitted ones", r.After.Seq)
+		}
+		if r.Signatures > 0 {
+			after += fmt.Sprintf(", %s by a passkey", count(r.Signatures, "approval"))
 		}
 		return s.line("%s: %s%s\nhead %s", s.paint(green, "ok"), count(r.Entries, "entry"), after, r.Head)
 	}

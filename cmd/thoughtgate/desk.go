@@ -54,8 +54,8 @@ func showDesk(w io.Writer, a *app.App) error {
 	if !isTerminal(w) {
 		return a.SaveToken()
 	}
-	_, err := fmt.Fprintf(w, "open in a browser to sign in: %s\n", a.LoginLink())
-	return err
+	_, _ = fmt.Fprintf(w, "open in a browser to sign in: %s\n", a.LoginLink())
+	return showPasskeyLink(w, a)
 }
 
 func newDeskLink() *cobra.Command {

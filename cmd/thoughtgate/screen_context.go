@@ -42,7 +42,7 @@ func storyLine(e auditlog.Entry) string {
 		text += ": " + oneLine(outcome, maxCell)
 	}
 	if e.Via.Kind != "" {
-		text += ", via " + oneLine(e.Via.Details(), maxCell)
+		text += ", via " + oneLine(e.ViaText(), maxCell)
 	}
 	if e.Reason != "" {
 		text += " (" + oneLine(e.Reason, maxCell) + ")"

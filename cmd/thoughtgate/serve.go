@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -75,7 +76,16 @@ func showToken(w io.Writer, a *app.App) error {
 		_, _ = fmt.Fprintf(w, "operator token (shown once; set operators.token for a permanent one): %s\n", token)
 		_, _ = fmt.Fprintf(w, "open in a browser to sign in: %s\n", a.LoginLink())
 	}
-	return nil
+	return showPasskeyLink(w, a)
+}
+
+// showPasskeyLink prints the link for the first passkey on a terminal, if there is none yet.
+func showPasskeyLink(w io.Writer, a *app.App) error {
+	link, err := a.FirstPasskeyLink(context.Background())
+	if err == nil && link != "" {
+		_, err = fmt.Fprintf(w, "open to add the first passkey, within 15 minutes: %s\n", link)
+	}
+	return err
 }
 
 // isTerminal reports whether w is a terminal.

@@ -34,6 +34,7 @@ type site struct {
 	token     string // of the only operator, if there are no others
 	agent     string // the token of agents, if they need one
 	upstream  *upstream
+	gate      *app.App
 }
 
 // An upstream has the tools of the tests, and records their calls.
@@ -118,7 +119,7 @@ func open(t *testing.T, rules string) *site {
 	})
 	return &site{
 		agents: "http://" + gate.AgentAddr() + "/mcp", operators: "http://" + gate.OperatorAddr(),
-		token: gate.GeneratedToken(), upstream: u,
+		token: gate.GeneratedToken(), upstream: u, gate: gate,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -65,6 +66,7 @@ func (o *operators) listenerConfig(address string, secure *tls.Config) httpserve
 		Total: int64(o.base.connections.operators), Client: int64(max(1, o.base.connections.operators/2)), // one address cannot use all connections
 	}
 	l.Context = provenance.WithConn
+	l.Localhost = o.atLocalhost()
 	return l
 }
 
@@ -76,8 +78,25 @@ func (o *operators) url() string {
 	case cfg.TLS.CertFile != "":
 		return "https://" + o.listener.Addr().String()
 	default:
-		return "http://" + o.listener.Addr().String()
+		return "http://" + o.host()
 	}
+}
+
+// atLocalhost reports whether browsers open the inbox at localhost. They allow passkeys there, but not at an
+// IP address.
+func (o *operators) atLocalhost() bool {
+	cfg := o.base.cfg
+	host, _, err := net.SplitHostPort(cfg.Operators.Listen)
+	return err == nil && host == "127.0.0.1" && cfg.Operators.URL == nil && o.desk == nil && cfg.NeedsPasskeys()
+}
+
+// host returns the address of the inbox.
+func (o *operators) host() string {
+	address := o.listener.Addr().String()
+	if _, port, err := net.SplitHostPort(address); err == nil && o.atLocalhost() {
+		return net.JoinHostPort("localhost", port)
+	}
+	return address
 }
 
 // page returns the URL of a held call's approval page.

@@ -2,12 +2,15 @@ package app
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
 )
@@ -96,6 +99,23 @@ func (o *operators) unlockTokenFile() {
 	if o.tokenLock != nil {
 		_ = o.tokenLock.Close()
 	}
+}
+
+// passkeyCodeValid is how long the code for the first passkey is valid.
+const passkeyCodeValid = 15 * time.Minute
+
+// FirstPasskeyLink returns a link with which an operator can add the first passkey of the store, or nothing
+// if the store ever had one or no workflow of this gate needs one. Show it only to the person who starts the gate.
+func (a *App) FirstPasskeyLink(ctx context.Context) (string, error) {
+	if !a.base.cfg.NeedsPasskeys() && a.operators.desk == nil {
+		return "", nil
+	}
+	code, err := a.approvals.service.Passkeys().First(ctx, passkeyCodeValid)
+	if err != nil || code == "" {
+		return "", err
+	}
+	link := a.operators.url() + "/passkeys?code=" + code
+	return strings.Replace(link, "//127.0.0.1:", "//localhost:", 1), nil // browsers allow passkeys at localhost
 }
 
 // LoginLink returns a link that signs in with the generated token, or nothing without one.

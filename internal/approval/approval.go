@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
+	"github.com/thoughtgate/thoughtgate-go/internal/passkey"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -40,6 +41,7 @@ type Service struct {
 	tasks       *tasks
 	viewer      *review.Viewer
 	grants      *grants
+	confirmer   *confirmer
 	runner      *runner
 	holder      *holder
 	decider     *decider
@@ -68,10 +70,14 @@ func New(c Config) (*Service, error) {
 	s.viewer = review.New(review.Config{
 		Store: c.Store, Get: s.tasks.get, Workflow: s.workflows.shown, RunsWhen: s.env.runsWhen, Now: c.Now, Closing: s.background.closing, Log: c.Log,
 	})
-	s.grants = &grants{env: s.env, workflows: s.workflows, viewer: s.viewer, stored: grantstore.Store{Records: c.Store}}
+	stored := grantstore.Store{Records: c.Store}
+	s.confirmer = &confirmer{
+		env: s.env, workflows: s.workflows, passkeys: passkey.Store{Records: c.Store, Journal: c.Store, Now: c.Now}, grants: stored,
+	}
+	s.grants = &grants{env: s.env, workflows: s.workflows, viewer: s.viewer, confirmer: s.confirmer, stored: stored}
 	s.runner = &runner{
 		env: s.env, workflows: s.workflows, leases: leases, background: s.background,
-		contacts: s.contacts, canceller: s.canceller, tasks: s.tasks, answers: answers, grants: s.grants,
+		contacts: s.contacts, canceller: s.canceller, tasks: s.tasks, answers: answers, grants: s.grants, confirmer: s.confirmer,
 	}
 	s.holder = &holder{
 		env: s.env, workflows: s.workflows, background: s.background,
@@ -79,7 +85,7 @@ func New(c Config) (*Service, error) {
 	}
 	s.decider = &decider{
 		env: s.env, workflows: s.workflows,
-		contacts: s.contacts, tasks: s.tasks, runner: s.runner, viewer: s.viewer, grants: s.grants,
+		contacts: s.contacts, tasks: s.tasks, runner: s.runner, viewer: s.viewer, grants: s.grants, confirmer: s.confirmer,
 	}
 	s.waiter = &waiter{env: s.env, background: s.background, contacts: s.contacts, canceller: s.canceller, tasks: s.tasks, runner: s.runner, answers: answers}
 	s.housekeeper = &housekeeper{env: s.env, workflows: s.workflows, contacts: s.contacts, tasks: s.tasks, runner: s.runner, rates: pace}

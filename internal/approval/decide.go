@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
+	"github.com/thoughtgate/thoughtgate-go/internal/passkey"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/internal/toolhistory"
@@ -45,6 +46,11 @@ type Ruling struct {
 	// Gives is the standing approval that the approver gives with an approval, or nil. If several
 	// approvals are needed, all of them must give one, and the narrowest terms count.
 	Gives *gatetask.GrantTerms
+
+	// Signed is the answer of the approver's browser, which has signed the [Service.Statement] with a
+	// passkey at a site. It is empty without a passkey.
+	Signed string
+	Site   passkey.Site
 
 	Via gatetask.Via // how the decision reached the gate
 
@@ -95,6 +101,7 @@ type decider struct {
 	runner    *runner
 	viewer    *review.Viewer
 	grants    *grants
+	confirmer *confirmer
 	views     views
 }
 
@@ -104,7 +111,8 @@ type decider struct {
 // The error is [ErrForbidden], [lifecycle.ErrSelfApproval] or [lifecycle.ErrAlreadyDecided] if
 // this approver may not decide; [review.ErrNotShown], [review.ErrViewChanged] or
 // [review.ErrUnread] if the approver has not seen what would be approved; [*review.NoGrantError]
-// if the standing approval cannot be given; and [task.ErrExpired], [task.ErrAlreadyTerminal],
+// if the standing approval cannot be given; [ErrPasskeyRequired] or [ErrPasskeyInvalid] if the
+// approver did not confirm with a passkey; and [task.ErrExpired], [task.ErrAlreadyTerminal],
 // [task.ErrInvalidTransition] or [task.ErrConcurrentModification] if it is too late. After a
 // [*GrantFailedError] the call is approved, but the standing approval is missing. After
 // [ErrUnsure] it is unknown whether the decision was recorded.
@@ -121,19 +129,7 @@ func (d *decider) decide(ctx context.Context, id task.ID, who Approver, r Ruling
 	if err != nil {
 		return task.Task{}, err
 	}
-	if err := d.mayDecide(before, who, r.Decision); err != nil {
-		return before, err
-	}
-	if err := d.checkSender(ctx, before, who, r); err != nil {
-		return before, err
-	}
-	if err := d.checkShown(ctx, before, who, r); err != nil {
-		return before, err
-	}
-	if err := d.grants.mayGive(before, who, r); err != nil {
-		return before, err
-	}
-	e, err := r.event(before, who)
+	e, err := d.event(ctx, before, who, r)
 	if err != nil {
 		return before, err
 	}
@@ -223,13 +219,37 @@ func (d *decider) rememberTools(ctx context.Context, t task.Task) {
 	}
 }
 
-// event returns the event for the decision r about t.
-func (r Ruling) event(t task.Task, who Approver) (lifecycle.Event, error) {
+// event returns the event for the decision r about t, after all checks.
+func (d *decider) event(ctx context.Context, t task.Task, who Approver, r Ruling) (lifecycle.Event, error) {
+	if err := d.mayDecide(t, who, r.Decision); err != nil {
+		return nil, err
+	}
+	if err := d.checkSender(ctx, t, who, r); err != nil {
+		return nil, err
+	}
+	if err := d.checkShown(ctx, t, who, r); err != nil {
+		return nil, err
+	}
+	if err := d.grants.mayGive(t, who, r); err != nil {
+		return nil, err
+	}
+	if !d.counts(t, who) {
+		return r.event(t, who, nil) // it is refused
+	}
+	signed, err := d.confirmer.sign(ctx, t, who, r)
+	if err != nil {
+		return nil, err
+	}
+	return r.event(t, who, signed)
+}
+
+// event returns the event for the decision r about t, which may be signed.
+func (r Ruling) event(t task.Task, who Approver, signed *gatetask.Signature) (lifecycle.Event, error) {
 	reason := safetext.Text(r.Reason, review.MaxReason)
 	as := gatetask.Authority{Groups: who.Groups, Roles: who.Roles, Own: isRequester(t, who), Aliases: who.Aliases}
 	switch r.Decision {
 	case Approve:
-		return lifecycle.Approve{By: who.Name, Reason: reason, As: as, Unread: int64(max(0, r.Unread)), NewGrant: r.Gives, Via: r.Via}, nil
+		return lifecycle.Approve{By: who.Name, Reason: reason, As: as, Unread: int64(max(0, r.Unread)), NewGrant: r.Gives, Via: r.Via, Passkey: signed}, nil
 	case Reject:
 		return lifecycle.Reject{By: who.Name, Reason: reason, As: as, Via: r.Via}, nil
 	default:

@@ -44,6 +44,7 @@ type grants struct {
 	env       *env
 	workflows *workflows
 	viewer    *review.Viewer
+	confirmer *confirmer
 	stored    grantstore.Store
 }
 
@@ -123,7 +124,7 @@ func (gs *grants) allowRetry(ctx context.Context, t task.Task) {
 	var err error
 	if used := t.Approval.Grant(); used != "" {
 		err = gs.stored.Return(ctx, used, t.ID)
-	} else {
+	} else if !gs.confirmer.needed(t) { // a signature is for one run
 		err = gs.giveRetry(ctx, t)
 	}
 	if err != nil {
@@ -147,7 +148,7 @@ func (gs *grants) giveRetry(ctx context.Context, t task.Task) error {
 
 // grantFrom returns the grant that the approvers of t gave with the given terms.
 func (gs *grants) grantFrom(t task.Task, terms gatetask.GrantTerms) (grantstore.Grant, error) {
-	scope, meta, err := gs.scopeOf(t, terms.Free)
+	scope, meta, err := scopeOf(t, terms.Free)
 	if err != nil {
 		return grantstore.Grant{}, err
 	}
@@ -188,7 +189,7 @@ func grantText(g grantstore.Grant) string {
 // checkCount returns nil if the owner of t can have one more grant for the tool. Grants of
 // [grants.allowRetry] are not counted: each stands for one approved call.
 func (gs *grants) checkCount(ctx context.Context, t task.Task) error {
-	scope, _, err := gs.scopeOf(t, nil)
+	scope, _, err := scopeOf(t, nil)
 	if err != nil {
 		return err
 	}
@@ -209,7 +210,7 @@ func (gs *grants) checkCount(ctx context.Context, t task.Task) error {
 }
 
 // scopeOf returns the scope of a grant given for t, and the metadata of t outside that scope.
-func (gs *grants) scopeOf(t task.Task, free []string) (grantstore.Scope, map[string]jsontext.Value, error) {
+func scopeOf(t task.Task, free []string) (grantstore.Scope, map[string]jsontext.Value, error) {
 	p := review.ReadFacts(t).Principal
 	principal := "named " + p.ID
 	if p.Anonymous {
@@ -237,7 +238,7 @@ func metaDigests(meta map[string]jsontext.Value) map[string]task.Digest {
 // covers reports whether g was given for calls like t. Grants that people give require a known
 // tool definition.
 func (gs *grants) covers(g grantstore.Grant, t task.Task) bool {
-	scope, _, err := gs.scopeOf(t, g.Free)
+	scope, _, err := scopeOf(t, g.Free)
 	if err != nil {
 		return false
 	}
@@ -323,7 +324,7 @@ func (gs *grants) covering(ctx context.Context, c Call, t task.Task) (Workflow, 
 	if !known || t.State != task.InputRequired || c.SharedOwner {
 		return w, nil
 	}
-	scope, _, err := gs.scopeOf(t, nil)
+	scope, _, err := scopeOf(t, nil)
 	if err != nil {
 		return w, nil
 	}
@@ -338,7 +339,7 @@ func (gs *grants) covering(ctx context.Context, c Call, t task.Task) (Workflow, 
 		//mutate:swap "!satisfied" "false && !satisfied" TestGrantNeedsCurrentPolicy a grant is used although its approvers may no longer approve
 		return g.Usable(gs.env.now(), grantstore.Limits(w.Grants)) != nil || c.Tool.Change != nil && !g.Retry || !gs.covers(g, t) || !satisfied(now, task.Task{
 			Owner: t.Owner, HeldCall: gatetask.HeldCall{Verdict: t.Verdict, Approval: &gatetask.Approval{Approvals: g.By}},
-		})
+		}) || gs.confirmer.covers(ctx, g, t) != nil
 	})
 	sort.Slice(all, func(i, j int) bool { return all[i].Until.Before(all[j].Until) }) // slices.SortFunc would be compiled for this large type alone
 	return w, all
@@ -360,7 +361,7 @@ func (h *holder) redefined(ctx context.Context, c Call, t task.Task, now Tool) (
 // approvedBy returns the task of c as approved by g. It replaces t, and lacks metadata that the
 // approvers of g did not see.
 func (h *holder) approvedBy(ctx context.Context, c Call, t task.Task, g grantstore.Grant) (task.Task, error) {
-	_, meta, err := h.grants.scopeOf(t, nil)
+	_, meta, err := scopeOf(t, nil)
 	if err != nil {
 		return t, err
 	}

@@ -296,7 +296,7 @@ func (h *holder) firstEvent(c Call) (lifecycle.Event, Workflow, error) {
 			admit, err := c.grant.Admission(h.env.name, "standing approval "+string(c.grant.ID))
 			return admit, w, err
 		}
-		return lifecycle.Submit{By: h.env.name, Quorum: w.Quorum, SelfApproval: w.SelfApproval}, w, nil
+		return lifecycle.Submit{By: h.env.name, Quorum: w.Quorum, SelfApproval: w.SelfApproval, Passkey: w.Passkey}, w, nil
 	default:
 		return nil, Workflow{}, &task.Error{Kind: task.ErrInvalid, Action: action.Create, Detail: "the policy does not allow it"}
 	}

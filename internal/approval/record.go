@@ -79,6 +79,7 @@ func RecordedSteps() []Step {
 	return []Step{
 		Held, Asked, ClientLeft, Extended, Decided, Rechecked, NotRun, Started, Finished, Delivered, Cancelled, Expired, Failed, Stopped,
 		Granted, Revoked, Configured, Refused, AcceptedChange, auditlog.ToolChanged, auditlog.Imported,
+		auditlog.PasskeyAdded, auditlog.PasskeyRemoved, auditlog.PasskeyInvited,
 	}
 }
 
@@ -170,7 +171,7 @@ func notesOf(before, after task.Task, e lifecycle.Event) []task.Note {
 	switch e := e.(type) {
 	case lifecycle.Approve:
 		n.Actor, n.Approver, n.Reason, n.Outcome = e.By, e.By, e.Reason, string(Approve)
-		n.UnreadBytes, n.Via = e.Unread, e.Via
+		n.UnreadBytes, n.Via, n.Passkey = e.Unread, e.Via, e.Passkey
 		return steps(n, Decided)
 	case lifecycle.Reject:
 		n.Approver, n.Outcome, n.Via = e.By, string(Reject), e.Via

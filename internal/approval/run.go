@@ -30,6 +30,7 @@ type runner struct {
 	tasks      *tasks
 	answers    *partialAnswers
 	grants     *grants
+	confirmer  *confirmer
 }
 
 // launch runs t with send if it is approved, passes all checks and no other run claims it. It
@@ -74,8 +75,8 @@ func (rn *runner) launch(ctx context.Context, t task.Task, send Sender) (task.Ta
 	return claimed, nil
 }
 
-// recheckAll makes every check before a run: those of recheck, of the tool's definition and of the
-// grant. It returns the current verdict, and the reason not to run the task, or nil.
+// recheckAll makes every check before a run: those of recheck, of the tool's definition, of the grant
+// and of passkeys. It returns the current verdict, and the reason not to run the task, or nil.
 func (rn *runner) recheckAll(ctx context.Context, held storedCall, send Sender) (policy.Verdict, *task.Failure, error) {
 	verdict, drift := rn.recheck(held)
 	if drift == nil {
@@ -85,6 +86,9 @@ func (rn *runner) recheckAll(ctx context.Context, held storedCall, send Sender) 
 		return verdict, drift, nil
 	}
 	drift, err := rn.grants.drift(ctx, held.t)
+	if drift == nil && err == nil {
+		drift, err = rn.confirmer.drift(ctx, held.t)
+	}
 	return verdict, drift, err
 }
 

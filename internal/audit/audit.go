@@ -21,6 +21,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/passkey"
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
@@ -75,20 +76,24 @@ func (f *matcher) matches(e *auditlog.Entry) bool {
 }
 
 // IsSuspicious reports whether an agent may have made a decision by itself: a program that an agent
-// has started sent it, or it is an approval by token that is not known to come from elsewhere.
+// has started sent it, its passkey did not count, or it is an approval by token that is not known to
+// come from elsewhere.
 func IsSuspicious(n task.Note) bool {
 	switch {
 	case n.Via.Kind == "":
 		return false // no decision of a person
-	case n.Via.FromAgent == gatetask.FromAgentYes:
+	case n.Via.FromAgent == gatetask.FromAgentYes, n.Outcome == passkeyInvalid:
 		return true
 	default:
 		return n.Via.IsToken() && n.Via.FromAgent != gatetask.FromAgentNo && n.Outcome != rejected
 	}
 }
 
-// rejected is the outcome of a rejection in an entry.
-const rejected = "reject"
+// Outcomes in entries.
+const (
+	rejected       = "reject"
+	passkeyInvalid = "passkey_invalid"
+)
 
 // isOneOf reports whether the name of an entry has one of the two forms of the name in the
 // filter. An empty name in the filter matches all entries.
@@ -211,7 +216,9 @@ type Report struct {
 	After    auditlog.Link // the entry before the first one; zero at the beginning of the journal
 	Head     auditlog.Link // the last entry, or After if there are no entries
 	Problems []string      // empty if the journal is intact
-	More     int           // the number of problems that Problems leaves out
+
+	Signatures int // the number of approvals with the signature of a passkey
+	More       int // the number of problems that Problems leaves out
 }
 
 // OK reports whether the journal is intact.
@@ -233,6 +240,14 @@ type verifier struct {
 	known     auditlog.Link // a head that was noted elsewhere, or zero
 	started   bool
 	knownSeen bool // whether known was compared
+	passkeys  map[string]*registered
+}
+
+// A registered passkey is one that the journal has.
+type registered struct {
+	operator string
+	key      []byte
+	removed  bool
 }
 
 // newVerifier returns a verifier. Known is zero, or a head that was noted elsewhere and that
@@ -256,9 +271,60 @@ func (v *verifier) add(e auditlog.Entry) {
 	if err := v.report.Head.Verify(e); err != nil {
 		v.report.addProblem(strings.TrimPrefix(err.Error(), "journal: "))
 	}
+	if wrong := v.checkPasskey(e); wrong != "" {
+		v.report.addProblem(fmt.Sprintf("entry %d: %s", e.Seq, wrong))
+	}
 	v.report.Entries++
 	v.report.Head = e.Link()
 	v.compareKnown(e.Link())
+}
+
+// checkPasskey remembers the passkey in an entry, or returns what is wrong with the signature in it, or "".
+func (v *verifier) checkPasskey(e auditlog.Entry) string {
+	signed := e.Passkey
+	if signed == nil {
+		return ""
+	}
+	known := v.passkeys[string(signed.Credential)]
+	switch {
+	case e.Step == auditlog.PasskeyAdded:
+		if v.passkeys == nil {
+			v.passkeys = map[string]*registered{}
+		}
+		v.passkeys[string(signed.Credential)] = &registered{operator: e.Approver, key: signed.Key}
+		return ""
+	case e.Step != auditlog.PasskeyRemoved:
+		v.report.Signatures++
+		return v.checkSignature(e, *signed, known)
+	case known != nil:
+		known.removed = true
+	}
+	return ""
+}
+
+// checkSignature returns what is wrong with the signature in an entry, by a passkey that may be known, or "".
+func (v *verifier) checkSignature(e auditlog.Entry, signed gatetask.Signature, known *registered) string {
+	about := signed.Statement
+	wants := gatetask.Statement{
+		Task: string(e.Task), Call: e.ArgumentDigest.String(), Approver: e.Approver, Unread: e.UnreadBytes,
+		Shown: about.Shown, Scope: about.Scope, Grant: about.Grant,
+	}
+	switch {
+	//mutate:false TestVerifySignatures the signature of another call counts
+	case about != wants:
+		return "the approver has signed something else"
+	case known == nil && v.report.After.Seq == 0:
+		return "nobody has added the passkey that signed it"
+	case known != nil && (known.operator != e.Approver || !bytes.Equal(known.key, signed.Key)):
+		return "another operator has added the passkey that signed it"
+	case known != nil && known.removed:
+		return "the passkey that signed it was removed before"
+	}
+	//mutate:swap "passkey.Check(signed)" "error(nil)" TestVerifySignatures a forged signature counts
+	if err := passkey.Check(signed); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // compareKnown compares an entry with the known head, if it has the same number.

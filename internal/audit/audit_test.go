@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
+	"github.com/thoughtgate/thoughtgate-go/internal/passkey"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv/softkey"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
@@ -271,5 +273,55 @@ func TestProblemsLimited(t *testing.T) {
 	r, err := audit.Verify(t.Context(), f, auditlog.Link{})
 	if err != nil || len(r.Problems) != 20 || r.More != 80 || r.Entries != 100 {
 		t.Errorf("%d problems and %d more, %v", len(r.Problems), r.More, err)
+	}
+}
+
+// Verify checks the signature of each approval, and whose passkey made it.
+func TestVerifySignatures(t *testing.T) {
+	k := softkey.New(t, "http://localhost:1", "localhost")
+	at := passkey.Site{Origin: "http://localhost:1", ID: "localhost"}
+	for name, tt := range map[string]struct {
+		change func(decided *task.Note, s *gatetask.Signature)
+		want   string
+	}{
+		"unchanged":          {func(*task.Note, *gatetask.Signature) {}, ""},
+		"another call":       {func(n *task.Note, _ *gatetask.Signature) { n.ArgumentDigest = task.Digest{9} }, "the approver has signed something else"},
+		"another task":       {func(n *task.Note, _ *gatetask.Signature) { n.Task = "t2" }, "the approver has signed something else"},
+		"another approver":   {func(n *task.Note, _ *gatetask.Signature) { n.Approver = "bob" }, "the approver has signed something else"},
+		"bytes unread":       {func(n *task.Note, _ *gatetask.Signature) { n.UnreadBytes = 1 }, "the approver has signed something else"},
+		"another statement":  {func(_ *task.Note, s *gatetask.Signature) { s.Statement.Shown = "s2" }, "the signature of the passkey does not count: error validating challenge"},
+		"an unknown passkey": {func(_ *task.Note, s *gatetask.Signature) { s.Credential = []byte("x") }, "nobody has added the passkey that signed it"},
+		"another key":        {func(_ *task.Note, s *gatetask.Signature) { s.Key = append([]byte("x"), s.Key...) }, "another operator has added the passkey that signed it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := memstore.New(memstore.Options{})
+			t.Cleanup(func() { s.Close() })
+			keys := passkey.Store{Records: s, Journal: s, Now: time.Now}
+			code, err := keys.First(t.Context(), time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			created := k.Create(t, fmt.Appendf(nil, `{"challenge":%q}`, passkey.ToCreate("alice", "").String()))
+			if err := keys.Add(t.Context(), passkey.Request{Operator: "alice", Site: at, Created: created, Code: code}); err != nil {
+				t.Fatal(err)
+			}
+			about := gatetask.Statement{Task: "t1", Call: task.Digest{1}.String(), Shown: "s1", Approver: "alice"}
+			signed, err := keys.Sign(t.Context(), k.Sign(t, fmt.Appendf(nil, `{"challenge":%q}`, passkey.ToApprove(about).String())), at, about)
+			if err != nil {
+				t.Fatal(err)
+			}
+			decided := task.Note{At: time.Now(), Task: "t1", Step: "decided", Approver: "alice", ArgumentDigest: task.Digest{1}, Passkey: &signed}
+			tt.change(&decided, &signed)
+			if err := s.Append(t.Context(), decided); err != nil {
+				t.Fatal(err)
+			}
+			r, err := audit.Verify(t.Context(), s, auditlog.Link{})
+			if err != nil || r.OK() != (tt.want == "") || r.Signatures != 1 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			if tt.want != "" && r.Problems[0] != "entry 2: "+tt.want {
+				t.Errorf("the problem is %q", r.Problems[0])
+			}
+		})
 	}
 }

@@ -73,6 +73,7 @@ func workflowSettings(w *policy.Workflow) Group {
 		{"quorum", number(&w.Quorum, 100)},
 		{"self_approval", Bool(&w.SelfApproval)},
 		{"agent_approval", Bool(&w.AgentApproval)},
+		{"confirm", choice(&w.Passkey, "passkey", "none")},
 		{"timeout", Duration(&w.Timeout, time.Second)},
 		{"validity", Duration(&w.Validity, 0)},
 		{"redact", texts(&w.Redact, "a path such as arguments.password, arguments.*.password or result.token", isRedactable)},
@@ -317,4 +318,9 @@ func directories(pattern string) []string {
 			return all
 		}
 	}
+}
+
+// NeedsPasskeys reports whether a workflow asks for passkeys.
+func (c Config) NeedsPasskeys() bool {
+	return slices.ContainsFunc(c.Workflows, func(w policy.Workflow) bool { return w.Passkey })
 }

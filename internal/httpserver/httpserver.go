@@ -47,6 +47,8 @@ type Config struct {
 	// the body is incomplete. With zero, the handler reads the body itself.
 	BodyTimeout time.Duration
 
+	Localhost bool // [Listen] also binds ::1, so that localhost is this server
+
 	Context func(context.Context, net.Conn) context.Context // returns the context of a connection's requests; may be nil
 	State   func(net.Conn, http.ConnState)                  // is called when a connection changes state; may be nil
 	Refused func(mcp.Type)                                  // is called for each refused connection
@@ -69,6 +71,13 @@ func Listen(c Config) (*Listener, error) {
 	l, err := net.Listen("tcp", c.Address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for %s: %w", c.Name, err)
+	}
+	if c.Localhost {
+		both, err := onLocalhost(l)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("listen for %s: %w", c.Name, err), l.Close())
+		}
+		l = both
 	}
 	return New(l, c), nil
 }

@@ -32,12 +32,7 @@ func (i *Inbox) decide(what approval.Decision) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		id := task.ID(r.PathValue("id"))
-		ruling := i.ruling(r, who, what)
-		ruling.Shown = r.PostFormValue("shown")
-		var err error
-		if ruling.Unread, err = i.unread(r, id, who, what); err == nil && what == approval.Approve {
-			ruling.Gives, err = i.gives(r, id, who)
-		}
+		ruling, err := i.form(r, id, who, what)
 		if err == nil {
 			_, err = i.cfg.Approvals.Decide(r.Context(), id, api.Approver(who), ruling)
 		}
@@ -45,15 +40,37 @@ func (i *Inbox) decide(what approval.Decision) handlerFunc {
 			http.Redirect(w, r, "/approvals/"+url.PathEscape(string(id)), http.StatusSeeOther)
 			return nil
 		}
-		if !isOutcome(err) {
-			return err
-		}
-		return i.withCase(w, r, who, func(c review.Details) error {
-			a := callResponse{reason: ruling.Reason}
-			a.status, a.notice = i.outcome(c, what, err)
-			return i.showCase(w, r, who, c, a)
-		})
+		return i.showOutcome(w, r, who, ruling, err)
 	}
+}
+
+// showOutcome shows why a decision does not count, or not in full. It returns errors that are failures.
+func (i *Inbox) showOutcome(w http.ResponseWriter, r *http.Request, who operator.Operator, ruling approval.Ruling, err error) error {
+	if !isOutcome(err) {
+		return err
+	}
+	return i.withCase(w, r, who, func(c review.Details) error {
+		a := callResponse{reason: ruling.Reason}
+		a.status, a.notice = i.outcome(c, ruling.Decision, err)
+		return i.showCase(w, r, who, c, a)
+	})
+}
+
+// form returns the decision of a form about a call.
+func (i *Inbox) form(r *http.Request, id task.ID, who operator.Operator, what approval.Decision) (approval.Ruling, error) {
+	ruling := i.ruling(r, who, what)
+	ruling.Shown, ruling.Signed = r.PostFormValue("shown"), r.PostFormValue(fieldSigned)
+	var err error
+	if ruling.Unread, err = i.unread(r, id, who, what); err != nil || what != approval.Approve {
+		return ruling, err
+	}
+	if ruling.Signed != "" {
+		if ruling.Site, err = i.site(r); err != nil {
+			return ruling, err
+		}
+	}
+	ruling.Gives, err = i.gives(r, id, who)
+	return ruling, err
 }
 
 // ruling returns the decision of a form, with how it was made.
@@ -94,7 +111,7 @@ func isOutcome(err error) bool {
 		return true
 	}
 	return slices.ContainsFunc([]error{
-		review.ErrNotShown, review.ErrViewChanged, review.ErrUnread, approval.ErrForbidden, approval.ErrDecidedByAgent, lifecycle.ErrSelfApproval, lifecycle.ErrAlreadyDecided, task.ErrInvalidTransition,
+		review.ErrNotShown, review.ErrViewChanged, review.ErrUnread, approval.ErrForbidden, approval.ErrDecidedByAgent, approval.ErrPasskeyRequired, approval.ErrPasskeyInvalid, lifecycle.ErrSelfApproval, lifecycle.ErrAlreadyDecided, task.ErrInvalidTransition,
 		task.ErrConcurrentModification, task.ErrAlreadyTerminal, task.ErrExpired,
 	}, func(known error) bool { return errors.Is(err, known) })
 }
@@ -104,6 +121,9 @@ func (i *Inbox) outcome(c review.Details, what approval.Decision, err error) (in
 	n := &notice{title: "Your " + noun(what) + " was not recorded"}
 	refused, ok := errors.AsType[*review.NoGrantError](err)
 	lost, approved := errors.AsType[*approval.GrantFailedError](err)
+	if n.text = passkeyText(err); n.text != "" {
+		return http.StatusForbidden, n
+	}
 	switch {
 	case approved:
 		n.title = "Your approval was recorded, but more calls may not be allowed"
@@ -128,13 +148,18 @@ func (i *Inbox) outcome(c review.Details, what approval.Decision, err error) (in
 	case errors.Is(err, review.ErrNotShown), errors.Is(err, review.ErrViewChanged):
 		n.text = "The request has changed since you were shown it. Review it as it is now, and then decide."
 		return http.StatusConflict, n
-	case (errors.Is(err, task.ErrExpired) || c.State == task.Expired) && !decided(c.Approval):
+	case isLate(c, err):
 		n.text = "The time to decide ran out while this was open. The call did not run."
 		return http.StatusGone, n
 	default:
 		n.text = "Somebody else decided first: " + statusOf(c.Approval, i.cfg.Now()).text
 		return http.StatusConflict, n
 	}
+}
+
+// isLate reports whether the time to decide ran out before anybody decided.
+func isLate(c review.Details, err error) bool {
+	return (errors.Is(err, task.ErrExpired) || c.State == task.Expired) && !decided(c.Approval)
 }
 
 func noun(what approval.Decision) string {

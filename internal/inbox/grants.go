@@ -62,6 +62,8 @@ const (
 	fieldUses = "grant_uses"
 	fieldFor  = "grant_for"
 	fieldFree = "grant_free"
+
+	fieldUntil = "grant_until" // as an approver has signed it with a passkey
 )
 
 // gives returns the standing approval that a form gives, or nil.
@@ -79,7 +81,11 @@ func (i *Inbox) gives(r *http.Request, id task.ID, who operator.Operator) (*gate
 	if c.GrantOffer == nil || wrong != nil || bad != nil || seconds > c.GrantOffer.LongestSeconds {
 		return nil, &review.NoGrantError{Reason: "it goes further than the workflow allows"}
 	}
-	terms.Until = i.cfg.Now().Add(time.Duration(seconds) * time.Second)
+	// Whole seconds, because an approver with a passkey signs them and sends them again.
+	terms.Until = i.cfg.Now().Add(time.Duration(seconds) * time.Second).UTC().Truncate(time.Second)
+	if signed, err := time.Parse(time.RFC3339, r.PostFormValue(fieldUntil)); err == nil && signed.Before(terms.Until) {
+		terms.Until = signed.UTC()
+	}
 	named := map[string]string{}
 	for _, name := range c.GrantOffer.Free {
 		named[freeValue(name)] = name

@@ -61,6 +61,7 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	route("GET /approvals/{id}", operator.Viewer, i.call)
 	route("GET /approvals/{id}/arguments", operator.Viewer, i.arguments)
 	route("POST /approvals/{id}/approve", operator.Approver, i.decide(approval.Approve))
+	route("POST /approvals/{id}/confirm", operator.Approver, i.confirm)
 	route("POST /approvals/{id}/reject", operator.Rejecter, i.decide(approval.Reject))
 	route("POST /approvals/reject", operator.Rejecter, i.rejectAll)
 	route("GET /grants", operator.Viewer, i.grants)
@@ -69,6 +70,14 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	route("GET /changes", operator.Viewer, i.changes)
 	//mutate:swap "Admin" "Approver" TestOnlyAdminAcceptsChangedTool an approver accepts a changed tool in the inbox
 	route("POST /changes/{id}/accept", operator.Admin, i.accept)
+	route("GET /passkeys", operator.Viewer, i.passkeys)
+	route("POST /passkeys", operator.Approver, i.addPasskey)
+	route("POST /passkeys/new", operator.Approver, i.newPasskey)
+	route("POST /passkeys/confirm", operator.Approver, i.confirmPasskey)
+	route("POST /passkeys/remove", operator.Approver, i.removePasskey)
+	//mutate:swap "Admin" "Approver" TestPasskeyPage an approver invites others
+	route("POST /passkeys/invite", operator.Admin, i.invite)
+	route("POST /passkeys/invite/confirm", operator.Admin, i.confirmInvitation)
 	route("GET /history", operator.Viewer, i.history)
 	route("GET /events", operator.Viewer, i.events)
 	//mutate:swap "Approver" "Viewer" TestOnlyApproversSubscribe viewers are notified

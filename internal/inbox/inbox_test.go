@@ -92,6 +92,7 @@ func open(t *testing.T) *fixture {
 		"bobs":    {Approvers: []string{"bob", "group:oncall"}},
 		"again":   {Redact: []string{"arguments.password"}, Timeout: time.Hour, Grants: policy.Grants{Longest: time.Hour, Uses: 10}},
 
+		"keys":      {Passkey: true, Timeout: time.Hour, Grants: policy.Grants{Longest: time.Hour, Uses: 10}},
 		"again-two": {Quorum: 2, Timeout: time.Hour, Grants: policy.Grants{Longest: time.Hour, Uses: 10}},
 	}
 	var err error

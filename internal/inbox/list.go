@@ -122,6 +122,9 @@ func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Op
 		return err
 	}
 	d.reason = a.reason
+	if d.confirm, err = i.confirmation(r, who, c); err != nil {
+		return err
+	}
 	p := page{title: c.Tool, status: a.status, notice: a.notice, self: "/approvals/" + url.PathEscape(string(c.ID))}
 	return i.page(w, r, who, p, func(f frame) templ.Component { return casePage(f, d) })
 }

@@ -29,7 +29,13 @@ var stepTexts = map[string]string{
 	string(approval.Revoked):    "Standing approval revoked",
 
 	string(approval.Configured): "Configuration changed",
-	string(approval.Refused):    "Approval by the agent itself refused",
+}
+
+// refusedTexts explain why approvals were refused.
+var refusedTexts = map[string]string{
+	approval.DecidedByAgent:  "Approval by the agent itself refused",
+	approval.PasskeyRequired: "Approval without a passkey refused",
+	approval.PasskeyInvalid:  "Approval refused, because the passkey does not count",
 }
 
 // changeText describes a change of the configuration.
@@ -57,17 +63,15 @@ func step(e auditlog.Entry) string {
 		return "No approval needed"
 	case e.Step == string(approval.Finished) && e.To == task.Failed:
 		return "Ended without an answer from the tool"
-	case stepTexts[e.Step] != "":
-		return stepTexts[e.Step]
 	default:
-		return visible(e.Step)
+		return cmp.Or(refusedTexts[e.Outcome], stepTexts[e.Step], visible(e.Step))
 	}
 }
 
 // byWhom returns the name of the person or agent that caused a step, or "".
 func byWhom(e auditlog.Entry) string {
 	switch {
-	case e.Step == string(approval.Refused):
+	case e.Outcome == approval.DecidedByAgent:
 		return "" // the agent, with the token of an operator
 	case e.Approver != "":
 		return e.Approver
@@ -103,7 +107,7 @@ func remark(e auditlog.Entry) string {
 	if e.Via.Kind == "" {
 		return text
 	}
-	via := "via " + visible(e.Via.Details())
+	via := "via " + visible(e.ViaText())
 	if text == "" {
 		return via
 	}

@@ -29,6 +29,8 @@ type callView struct {
 	alike  []string  // warnings about values with characters that look like others
 	find   string
 	reason string // from the form of a decision that did not count
+
+	confirm confirmation
 }
 
 // maxFind is the length of the longest search text.

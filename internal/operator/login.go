@@ -29,6 +29,17 @@ type Page func(http.ResponseWriter, *http.Request, LoginPage)
 // OIDCPath returns the path at which signing in with the identity provider begins.
 func (p LoginPage) OIDCPath() string { return "/login/oidc?next=" + url.QueryEscape(p.Next) }
 
+// Origin returns the scheme and the host at which the browser of a request finds the gate.
+func (a *Auth) Origin(r *http.Request) *url.URL {
+	if u := a.latest().cfg.URL; u != nil {
+		return u
+	}
+	if r.TLS != nil {
+		return &url.URL{Scheme: "https", Host: r.Host}
+	}
+	return &url.URL{Scheme: "http", Host: r.Host}
+}
+
 // LoginURL returns the path of the sign-in page that then leads to r.
 func LoginURL(r *http.Request) string {
 	if !safe(r.Method) {

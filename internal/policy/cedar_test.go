@@ -28,6 +28,7 @@ func asking(policies string) policy.Config {
 			"self":    {Quorum: 1, Timeout: time.Minute, SelfApproval: true},
 			"quick":   {Quorum: 1, Timeout: time.Minute},
 			"rapid":   {Quorum: 1, Timeout: time.Minute},
+			"keys":    {Quorum: 1, Timeout: time.Hour, SelfApproval: true, Passkey: true},
 		},
 		Cedar: []policy.Source{{Name: "test.cedar", Text: []byte(policies)}},
 	}
@@ -61,6 +62,7 @@ func TestCedarVerdicts(t *testing.T) {
 		{"approval beats a plain permit", `@id("a") permit ` + any1 + `; @id("b") @approval("quick") permit ` + any1 + `;`, `{}`, "approve quick", "permitted by policy a, policy b, with approval by workflow quick"},
 		{"approval that does not apply", `@id("a") permit ` + any1 + `; @approval("quick") permit ` + any1 + ` when { false };`, `{}`, "forward", "permitted by policy a"},
 		{"higher quorum is stricter", `@id("a") @approval("quick") permit ` + any1 + `; @id("b") @approval("two") permit ` + any1 + `;`, `{}`, "approve two", "permitted by policy a, policy b, with approval by workflow two"},
+		{"a passkey is stricter", `@id("a") @approval("two") permit ` + any1 + `; @id("b") @approval("keys") permit ` + any1 + `;`, `{}`, "approve keys", "permitted by policy a, policy b, with approval by workflow keys"},
 		{"no self-approval is stricter", `@id("a") @approval("self") permit ` + any1 + `; @id("b") @approval("default") permit ` + any1 + `;`, `{}`, "approve default", "permitted by policy a, policy b, with approval by workflow default"},
 		{"shorter timeout is stricter", `@id("a") @approval("quick") permit ` + any1 + `; @id("b") @approval("default") permit ` + any1 + `;`, `{}`, "approve quick", "permitted by policy a, policy b, with approval by workflow quick"},
 		{"the first name is stricter", `@id("a") @approval("rapid") permit ` + any1 + `; @id("b") @approval("quick") permit ` + any1 + `;`, `{}`, "approve quick", "permitted by policy a, policy b, with approval by workflow quick"},
@@ -216,7 +218,7 @@ func TestCedarRefused(t *testing.T) {
 	tests := []struct{ name, policies, want string }{
 		{"no Cedar", "permit (", `test.cedar:1:9: not Cedar: expected "principal" at the end`},
 		{"unknown annotation", `@approvals("two") permit ` + any1 + `;`, "test.cedar:1: @approvals is not @id, @approval, @reason or @description"},
-		{"unknown workflow", `@approval("tow") permit ` + any1 + `;`, `test.cedar:1: @approval: "tow" is not one of default, quick, rapid, self, two`},
+		{"unknown workflow", `@approval("tow") permit ` + any1 + `;`, `test.cedar:1: @approval: "tow" is not one of default, keys, quick, rapid, self, two`},
 		{"approval of a forbid", `@approval("two") forbid ` + any1 + `;`, "test.cedar:1: @approval has no meaning on a forbid: write a permit with @approval instead"},
 		{"an id twice", `@id("a") permit ` + any1 + ";\n" + `@id("a") forbid ` + any1 + `;`, `cedar: test.cedar:1 and test.cedar:2 have the same @id "a"`},
 		{"unknown entity type", `permit (principal == User::"a", action, resource);`, "test.cedar:1: unrecognized entity type `User`"},

@@ -109,6 +109,9 @@ func (s *Snapshot) seen(v Verdict) string {
 	if w.SelfApproval {
 		self = "the requester may be one of them"
 	}
+	if w.Passkey {
+		self += ", with a passkey"
+	}
 	return fmt.Sprintf("sees the call, the requester and the reason: %s; %d must approve within %v, %s", v.Reason, w.Quorum, w.Timeout, self)
 }
 

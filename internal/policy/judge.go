@@ -255,6 +255,9 @@ func (r *rule) workflow() string {
 func (s *Snapshot) stricter(a, b string) bool {
 	x, y := s.workflows[a], s.workflows[b]
 	switch {
+	//mutate:false TestCedar.* a workflow without a passkey counts as stricter
+	case x.Passkey != y.Passkey:
+		return x.Passkey
 	case x.Quorum != y.Quorum:
 		//mutate:swap ">" "<" TestCedar.* the laxer workflow counts
 		return x.Quorum > y.Quorum

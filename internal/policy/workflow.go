@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// A Workflow has the settings of an approval. The first three fields order workflows by
+// A Workflow has the settings of an approval. The first four fields order workflows by
 // strictness; only they are a part of [Snapshot.ID].
 type Workflow struct {
 	Quorum       int           // the number of different people who must approve; 0 means 1, but not in a [Config]
 	Timeout      time.Duration // for the decision; 0 means 10 minutes, but not in a [Config]
 	SelfApproval bool          // whether the requester may be one of them
+	Passkey      bool          `json:",omitzero"` // approvers must confirm with a passkey
 
 	Name          string        `json:"-"`
 	Approvers     []string      `json:"-"` // names, or group:NAME, or role:NAME; empty means any operator

@@ -61,6 +61,7 @@ type HoldingGate struct {
 	Redact        []string `json:"redact,omitempty"`
 	SelfApproval  bool     `json:"self_approval,omitzero"`
 	AgentApproval bool     `json:"agent_approval,omitzero"`
+	Passkey       bool     `json:"passkey,omitzero"`
 	ValidSeconds  float64  `json:"valid_seconds,omitzero"`
 	GrantSeconds  float64  `json:"grant_seconds,omitzero"`
 	GrantUses     int      `json:"grant_uses,omitzero"`
@@ -72,7 +73,7 @@ type HoldingGate struct {
 // NewHoldingGate returns the description of a gate for a call held for w.
 func NewHoldingGate(gate string, w policy.Workflow) *HoldingGate {
 	return &HoldingGate{
-		Gate: gate, Approvers: w.Approvers, Redact: w.Redact, SelfApproval: w.SelfApproval, AgentApproval: w.AgentApproval, ValidSeconds: w.Validity.Seconds(),
+		Gate: gate, Approvers: w.Approvers, Redact: w.Redact, SelfApproval: w.SelfApproval, AgentApproval: w.AgentApproval, Passkey: w.Passkey, ValidSeconds: w.Validity.Seconds(),
 		EscalateAfter: w.Escalate.After, EscalateTo: w.Escalate.Approvers,
 		GrantSeconds: w.Grants.Longest.Seconds(), GrantUses: w.Grants.Uses,
 	}
@@ -81,7 +82,7 @@ func NewHoldingGate(gate string, w policy.Workflow) *HoldingGate {
 // Workflow returns the workflow as the holding gate had it.
 func (h *HoldingGate) Workflow() policy.Workflow {
 	return policy.Workflow{
-		Approvers: h.Approvers, SelfApproval: h.SelfApproval, AgentApproval: h.AgentApproval, Redact: h.Redact,
+		Approvers: h.Approvers, SelfApproval: h.SelfApproval, AgentApproval: h.AgentApproval, Passkey: h.Passkey, Redact: h.Redact,
 		Validity: time.Duration(h.ValidSeconds * float64(time.Second)),
 		Escalate: policy.Escalation{After: h.EscalateAfter, Approvers: h.EscalateTo},
 		Grants:   policy.Grants{Longest: time.Duration(h.GrantSeconds * float64(time.Second)), Uses: h.GrantUses},

@@ -38,6 +38,10 @@ func Prepare(notes []task.Note, a action.Name) ([]task.Note, error) {
 const (
 	ToolChanged = "tool_changed"     // a call was judged by a definition of its tool that no operator has accepted
 	Imported    = "journal_imported" // a log whose beginning had been removed was added
+
+	PasskeyAdded   = "passkey_added"   // an operator has a new passkey
+	PasskeyRemoved = "passkey_removed" // a passkey counts no more
+	PasskeyInvited = "passkey_invited" // an administrator lets an operator add a passkey
 )
 
 func checkNote(n *task.Note) string {
@@ -62,8 +66,8 @@ type field struct{ name, value string }
 
 // fieldsOf returns the fields that a hash covers. Their order is fixed, and new fields
 // come last. Empty fields do not count, so that old entries keep their hashes.
-func fieldsOf(n *task.Note) [31]field {
-	digest, unread, pid := "", "", ""
+func fieldsOf(n *task.Note) [32]field {
+	digest, unread, pid, passkey := "", "", "", ""
 	if n.Via.PID != 0 {
 		pid = strconv.Itoa(n.Via.PID)
 	}
@@ -72,6 +76,10 @@ func fieldsOf(n *task.Note) [31]field {
 	}
 	if n.ArgumentDigest != (task.Digest{}) {
 		digest = n.ArgumentDigest.String()
+	}
+	if n.Passkey != nil {
+		text, _ := json.Marshal(n.Passkey, json.Deterministic(true)) // cannot fail for valid UTF-8, which checkNote requires
+		passkey = string(text)
 	}
 	return [...]field{
 		{"at", strconv.FormatInt(n.At.UnixMicro(), 10)},
@@ -107,6 +115,8 @@ func fieldsOf(n *task.Note) [31]field {
 		{"via.user", n.Via.User},
 		//mutate:swap "string(n.Via.FromAgent)" `""` task.TestHashCoversEveryField the audit log does not cover whether an agent decided
 		{"via.fromAgent", string(n.Via.FromAgent)},
+		//mutate:swap "passkey}" `""}` task.TestHashCoversEveryField the audit log does not cover the signature of an approval
+		{"passkey", passkey},
 	}
 }
 

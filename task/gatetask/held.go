@@ -36,6 +36,7 @@ type Verdict struct {
 type Approval struct {
 	Quorum       int        `json:"quorum"`                // the number of different people who must approve
 	SelfApproval bool       `json:"selfApproval,omitzero"` // whether the owner may be one of them
+	Passkey      bool       `json:"passkey,omitzero"`      // whether approvals need the signature of a passkey
 	Deadline     time.Time  `json:"deadline"`
 	Approvals    []Decision `json:"approvals,omitempty"` // by different people
 	Rejection    *Decision  `json:"rejection,omitzero"`  // final
@@ -51,15 +52,19 @@ type Decision struct {
 	// UnreadBytes is the part of the call that the approver reported as not read, in bytes.
 	UnreadBytes int64 `json:"unreadBytes,omitzero"`
 
-	Via      Via         `json:"via,omitzero"`   // empty in tasks of earlier versions
+	Via      Via         `json:"via,omitzero"` // empty in tasks of earlier versions
+	Passkey  *Signature  `json:"passkey,omitzero"`
 	NewGrant *GrantTerms `json:"gives,omitzero"` // the grant that the approver gives with the decision, or nil
 	Grant    GrantID     `json:"grant,omitzero"` // the grant that approved the call without an approver
 }
 
-// ByText returns the name of the approver, and how a decision with a token came, because programs
-// make such decisions too.
+// ByText returns the name of the approver, whether a passkey confirmed the decision, and how one with
+// a token came, because programs make such decisions too.
 func (d Decision) ByText() string {
-	if !d.Via.IsToken() {
+	switch {
+	case d.Passkey != nil:
+		return d.By + " with a passkey"
+	case !d.Via.IsToken():
 		return d.By
 	}
 	return d.By + " via " + d.Via.Details()

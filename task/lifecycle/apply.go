@@ -27,7 +27,7 @@ func (e Submit) apply(t *task.Task, now time.Time) *task.Error {
 	if !deadline.After(now) {
 		return &task.Error{Kind: task.ErrInvalid, Detail: "the approvers have no time"}
 	}
-	t.Approval = &gatetask.Approval{Quorum: max(1, e.Quorum), SelfApproval: e.SelfApproval, Deadline: deadline}
+	t.Approval = &gatetask.Approval{Quorum: max(1, e.Quorum), SelfApproval: e.SelfApproval, Passkey: e.Passkey, Deadline: deadline}
 	return nil
 }
 
@@ -57,7 +57,7 @@ func (e Approve) apply(t *task.Task, now time.Time) *task.Error {
 	case slices.ContainsFunc(a.Approvals, func(d gatetask.Decision) bool { return d.IsBy(append([]string{e.By}, e.As.Aliases...)...) }):
 		return &task.Error{Kind: ErrAlreadyDecided, Suggest: suggestOthers}
 	}
-	a.Approvals = append(a.Approvals, gatetask.Decision{By: e.By, Authority: e.As, At: now, Reason: e.Reason, UnreadBytes: e.Unread, Via: e.Via, NewGrant: e.NewGrant})
+	a.Approvals = append(a.Approvals, gatetask.Decision{By: e.By, Authority: e.As, At: now, Reason: e.Reason, UnreadBytes: e.Unread, Via: e.Via, Passkey: e.Passkey, NewGrant: e.NewGrant})
 	t.Approval = a
 	return nil
 }

@@ -14,6 +14,7 @@ type (
 		By           string
 		Quorum       int       // the number of different people who must approve; 0 means 1
 		SelfApproval bool      // whether the owner may be one of them
+		Passkey      bool      // [gatetask.Approval.Passkey]
 		Deadline     time.Time // the deadline of the approval; at most the deadline of the task
 	}
 
@@ -26,6 +27,7 @@ type (
 		Unread     int64                // [gatetask.Decision.UnreadBytes]
 		NewGrant   *gatetask.GrantTerms // [gatetask.Decision.NewGrant]
 		Via        gatetask.Via
+		Passkey    *gatetask.Signature
 	}
 
 	// Reject is the rejection by one approver, which is final: [task.InputRequired] becomes [task.Rejected].

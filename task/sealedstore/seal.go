@@ -179,7 +179,7 @@ func visiblePart(t *task.Task) task.Task {
 		o.Transitions = append(o.Transitions, task.Transition{From: step.From, To: step.To, At: step.At, By: step.By})
 	}
 	if a := t.Approval; a != nil {
-		o.Approval = &gatetask.Approval{Quorum: a.Quorum, SelfApproval: a.SelfApproval, Deadline: a.Deadline}
+		o.Approval = &gatetask.Approval{Quorum: a.Quorum, SelfApproval: a.SelfApproval, Passkey: a.Passkey, Deadline: a.Deadline}
 	}
 	if t.State == task.Executing { // Due depends on fields that stay hidden
 		o.ExpiresAt = t.Due()

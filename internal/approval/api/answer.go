@@ -104,6 +104,11 @@ var problems = []struct {
 		http.StatusForbidden, approval.DecidedByAgent,
 		"an agent cannot approve: an agent started this program; approve in a browser, or in a terminal that the agent did not start",
 	}},
+	{approval.ErrPasskeyRequired, problem{
+		http.StatusForbidden, approval.PasskeyRequired,
+		"this workflow needs the approver's passkey: approve in the inbox, where your browser asks for it",
+	}},
+	{approval.ErrPasskeyInvalid, problem{http.StatusForbidden, approval.PasskeyInvalid, "the signature of the passkey does not count"}},
 	{lifecycle.ErrSelfApproval, problem{http.StatusForbidden, "self_approval", "you cannot approve a call from your own agent"}},
 	{review.ErrNotShown, problem{http.StatusPreconditionRequired, "digest_required", "an approval needs the shownDigest of the call that you were shown"}},
 	{review.ErrViewChanged, problem{http.StatusConflict, "view_changed", "the call differs from what you were shown; look at it again"}},

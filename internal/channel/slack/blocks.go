@@ -65,6 +65,10 @@ func blocks(q channel.Question) []slack.Block {
 	//mutate:swap " && q.Changed == nil" "" TestChangedToolNotApprovedInSlack a call of a changed tool is approved in Slack
 	//mutate:swap "fits(a)" "(fits(a) || whole)" TestLongNameNotApprovedInSlack a call with a truncated name is approved in Slack
 	whole = whole && fits(a) && q.Changed == nil // the inbox shows the new description
+	missing := "This does not show the whole call. Open it to read and approve it."
+	if a.Confirm != "" {
+		whole, missing = false, "Approving needs your passkey. Open the call to approve it."
+	}
 	all = append(all, preformatted(text))
 	if q.Stage != channel.Pending {
 		return append(all, outcome(a)...)
@@ -72,7 +76,7 @@ func blocks(q channel.Question) []slack.Block {
 	value, err := json.Marshal(buttonValue{ID: string(a.ID), Shown: a.ShownDigest})
 	//mutate:swap "whole" "whole && false" TestHostileTextStaysText a call that was not shown as a whole is approved in Slack
 	if !whole || err != nil || len(value) > maxValue {
-		hint := slack.NewSectionBlock(plainText("This does not show the whole call. Open it to read and approve it.", maxSection), nil, nil)
+		hint := slack.NewSectionBlock(plainText(missing, maxSection), nil, nil)
 		return append(all, hint, slack.NewActionBlock(blockDecide, otherButtons(q, string(value))...))
 	}
 	return append(all, slack.NewActionBlock(blockDecide, append([]slack.BlockElement{approveButton(string(value))}, otherButtons(q, string(value))...)...))

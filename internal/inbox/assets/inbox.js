@@ -136,7 +136,7 @@ function adopt(page) {
     adoptRows($("#list", old), $("#list", fresh));
     adoptPager(old, $(".pager", fresh));
   }
-  else if (!$("form#bulk", old) || !$("form#bulk", fresh)) swapContent(old, fresh);
+  else if ((!$("form#bulk", old) || !$("form#bulk", fresh)) && !written(old)) swapContent(old, fresh);
   reveal();
   tick();
 }
@@ -157,6 +157,13 @@ function adoptPager(old, fresh) {
   if (before?.outerHTML === fresh?.outerHTML) return;
   before?.remove();
   if (fresh) old.append(fresh);
+}
+
+// written reports whether the reader is writing into a part of the page, or has done so. Parts without calls
+// do not change by themselves.
+function written(part) {
+  return part.hasAttribute("data-still") || part.contains(document.activeElement) && document.activeElement.matches("input, textarea, select") ||
+    all("input:not([type=hidden])", part).some((field) => field.value !== field.defaultValue);
 }
 
 function swapContent(old, fresh) {
@@ -566,13 +573,14 @@ function onKey(event) {
 // the request, and the decision can be sent again: a decision counts once.
 async function onSubmit(event) {
   const form = event.target;
-  if (!form.matches("#decision, #bulk")) return;
+  if (!form.matches("#decision, #bulk, [data-sign], [data-create]")) return;
   event.preventDefault();
   if (form.dataset.sent || down) return;
   form.dataset.sent = "yes";
   const data = new URLSearchParams(new FormData(form));
   for (const b of all("button", form)) b.disabled = true;
   try {
+    if (!await usePasskey(form, event.submitter?.dataset.sign || form.dataset.sign, data)) return;
     // For a button without the attribute, formAction is the address of this page.
     const where = event.submitter?.hasAttribute("formaction") ? event.submitter.formAction : form.action;
     const { answer, text } = await ask(where, { method: "POST", body: data }, 30000);
@@ -584,6 +592,54 @@ async function onSubmit(event) {
     reached(false);
     say("The gate did not answer, so it is not known whether this was decided. Your reason is kept; this page shows the state of the request as soon as the gate answers.");
   }
+}
+
+// usePasskey lets the person use a passkey, and adds its answers to the data of a form. It reports false
+// if that failed and the page says why.
+async function usePasskey(form, sign, data) {
+  for (const [where, field] of [[form.dataset.create, "created"], [sign, "signed"]]) {
+    if (!where) continue;
+    const { answer, text } = await ask(where, { method: "POST", body: data }, 30000);
+    if (!answer.headers.get("Content-Type")?.startsWith("application/json")) {
+      arrive(answer, new DOMParser().parseFromString(policy.createHTML(text), "text/html"));
+      return false;
+    }
+    const { create, get, fields } = JSON.parse(text);
+    try {
+      data.set(field, create ? await createPasskey(create) : await signWith(get));
+    } catch (e) {
+      delete form.dataset.sent;
+      for (const b of all("button", form)) b.disabled = false;
+      reading();
+      say(`The passkey was not used, so nothing was changed. ${e.name === "InvalidStateError" ? "This device has one already." : ""}`);
+      return false;
+    }
+    for (const name in fields) data.set(name, fields[name]);
+  }
+  return true;
+}
+
+// Browsers exchange bytes, and the gate exchanges text in base64url.
+const decode64 = (text) => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
+const encode64 = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer))).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+const ids = (list) => (list || []).map((one) => ({ ...one, id: decode64(one.id) }));
+
+function answerOf(credential, response) {
+  for (const name in response) response[name] = encode64(response[name]);
+  return JSON.stringify({ id: credential.id, rawId: encode64(credential.rawId), type: credential.type, response });
+}
+
+async function createPasskey(options) {
+  const made = await navigator.credentials.create({ publicKey: {
+    ...options, challenge: decode64(options.challenge), user: { ...options.user, id: decode64(options.user.id) }, excludeCredentials: ids(options.excludeCredentials),
+  } });
+  return answerOf(made, { clientDataJSON: made.response.clientDataJSON, attestationObject: made.response.attestationObject });
+}
+
+async function signWith(options) {
+  const made = await navigator.credentials.get({ publicKey: { ...options, challenge: decode64(options.challenge), allowCredentials: ids(options.allowCredentials) } });
+  const { clientDataJSON, authenticatorData, signature } = made.response;
+  return answerOf(made, { clientDataJSON, authenticatorData, signature });
 }
 
 // arrive shows the page after a decision.

@@ -1,0 +1,202 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
+	"github.com/thoughtgate/thoughtgate-go/internal/passkey"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
+)
+
+// If a workflow asks for it, an approval counts only with the signature of a passkey of the approver:
+//
+//   - The approver signs a statement about the call, with its digest and the digest of what was shown
+//     ([Service.Statement]). The signature is stored with the decision ([decider.sign]).
+//   - Before the call runs, every signature is checked again, for the call that is about to run
+//     ([confirmer.drift]). So the edited text of a task or of a standing approval does not run.
+//   - A standing approval counts for the calls that the approvers have signed ([confirmer.covers]).
+//
+// A call that was held for such a workflow needs passkeys even if the workflow changes later. A
+// signature is for one run: people are asked again where other calls are repeated without asking
+// ([grants.allowRetry]).
+
+// The errors of an approval without the signature that it needs.
+var (
+	ErrPasskeyRequired = errors.New("approval: the workflow needs the approver's passkey")
+	ErrPasskeyInvalid  = passkey.ErrInvalid
+)
+
+// The outcomes of refused approvals in the journal, besides [DecidedByAgent].
+const (
+	PasskeyRequired = "passkey_required"
+	PasskeyInvalid  = "passkey_invalid"
+)
+
+// A confirmer checks the signatures of approvals.
+type confirmer struct {
+	env       *env
+	workflows *workflows
+	passkeys  passkey.Store
+	grants    grantstore.Store
+}
+
+// Passkeys returns the passkeys of operators.
+func (s *Service) Passkeys() passkey.Store { return s.confirmer.passkeys }
+
+func (c *confirmer) needed(t task.Task) bool {
+	w, _ := c.workflows.of(t)
+	return review.NeedsPasskey(w, t)
+}
+
+// Statement returns what an approver signs for an approval.
+func (s *Service) Statement(ctx context.Context, id task.ID, who Approver, r Ruling) (gatetask.Statement, error) {
+	t, err := s.env.store.Get(ctx, task.AnyOwner().Ref(id))
+	if err != nil {
+		return gatetask.Statement{}, err
+	}
+	return statement(t, who, r)
+}
+
+func statement(t task.Task, who Approver, r Ruling) (gatetask.Statement, error) {
+	s := gatetask.Statement{
+		Task: string(t.ID), Call: t.CallDigest().String(), Shown: r.Shown, Unread: int64(max(0, r.Unread)), Approver: who.Name, Grant: r.Gives,
+	}
+	scope, err := scopeDigest(t, r.Gives)
+	s.Scope = scope
+	return s, err
+}
+
+// scopeDigest returns the digest of all calls like t on the given terms.
+func scopeDigest(t task.Task, terms *gatetask.GrantTerms) (string, error) {
+	var free []string
+	if terms != nil {
+		free = terms.Free
+	}
+	scope, _, err := scopeOf(t, free)
+	if err != nil {
+		return "", err
+	}
+	digest, err := scope.Digest()
+	return digest.String(), err
+}
+
+// sign returns the signature of r, or nil if r has none and needs none. The error is
+// [ErrPasskeyRequired] or [ErrPasskeyInvalid]; the journal records the attempt.
+func (c *confirmer) sign(ctx context.Context, t task.Task, who Approver, r Ruling) (*gatetask.Signature, error) {
+	switch {
+	case r.Decision != Approve:
+		return nil, nil // rejections need no signature
+	case r.Signed == "" && !c.needed(t):
+		return nil, nil // nor does this workflow
+	case r.Signed == "":
+		return nil, c.refuse(ctx, note(t, Refused, c.env.now()), who, r.Via, ErrPasskeyRequired)
+	}
+	about, err := statement(t, who, r)
+	if err != nil {
+		return nil, err
+	}
+	signed, err := c.passkeys.Sign(ctx, r.Signed, r.Site, about)
+	if errors.Is(err, ErrPasskeyInvalid) {
+		return nil, c.refuse(ctx, note(t, Refused, c.env.now()), who, r.Via, err)
+	}
+	return &signed, err
+}
+
+// refuse records that an approval was refused, and returns err.
+func (c *confirmer) refuse(ctx context.Context, n task.Note, who Approver, via gatetask.Via, err error) error {
+	n.Actor, n.Approver, n.Outcome, n.Via, n.Reason = who.Name, who.Name, PasskeyInvalid, via, safetext.Text(err.Error(), review.MaxReason)
+	if errors.Is(err, ErrPasskeyRequired) {
+		n.Outcome = PasskeyRequired
+	}
+	c.env.log.WarnContext(ctx, "approval refused", "task_id", n.Task, "by", who.Name, "via", via.Details(), "why", err)
+	return errors.Join(err, c.env.store.Append(context.WithoutCancel(ctx), n))
+}
+
+// drift returns a failure if t needs passkeys, and not enough approvers have signed for exactly this
+// call, or nil.
+func (c *confirmer) drift(ctx context.Context, t task.Task) (*task.Failure, error) {
+	if t.Approval == nil || !c.needed(t) {
+		return nil, nil // nil means that t may run
+	}
+	signed := func(d gatetask.Decision) error { return c.check(ctx, d, t) }
+	if id := t.Approval.Grant(); id != "" {
+		g, err := c.grants.Get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		signed = func(d gatetask.Decision) error { return c.checkGranted(ctx, d, g, t) }
+	}
+	err := c.checkAll(t, t.Approval.Approvals, signed)
+	if errors.Is(err, ErrPasskeyInvalid) || errors.Is(err, ErrPasskeyRequired) {
+		c.env.log.WarnContext(LogContext(ctx, t), "the signature of an approval does not count", "err", err)
+		return &task.Failure{Stage: lifecycle.StagePolicyDrift, Reason: "its approval is not confirmed by a passkey", Retriable: true}, nil
+	}
+	return nil, err
+}
+
+// covers returns nil if t needs no passkeys, or if the approvers of g have signed for calls like t.
+func (c *confirmer) covers(ctx context.Context, g grantstore.Grant, t task.Task) error {
+	if !c.needed(t) {
+		return nil
+	}
+	return c.checkAll(t, g.By, func(d gatetask.Decision) error { return c.checkGranted(ctx, d, g, t) })
+}
+
+// checkAll returns nil if all decisions are signed, by as many operators as the workflow of t asks for.
+func (c *confirmer) checkAll(t task.Task, all []gatetask.Decision, signed func(gatetask.Decision) error) error {
+	approvers := map[string]bool{}
+	for _, d := range all {
+		if d.Passkey == nil {
+			return ErrPasskeyRequired
+		}
+		if err := signed(d); err != nil {
+			return err
+		}
+		approvers[d.By] = true
+	}
+	w, _ := c.workflows.of(t)
+	//mutate:false TestEditedStoreDoesNotRun one signature counts twice
+	if len(approvers) < max(1, w.Quorum) {
+		return ErrPasskeyRequired
+	}
+	return nil
+}
+
+// check returns nil if d has a valid signature for exactly the call of t.
+func (c *confirmer) check(ctx context.Context, d gatetask.Decision, t task.Task) error {
+	want, err := statement(t, Approver{Name: d.By}, Ruling{Shown: d.Passkey.Statement.Shown, Unread: int(d.UnreadBytes), Gives: d.NewGrant})
+	if err != nil {
+		return err
+	}
+	//mutate:false TestEditedStoreDoesNotRun a signature counts for another call
+	if !passkey.Equal(want, d.Passkey.Statement) {
+		return ErrPasskeyInvalid
+	}
+	return c.passkeys.Verify(ctx, *d.Passkey)
+}
+
+// checkGranted returns nil if d has a valid signature for calls like t on the terms of g.
+func (c *confirmer) checkGranted(ctx context.Context, d gatetask.Decision, g grantstore.Grant, t task.Task) error {
+	signed := d.Passkey.Statement
+	scope, err := scopeDigest(t, signed.Grant)
+	if err != nil {
+		return err
+	}
+	//mutate:false TestEditedGrantDoesNotRun a standing approval counts for more than its approvers have signed
+	if signed.Task != string(g.From) || signed.Approver != d.By || signed.Scope != scope || isWider(g, signed.Grant) {
+		return ErrPasskeyInvalid
+	}
+	return c.passkeys.Verify(ctx, *d.Passkey)
+}
+
+// isWider reports whether g covers more than an approver has signed.
+func isWider(g grantstore.Grant, signed *gatetask.GrantTerms) bool {
+	return signed == nil || g.MaxUses > signed.Uses || g.Until.After(signed.Until) ||
+		slices.ContainsFunc(g.Free, func(name string) bool { return !slices.Contains(signed.Free, name) })
+}

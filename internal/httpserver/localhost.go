@@ -1,0 +1,83 @@
+package httpserver
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"syscall"
+)
+
+// onLocalhost returns a listener that has the port of l on both loopback addresses. Browsers may use either
+// of them for localhost, and must not reach another program there.
+func onLocalhost(l net.Listener) (net.Listener, error) {
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		return nil, err
+	}
+	//nolint:noctx // binding a port does not wait for anything
+	six, err := net.Listen("tcp6", net.JoinHostPort("::1", port))
+	if errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT) {
+		return l, nil // without IPv6, browsers cannot use it either
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := &pair{Listener: l, other: six, accepted: make(chan accepted), closed: make(chan struct{})}
+	for _, one := range []net.Listener{l, six} {
+		p.running.Go(func() { p.acceptFrom(one) })
+	}
+	return p, nil
+}
+
+// A pair is two listeners that look like the first one.
+type pair struct {
+	net.Listener
+
+	other    net.Listener
+	accepted chan accepted
+	closed   chan struct{}
+	once     sync.Once
+	running  sync.WaitGroup
+}
+
+type accepted struct {
+	conn net.Conn
+	err  error
+}
+
+func (p *pair) acceptFrom(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		select {
+		case p.accepted <- accepted{conn, err}:
+		case <-p.closed:
+			if err == nil {
+				_ = conn.Close()
+			}
+			return
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+	}
+}
+
+// Accept implements [net.Listener].
+func (p *pair) Accept() (net.Conn, error) {
+	select {
+	case a := <-p.accepted:
+		return a.conn, a.err
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements [net.Listener].
+func (p *pair) Close() (err error) {
+	p.once.Do(func() {
+		close(p.closed)
+		err = errors.Join(p.Listener.Close(), p.other.Close())
+		p.running.Wait()
+	})
+	return err
+}
