@@ -1,141 +1,130 @@
 package policy
 
 import (
-	"errors"
-	"fmt"
-	"strings"
+	"reflect"
+	"slices"
 
-	"github.com/cedar-policy/cedar-go"
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/cedar-policy/cedar-go/types"
+	"github.com/cedar-policy/cedar-go/x/exp/ast"
 )
 
 // mask returns p for the validator: it replaces every boolean expression that depends on an
-// argument by an unknown boolean, because arguments have no declared types. It works on the
-// JSON form of p, in which all operators look alike.
-func mask(p *cedar.Policy) (*cedar.Policy, error) {
-	text, err := p.MarshalJSON()
-	if err != nil {
-		return nil, err
+// argument by an unknown boolean, because arguments have no declared types.
+func mask(p *ast.Policy) *ast.Policy {
+	masked := *p
+	masked.Conditions = slices.Clone(p.Conditions)
+	for i := range masked.Conditions {
+		masked.Conditions[i].Body = truth(p.Conditions[i].Body)
 	}
-	var policy map[string]any
-	if err := json.Unmarshal(text, &policy, json.WithUnmarshalers(json.UnmarshalFromFunc(keepNumber))); err != nil {
-		return nil, err
-	}
-	conditions, _ := policy["conditions"].([]any)
-	for _, c := range conditions {
-		if condition, ok := c.(map[string]any); ok {
-			condition["body"] = truth(condition["body"])
-		}
-	}
-	if text, err = json.Marshal(policy); err != nil {
-		return nil, err
-	}
-	var masked cedar.Policy
-	if err := masked.UnmarshalJSON(text); err != nil {
-		return nil, fmt.Errorf("without its arguments: %w", err)
-	}
-	return &masked, nil
+	return &masked
 }
 
-// keepNumber keeps the text of numbers, because a long may not fit into a float.
-func keepNumber(dec *jsontext.Decoder, v *any) error {
-	if dec.PeekKind() != jsontext.KindNumber {
-		return errors.ErrUnsupported
-	}
-	text, err := dec.ReadValue()
-	*v = text.Clone()
-	return err
-}
-
-// Boolean operators with boolean operands, and with others.
-const (
-	logical    = " && || ! "
-	predicates = " == != < <= > >= in is has like hasTag contains containsAll containsAny isEmpty lessThan lessThanOrEqual " +
-		"greaterThan greaterThanOrEqual isIpv4 isIpv6 isLoopback isMulticast isInRange "
+var (
+	contextVariable = ast.NodeTypeVariable{Name: "context"}
+	unknownTruth    = ast.NodeTypeAccess{StrOpNode: ast.StrOpNode{Arg: contextVariable, Value: unknown}}
 )
 
 // truth masks a boolean expression.
-func truth(expr any) any {
-	if node, ok := expr.(map[string]any); ok && node["if-then-else"] != nil {
-		return map[string]any{"if-then-else": eachOperand(node["if-then-else"], func(_ string, operand any) any { return truth(operand) })}
+func truth(n ast.IsNode) ast.IsNode {
+	if choice, ok := n.(ast.NodeTypeIfThenElse); ok {
+		return ast.NodeTypeIfThenElse{If: truth(choice.If), Then: truth(choice.Then), Else: truth(choice.Else)}
 	}
-	masked, fromArgument := maskExpr(expr)
+	masked, fromArgument := maskExpr(n)
 	if fromArgument {
-		return unknownTruth()
+		return unknownTruth
 	}
 	return masked
 }
 
-func unknownTruth() any {
-	return map[string]any{".": map[string]any{"left": map[string]any{"Var": "context"}, "attr": unknown}}
-}
-
-// maskExpr returns expr with its boolean expressions masked, and whether the value of expr
-// depends on an argument.
-func maskExpr(expr any) (masked any, fromArgument bool) {
-	node, _ := expr.(map[string]any)
-	for op, operands := range node { // exactly one
-		parts, _ := operands.(map[string]any)
-		left, _ := parts["left"].(map[string]any)
-		switch {
-		case op == "Value":
-			return expr, false
-		case op == "Var": // the whole context includes the arguments
-			return expr, operands == "context"
-		case op == "." && left["Var"] == "context":
-			return expr, parts["attr"] == "arguments" || parts["attr"] == "decimals"
-		case op == "has" && left["Var"] == "context":
-			return expr, false
+// maskExpr returns an expression with its boolean expressions masked, and whether the value of the
+// expression depends on an argument.
+func maskExpr(n ast.IsNode) (masked ast.IsNode, fromArgument bool) {
+	switch n := n.(type) {
+	case ast.NodeTypeVariable: // the whole context includes the arguments
+		return n, n == contextVariable
+	case ast.NodeTypeAccess:
+		if n.Arg == contextVariable {
+			return n, n.Value == "arguments" || n.Value == "decimals"
 		}
-		return maskOperator(op, operands)
+	case ast.NodeTypeHas:
+		if n.Arg == contextVariable {
+			return n, false
+		}
+	case ast.NodeTypeAnd, ast.NodeTypeOr, ast.NodeTypeNot:
+		return withOperands(n, truth), false
+	case ast.NodeTypeIfThenElse:
+		then, first := maskExpr(n.Then)
+		otherwise, second := maskExpr(n.Else)
+		return ast.NodeTypeIfThenElse{If: truth(n.If), Then: then, Else: otherwise}, first || second
+	default:
 	}
-	return expr, false
+	return maskOperator(n)
 }
 
-func maskOperator(op string, operands any) (masked any, fromArgument bool) {
-	var others []any // the operands that do not depend on an argument
-	masked = map[string]any{op: eachOperand(operands, func(name string, operand any) any {
-		if op == "if-then-else" && name == "if" || strings.Contains(logical, " "+op+" ") {
-			return truth(operand)
-		}
+func maskOperator(n ast.IsNode) (masked ast.IsNode, fromArgument bool) {
+	var others []ast.IsNode // the operands that do not depend on an argument
+	masked = withOperands(n, func(operand ast.IsNode) ast.IsNode {
 		m, from := maskExpr(operand)
 		if fromArgument = fromArgument || from; !from {
 			others = append(others, m)
 		}
 		return m
-	})}
-	if !fromArgument || !strings.Contains(predicates, " "+op+" ") {
+	})
+	if !fromArgument || !isPredicate(n) {
 		return masked, fromArgument
 	}
 	// Keep the other operands as members of records, so that they are validated too.
-	masked = unknownTruth()
+	masked = unknownTruth
 	for _, o := range others {
-		kept := map[string]any{"has": map[string]any{"left": map[string]any{"Record": map[string]any{"kept": o}}, "attr": "kept"}}
-		masked = map[string]any{"&&": map[string]any{"left": masked, "right": kept}}
+		record := ast.NodeTypeRecord{Elements: []ast.RecordElementNode{{Key: "kept", Value: o}}}
+		masked = ast.NodeTypeAnd{BinaryNode: ast.BinaryNode{Left: masked, Right: ast.NodeTypeHas{StrOpNode: ast.StrOpNode{Arg: record, Value: "kept"}}}}
 	}
 	return masked, false
 }
 
-// eachOperand returns operands with f applied to those that are expressions.
-func eachOperand(operands any, f func(name string, operand any) any) any {
-	switch o := operands.(type) {
-	case []any:
-		masked := make([]any, len(o))
-		for i := range o {
-			masked[i] = f("", o[i])
-		}
-		return masked
-	case map[string]any:
-		masked := make(map[string]any, len(o))
-		for name, operand := range o {
-			if _, isExpr := operand.(map[string]any); isExpr {
-				operand = f(name, operand)
-			}
-			masked[name] = operand
-		}
-		return masked
+// isPredicate reports whether n is boolean and its operands are not.
+func isPredicate(n ast.IsNode) bool {
+	switch n := n.(type) {
+	case ast.NodeTypeEquals, ast.NodeTypeNotEquals, ast.NodeTypeLessThan, ast.NodeTypeLessThanOrEqual, ast.NodeTypeGreaterThan,
+		ast.NodeTypeGreaterThanOrEqual, ast.NodeTypeIn, ast.NodeTypeIs, ast.NodeTypeIsIn, ast.NodeTypeHas, ast.NodeTypeLike,
+		ast.NodeTypeHasTag, ast.NodeTypeContains, ast.NodeTypeContainsAll, ast.NodeTypeContainsAny, ast.NodeTypeIsEmpty:
+		return true
+	case ast.NodeTypeExtensionCall:
+		return slices.Contains(extensionPredicates, n.Name)
 	default:
-		return operands
+		return false
+	}
+}
+
+var extensionPredicates = []types.Path{
+	"lessThan", "lessThanOrEqual", "greaterThan", "greaterThanOrEqual", "isIpv4", "isIpv6", "isLoopback", "isMulticast", "isInRange",
+}
+
+// withOperands returns n with f applied to its operands.
+func withOperands(n ast.IsNode, f func(ast.IsNode) ast.IsNode) ast.IsNode {
+	changed := reflect.New(reflect.TypeOf(n)).Elem()
+	changed.Set(reflect.ValueOf(n))
+	changeOperands(changed, f)
+	masked, _ := reflect.TypeAssert[ast.IsNode](changed)
+	return masked
+}
+
+// changeOperands applies f to the operands in a field of a node.
+func changeOperands(field reflect.Value, f func(ast.IsNode) ast.IsNode) {
+	switch {
+	case !field.CanSet(): // the parts of a pattern
+	case field.Kind() == reflect.Interface:
+		if operand, ok := reflect.TypeAssert[ast.IsNode](field); ok {
+			field.Set(reflect.ValueOf(f(operand)))
+		}
+	case field.Kind() == reflect.Struct:
+		for _, part := range field.Fields() {
+			changeOperands(part, f)
+		}
+	case field.Kind() == reflect.Slice:
+		field.Set(reflect.AppendSlice(reflect.MakeSlice(field.Type(), 0, field.Len()), field))
+		for i := range field.Len() {
+			changeOperands(field.Index(i), f)
+		}
 	}
 }
