@@ -135,7 +135,7 @@ func (b *Bridge) watch(p *process) {
 	}
 	p.idle.Stop()
 	b.mu.Unlock()
-	p.messages.close()
+	p.endStream()
 	p.server.Close()
 	if !b.cfg.Shared {
 		b.slots.Release(p.share, 1)
@@ -260,7 +260,7 @@ func (b *Bridge) newProcess(n processSpec) *process {
 	cfg := b.cfg.Server
 	cfg.Stderr = &errorLog{log: b.cfg.Log, upstream: cfg.Name}
 	p := &process{
-		processSpec: n, bridge: b, server: stdioclient.New(cfg), ending: make(chan struct{}), messages: newEventQueue(),
+		processSpec: n, bridge: b, server: stdioclient.New(cfg), ending: make(chan struct{}), stream: stdioclient.NewQueue(nil),
 	}
 	p.end = sync.OnceFunc(func() { close(p.ending) })
 	p.idle = time.AfterFunc(b.cfg.Idle, func() { b.endIdle(p) })

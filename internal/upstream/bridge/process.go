@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"crypto/rand"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -23,19 +24,21 @@ import (
 type process struct {
 	processSpec
 
-	bridge   *Bridge
-	server   *stdioclient.Client
-	ending   chan struct{} // closed when the process is to be ended
-	end      func()
-	messages *eventQueue // for the client's stream of a legacy session
+	bridge *Bridge
+	server *stdioclient.Client
+	ending chan struct{} // closed when the process is to be ended
+	end    func()
 
 	// Guarded by Bridge.mu.
 	users int
 	used  time.Time   // when it was last released
 	idle  *time.Timer // ends the unused process
 
-	mu      sync.Mutex
-	pending []*stdioclient.Answers // requests whose answers can carry other messages; the newest last
+	mu       sync.Mutex
+	pending  []*stdioclient.Queue // of requests whose answers can carry other messages; the newest last
+	stream   *stdioclient.Queue   // of the messages for the client's stream of a legacy session
+	isRead   bool                 // the client has opened its stream
+	hasEnded bool                 // there are no more messages
 }
 
 // A processSpec has the purpose of a process.
@@ -57,14 +60,14 @@ func (p *process) acquire() {
 func (p *process) isSession() bool { return strings.HasPrefix(p.key, keySession) }
 
 // addPending notes a request whose answer can carry other messages to the client.
-func (p *process) addPending(a *stdioclient.Answers) {
+func (p *process) addPending(a *stdioclient.Queue) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pending = append(p.pending, a)
 }
 
 // removePending removes such a request.
-func (p *process) removePending(a *stdioclient.Answers) {
+func (p *process) removePending(a *stdioclient.Queue) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if i := slices.Index(p.pending, a); i >= 0 {
@@ -139,17 +142,50 @@ func (p *process) serverNotification(m *jsonrpc.Message) {
 // its latest request. It returns false if neither has capacity.
 func (p *process) sendToClient(message []byte) bool {
 	message = slices.Clone(message)
-	if p.messages.addIfRead(message) {
-		return true
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.isRead && p.stream.Insert(message) {
+		return true
+	}
 	for _, a := range slices.Backward(p.pending) {
 		if a.Insert(message) {
 			return true
 		}
 	}
-	return p.messages.add(message)
+	return p.stream.Insert(message)
+}
+
+// listen opens the client's stream of a session. A stream that the client has opened before ends.
+// Leave is called when the stream is closed.
+func (p *process) listen(leave func()) *stdioclient.Queue {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var stream *stdioclient.Queue
+	stream = p.stream.Continue(func() {
+		p.stopListening(stream)
+		leave()
+	})
+	if p.stream, p.isRead = stream, true; p.hasEnded {
+		stream.End(io.EOF)
+	}
+	return stream
+}
+
+// stopListening keeps the unread messages of a stream for the next one.
+func (p *process) stopListening(stream *stdioclient.Queue) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stream == stream {
+		p.stream, p.isRead = stream.Continue(func() {}), false
+	}
+}
+
+// endStream ends the client's stream.
+func (p *process) endStream() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hasEnded = true
+	p.stream.End(io.EOF)
 }
 
 // replyTime limits the write of a reply to the server.

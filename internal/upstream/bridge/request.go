@@ -109,7 +109,7 @@ func (b *Bridge) serveBatch(p *process, r *request) (*http.Response, error) {
 // ask sends a request to the server.
 func (p *process) ask(r *request) (*pendingAnswer, error) {
 	memory := p.bridge.memoryFor(r)
-	c := &pendingAnswer{p: p, memory: memory, answers: stdioclient.NewAnswers(memory.take)}
+	c := &pendingAnswer{p: p, memory: memory, answers: stdioclient.NewQueue(memory.take)}
 	if r.takesEvents() && r.first().Method != mcpname.Initialize {
 		p.addPending(c.answers)
 	}

@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -12,15 +11,12 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
-// A pendingAnswer is a request that the server has not answered. It is also the body of an event
-// stream with the answer.
+// A pendingAnswer is a request that the server has not answered.
 type pendingAnswer struct {
 	p       *process
-	answers *stdioclient.Answers
+	answers *stdioclient.Queue
 	memory  *answerMemory
 	release func()
-	rest    []byte // unread part of the current event
-	ended   bool   // the answer was the last event
 	once    sync.Once
 }
 
@@ -36,8 +32,8 @@ func (c *pendingAnswer) respond() (*http.Response, error) {
 		c.close()
 		return c.memory.response(text), nil
 	default:
-		c.rest = appendEvent(nil, text)
-		return events(c), nil
+		first := jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: text})
+		return events(eventBody{io.MultiReader(bytes.NewReader(first), c.answers), c}), nil
 	}
 }
 
@@ -61,29 +57,10 @@ func (c *pendingAnswer) final() ([]byte, error) {
 	}
 }
 
-// Read implements [io.Reader].
-func (c *pendingAnswer) Read(p []byte) (int, error) {
-	if len(c.rest) == 0 {
-		if c.ended {
-			return 0, io.EOF
-		}
-		text, final, err := c.answers.Next()
-		if err != nil {
-			return 0, streamError(err)
-		}
-		c.rest, c.ended = appendEvent(nil, text), final
-	}
-	n := copy(p, c.rest)
-	c.rest = c.rest[n:]
-	return n, nil
-}
-
-// streamError returns the error of a stream that ends before the answer.
-func streamError(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
+// An eventBody is an event stream with an answer.
+type eventBody struct {
+	io.Reader
+	io.Closer
 }
 
 // Close implements [io.Closer].
@@ -96,13 +73,9 @@ func (c *pendingAnswer) Close() error {
 func (c *pendingAnswer) close() {
 	c.once.Do(func() {
 		c.p.removePending(c.answers)
-		c.answers.Close()
+		_ = c.answers.Close()
 		c.release()
 	})
-}
-
-func appendEvent(dst, message []byte) []byte {
-	return jsonrpc.AppendEvent(dst, jsonrpc.Event{Name: "message", Data: message})
 }
 
 func newResponse(status int, kind string, body io.ReadCloser) *http.Response {

@@ -98,9 +98,9 @@ func (b *Bridge) listen(r *http.Request, by httpclient.Peer, id string) (*http.R
 	case p == nil:
 		return noSession(), nil
 	}
-	mail := p.messages.open(func() { b.release(p) })
-	context.AfterFunc(r.Context(), func() { _ = mail.Close() })
-	return events(mail), nil
+	stream := p.listen(func() { b.release(p) })
+	context.AfterFunc(r.Context(), func() { stream.End(io.EOF) })
+	return events(stream), nil
 }
 
 // RoundTrip implements [httpclient.Transport].

@@ -3,6 +3,8 @@
 package stdioclient
 
 import (
+	"errors"
+	"io"
 	"testing"
 	"time"
 )
@@ -10,7 +12,7 @@ import (
 // Messages after the answer are not queued behind it, where they would not be read.
 func TestInsertAfterAnswer(t *testing.T) {
 	t.Parallel()
-	a := NewAnswers(func(int) error { return nil })
+	a := NewQueue(func(int) error { return nil })
 	if !a.Insert([]byte("before")) {
 		t.Error("the queue is full before the answer")
 	}
@@ -31,5 +33,25 @@ func TestOutputBeforeEndArrives(t *testing.T) {
 	time.Sleep(drainTimeout + time.Second)
 	for range 5 {
 		lines.next(t)
+	}
+}
+
+// A client that opens its stream again gets what it has not read, and the old stream ends.
+func TestNewStreamHasUnreadMessages(t *testing.T) {
+	t.Parallel()
+	old := NewQueue(nil)
+	old.Insert([]byte("unread"))
+	closed := 0
+	stream := old.Continue(func() { closed++ })
+	if _, err := old.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the old stream: %v; want EOF", err)
+	}
+	stream.End(io.EOF)
+	if got, err := io.ReadAll(stream); err != nil || string(got) != "event: message\ndata: unread\n\n" {
+		t.Errorf("the new stream: %q, %v", got, err)
+	}
+	_, _ = stream.Close(), stream.Close()
+	if closed != 1 {
+		t.Errorf("closed %d times", closed)
 	}
 }

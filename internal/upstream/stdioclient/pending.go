@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -33,25 +32,17 @@ const maxPast = 1024
 
 // A pendingRequest is a request of the gate, or a batch that was held as a whole.
 type pendingRequest struct {
-	ids      map[string][]byte // original ids, by the ids that the server got
-	child    *child            // the child that it was sent to; nil before
-	batch    bool
-	answers  [][]byte
-	missing  int
-	problem  error
-	done     chan struct{} // closed when it was answered or has failed
-	listener listener      // gets all messages about the request; nil if only the answer is wanted
+	ids     map[string][]byte // original ids, by the ids that the server got
+	child   *child            // the child that it was sent to; nil before
+	batch   bool
+	answers [][]byte
+	missing int
+	problem error
+	done    chan struct{} // closed when it was answered or has failed
+	queue   *Queue        // gets all messages about the request; nil if only the answer is wanted
 
 	answered []string          // the answered ids, as the server got them
 	tokens   map[string][]byte // original progress tokens, by the id that replaces them
-}
-
-// A listener gets the server's messages about a request as they arrive. Its methods do not
-// block.
-type listener interface {
-	add(message []byte)
-	answer(message []byte)
-	end(why error) // the stream has ended
 }
 
 // idPrefix begins every id that the gate gives a request.
@@ -64,8 +55,8 @@ func newID() string { return idPrefix + rand.Text() }
 func (o *pendingRequests) any() bool { return o.count.Load() > 0 }
 
 // add registers the requests in a packet and returns the body to send, with new ids.
-func (o *pendingRequests) add(p jsonrpc.Packet, hears listener) (*pendingRequest, []byte) {
-	q := &pendingRequest{ids: make(map[string][]byte), batch: p.Batch, done: make(chan struct{}), listener: hears}
+func (o *pendingRequests) add(p jsonrpc.Packet, queue *Queue) (*pendingRequest, []byte) {
+	q := &pendingRequest{ids: make(map[string][]byte), batch: p.Batch, done: make(chan struct{}), queue: queue}
 	messages := make([][]byte, len(p.Messages))
 	for i := range p.Messages {
 		m := &p.Messages[i]
@@ -199,8 +190,8 @@ func (q *pendingRequest) fail(problem error) {
 		return
 	}
 	q.missing, q.problem = 0, problem
-	if q.listener != nil {
-		q.listener.end(problem)
+	if q.queue != nil {
+		q.queue.End(problem)
 	}
 	close(q.done)
 }
@@ -264,10 +255,10 @@ func (o *pendingRequests) takeMessage(m *jsonrpc.Message) bool {
 	case m.Kind == jsonrpc.Response && q.isAnswered(known):
 		return false // the request was already answered
 	case q.missing == 0:
-	case m.Kind == jsonrpc.Notification:
-		q.notified(m, known)
-	default:
+	case m.Kind == jsonrpc.Response:
 		q.take(m, known)
+	case q.queue != nil:
+		q.queue.add(q.renamed(m, known))
 	}
 	return true
 }
@@ -276,18 +267,14 @@ func (o *pendingRequests) takeMessage(m *jsonrpc.Message) bool {
 func (q *pendingRequest) take(m *jsonrpc.Message, known string) {
 	q.answered = append(q.answered, known)
 	answer := q.renamed(m, known)
-	if q.listener == nil {
+	if q.queue == nil {
 		q.answers = append(q.answers, answer)
 	} else {
-		q.listener.answer(answer)
+		q.queue.answer(answer)
 	}
-	if q.missing--; q.missing > 0 {
-		return
+	if q.missing--; q.missing == 0 {
+		close(q.done)
 	}
-	if q.listener != nil {
-		q.listener.end(io.EOF)
-	}
-	close(q.done)
 }
 
 // wait waits for the answer. A batch is answered with an array.
@@ -313,7 +300,7 @@ const memberToken = "progressToken"
 // same token.
 func (q *pendingRequest) renameToken(patch *jsonrpc.Patch, m *jsonrpc.Message, id string) {
 	token := m.Params.Meta.Member(memberToken)
-	if _, relays := q.listener.(*Answers); !relays || !token.Present() {
+	if q.queue == nil || !token.Present() {
 		return
 	}
 	if q.tokens == nil {
@@ -339,12 +326,4 @@ func (q *pendingRequest) renamed(m *jsonrpc.Message, known string) []byte {
 		patch.Replace(m.Params.Member(memberToken), q.tokens[known])
 	}
 	return patch.Apply(m.Raw)
-}
-
-// notified handles a notification about a request before the answer.
-func (q *pendingRequest) notified(m *jsonrpc.Message, known string) {
-	if q.listener == nil {
-		return
-	}
-	q.listener.add(q.renamed(m, known))
 }

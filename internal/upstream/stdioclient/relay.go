@@ -10,19 +10,19 @@ import (
 
 // Ask sends a request of one of several clients that share the server. The server gets a random id
 // and progress token; the messages about the request have the original ones. A gets these messages.
-// A must be closed unless Ask returns an error. Begin is called before the first byte is sent. The
-// error is an [*upstream.UnsentError] if no byte was sent.
-func (c *Client) Ask(ctx context.Context, a *Answers, m *jsonrpc.Message, body []byte, begin func()) error {
-	s := outgoing{packet: jsonrpc.Packet{Messages: []jsonrpc.Message{*m}}, body: body, answers: a, initialize: c.initialize, begin: begin}
+// A must be closed unless Ask returns an error. Begin, which may be nil, is called before the first
+// byte is sent. The error is an [*upstream.UnsentError] if no byte was sent.
+func (c *Client) Ask(ctx context.Context, a *Queue, m *jsonrpc.Message, body []byte, begin func()) error {
+	s := outgoing{packet: jsonrpc.Packet{Messages: []jsonrpc.Message{*m}}, body: body, queue: a, initialize: c.initialize, begin: begin}
 	if isInitialize(m) {
 		s.initialize = nil
 	}
 	q, ch, err := c.send(ctx, s)
 	if err != nil {
-		a.end(err)
+		a.End(err)
 		return err
 	}
-	ended := context.AfterFunc(ctx, func() { a.end(context.Cause(ctx)) })
+	ended := context.AfterFunc(ctx, func() { a.End(context.Cause(ctx)) })
 	a.onClose = func() {
 		ended()
 		c.abandon(ctx, ch, q)
@@ -56,94 +56,128 @@ func (c *Client) Cancel(ctx context.Context, m *jsonrpc.Message) error {
 // answers to the clients that share it. All of them must use [Client.Ask].
 func (c *Client) IsStray(answer *jsonrpc.Message) bool { return c.requests.isStray(answer.ID.Bytes) }
 
-// Answers is the queue of the server's messages about one request, in their order.
-type Answers struct {
-	keep    func(size int) error
-	onClose func()
+// A Queue has messages of the server for one reader, in their order: those about one request, or
+// those for the stream of a session. They are read one by one, or as an event stream.
+type Queue struct {
+	keep        func(size int) error
+	endWhenFull bool // the queue ends if a message does not fit, so that the reader subscribes again
+	onClose     func()
+	event       []byte // the unread part of the current event
 
 	mu       sync.Mutex
 	changed  sync.Cond
-	queue    []queuedMessage
-	unread   int   // bytes in the queue before the answer
-	answered bool  // the answer is in the queue
+	messages [][]byte
+	unread   int   // bytes of messages before the answer
+	answered bool  // the last message is the answer
 	err      error // why the queue has ended
 }
 
-type queuedMessage struct {
-	message []byte
-	final   bool
-}
+// maxUnread is how many bytes may wait in a queue before the answer.
+const maxUnread = 1 << 20
 
-// NewAnswers returns a queue for [Client.Ask]. Keep is called with the size of the answer when it
-// arrives, and must not block. If keep fails, the answer is dropped and [Answers.Next] returns the
+// NewQueue returns a queue for [Client.Ask]. Keep is called with the size of the answer when it
+// arrives, and must not block. If keep fails, the answer is dropped and [Queue.Next] returns the
 // error of keep.
-func NewAnswers(keep func(size int) error) *Answers {
-	a := &Answers{keep: keep}
-	a.changed.L = &a.mu
-	return a
+func NewQueue(keep func(size int) error) *Queue {
+	q := &Queue{keep: keep}
+	q.changed.L = &q.mu
+	return q
 }
 
-// add implements listener. If the queue is full, messages before the answer are dropped.
-func (a *Answers) add(message []byte) { a.Insert(message) }
+// Continue ends q, and returns a queue with its unread messages. OnClose is called when that is
+// closed.
+func (q *Queue) Continue(onClose func()) *Queue {
+	next := NewQueue(q.keep)
+	next.onClose = sync.OnceFunc(onClose)
+	q.End(io.EOF)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	next.messages, next.unread, q.messages = q.messages, q.unread, nil
+	return next
+}
 
-// answer implements listener.
-func (a *Answers) answer(message []byte) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.err != nil {
+// add adds a message before the answer.
+func (q *Queue) add(message []byte) {
+	if !q.Insert(message) && q.endWhenFull {
+		q.End(io.ErrShortBuffer)
+	}
+}
+
+// answer adds the answer.
+func (q *Queue) answer(message []byte) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.err != nil {
 		return
 	}
-	a.answered = true
-	if a.err = a.keep(len(message)); a.err == nil {
-		a.queue = append(a.queue, queuedMessage{message: message, final: true})
+	q.answered = true
+	if q.err = q.keep(len(message)); q.err == nil {
+		q.messages = append(q.messages, message)
 	}
-	a.changed.Broadcast()
+	q.changed.Broadcast()
 }
 
-// Insert adds a message before the answer. It returns false if the answer has arrived or the queue
-// is full.
-func (a *Answers) Insert(message []byte) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.err != nil || a.answered || a.unread+len(message) > maxUnread {
+// Insert adds a message before the answer. It returns false if the answer has arrived, or the queue
+// is full or has ended.
+func (q *Queue) Insert(message []byte) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.err != nil || q.answered || q.unread+len(message) > maxUnread {
 		return false
 	}
-	a.queue = append(a.queue, queuedMessage{message: message})
-	a.unread += len(message)
-	a.changed.Broadcast()
+	q.messages = append(q.messages, message)
+	q.unread += len(message)
+	q.changed.Broadcast()
 	return true
 }
 
-// end implements listener.
-func (a *Answers) end(why error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.err == nil {
-		a.err = why
+// End ends the queue. The reader gets the reason after the messages.
+func (q *Queue) End(why error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.err == nil {
+		q.err = why
 	}
-	a.changed.Broadcast()
+	q.changed.Broadcast()
 }
 
-// Next waits for the next message, and reports whether it is the answer.
-func (a *Answers) Next() (message []byte, final bool, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for len(a.queue) == 0 && a.err == nil {
-		a.changed.Wait()
+// Next waits for the next message, and reports whether it is the answer. After the answer, it
+// returns [io.EOF].
+func (q *Queue) Next() (message []byte, final bool, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.messages) == 0 && q.err == nil {
+		q.changed.Wait()
 	}
-	if len(a.queue) == 0 {
-		return nil, false, a.err
+	if len(q.messages) == 0 {
+		return nil, false, q.err
 	}
-	next := a.queue[0]
-	a.queue = a.queue[1:]
-	if !next.final {
-		a.unread -= len(next.message)
+	message, q.messages = q.messages[0], q.messages[1:]
+	if final = q.answered && len(q.messages) == 0; final {
+		q.err = io.EOF
+	} else {
+		q.unread -= len(message)
 	}
-	return next.message, next.final, nil
+	return message, final, nil
 }
 
-// Close ends the request. If the server has not answered, Close cancels the request.
-func (a *Answers) Close() {
-	a.end(io.ErrClosedPipe)
-	a.onClose()
+// Read implements [io.Reader]. The messages are events.
+func (q *Queue) Read(p []byte) (int, error) {
+	if len(q.event) == 0 {
+		message, _, err := q.Next()
+		if err != nil {
+			return 0, err
+		}
+		q.event = jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: message})
+	}
+	n := copy(p, q.event)
+	q.event = q.event[n:]
+	return n, nil
+}
+
+// Close implements [io.Closer]. If the server has not answered the request, Close cancels it.
+func (q *Queue) Close() error {
+	q.End(io.ErrClosedPipe)
+	q.onClose()
+	return nil
 }

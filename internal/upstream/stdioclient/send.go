@@ -37,32 +37,20 @@ func (c *Client) Send(ctx context.Context, r upstream.Request) (*upstream.Respon
 	return resp, err
 }
 
-// ask sends a request of the gate and waits for the answer.
+// ask sends a request of the gate and waits for the answer, unless that is a stream.
 func (c *Client) ask(ctx context.Context, r upstream.Request, p jsonrpc.Packet) (*upstream.Response, error) {
-	var stream *subscription
-	s := outgoing{packet: p, body: r.Body, initialize: c.initialize}
 	if r.Stream {
-		stream = newSubscription()
-		s.answers = stream
-	}
-	q, ch, err := c.send(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	if stream != nil {
-		ended := context.AfterFunc(ctx, func() { stream.end(context.Cause(ctx)) })
-		stream.onClose = func() {
-			ended()
-			c.abandon(ctx, ch, q)
+		stream := NewQueue(func(int) error { return nil })
+		stream.endWhenFull = true
+		if err := c.Ask(ctx, stream, &p.Messages[0], r.Body, nil); err != nil {
+			return nil, err
 		}
 		return &upstream.Response{Status: http.StatusOK, Events: true, Body: stream}, nil
 	}
-	answer, err := q.wait(ctx)
+	answer, err := c.AskAll(ctx, p, r.Body, nil)
 	if err != nil {
-		c.abandon(ctx, ch, q)
 		return nil, err
 	}
-	c.requests.remove(q)
 	return &upstream.Response{Status: http.StatusOK, Body: io.NopCloser(bytes.NewReader(answer))}, nil
 }
 
@@ -70,7 +58,7 @@ func (c *Client) ask(ctx context.Context, r upstream.Request, p jsonrpc.Packet) 
 type outgoing struct {
 	packet     jsonrpc.Packet
 	body       []byte
-	answers    listener    // see pendingRequest
+	queue      *Queue      // see pendingRequest
 	initialize initializer // nil if the packet is the initialize request
 	begin      func()      // called before the first byte is sent; may be nil
 }
@@ -98,7 +86,7 @@ func (c *Client) sendOnce(ctx context.Context, s outgoing) (*pendingRequest, *ch
 	c.mu.Lock()
 	c.handshake.note(s.packet, s.body)
 	c.mu.Unlock()
-	q, body := c.requests.add(s.packet, s.answers)
+	q, body := c.requests.add(s.packet, s.queue)
 	begin := func() error {
 		if s.begin != nil {
 			s.begin()

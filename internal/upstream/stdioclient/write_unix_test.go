@@ -79,7 +79,7 @@ func TestCancelDuringWriteCompletesMessage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c.Ask(ctx, NewAnswers(func(int) error { return nil }), m, m.Raw, nil)
+		return c.Ask(ctx, NewQueue(func(int) error { return nil }), m, m.Raw, nil)
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error, 1)
