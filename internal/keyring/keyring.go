@@ -29,10 +29,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
@@ -71,10 +72,8 @@ type Ring struct {
 	records gatestore.Records // nil if the keys are only in memory
 	now     func() time.Time
 
-	mu      sync.Mutex
-	keys    keySet // empty until the first read
-	readAt  time.Time
-	reading *fetch // nil while no read is under way
+	last  atomic.Pointer[fetched] // the last read; nil before the first
+	reads singleflight.Group
 }
 
 // A keySet is the content of the record.
@@ -89,12 +88,10 @@ type key struct {
 	Until  int64  `json:"until,omitzero"` // Unix time at which the key expires; zero for the first key
 }
 
-// A fetch is one read of the keys, which all callers share that need them at the time.
-type fetch struct {
-	began time.Time
-	done  chan struct{} // closed at the end; the fields below are set before
+// A fetched has the keys of one read, which all callers share that need them at the time.
+type fetched struct {
 	keys  keySet
-	err   error
+	began time.Time // when the read began
 }
 
 const (
@@ -109,7 +106,11 @@ func New(records gatestore.Records, now func() time.Time) *Ring {
 }
 
 // Ephemeral returns a ring with a random key that is only in memory.
-func Ephemeral() *Ring { return &Ring{keys: newKeySet()} }
+func Ephemeral() *Ring {
+	r := new(Ring)
+	r.last.Store(&fetched{keys: newKeySet()})
+	return r
+}
 
 func newKeySet() keySet { return keySet{Label: rand.Text()[:8], Keys: []key{newKey()}} }
 
@@ -123,7 +124,7 @@ func newKey() key {
 // not available, it returns the keys of the last read.
 func (r *Ring) current(ctx context.Context, age time.Duration) (keySet, error) {
 	if r.records == nil {
-		return r.keys, nil
+		return r.last.Load().keys, nil
 	}
 	set, err := r.latest(ctx, age)
 	if err != nil {
@@ -135,60 +136,43 @@ func (r *Ring) current(ctx context.Context, age time.Duration) (keySet, error) {
 	return set, nil
 }
 
-// latest returns the keys, read at most age ago. Callers share a read, and hold no lock
-// while it is under way.
+// latest returns the keys, read at most age ago. If the store fails, it returns the keys of the
+// last read, unless there are none or the record is damaged.
 func (r *Ring) latest(ctx context.Context, age time.Duration) (keySet, error) {
 	for arrived := r.now(); ; {
-		r.mu.Lock()
-		known := r.keys
-		if known.Keys != nil && r.now().Sub(r.readAt).Abs() < age {
-			r.mu.Unlock()
-			return known, nil
+		last := r.last.Load()
+		if last != nil && r.now().Sub(last.began).Abs() < age {
+			return last.keys, nil
 		}
-		f := r.reading
-		if f == nil {
-			f = &fetch{began: r.now(), done: make(chan struct{})}
-			r.reading = f
-			go r.fetch(context.WithoutCancel(ctx), f)
-		}
-		r.mu.Unlock()
-		var err error
+		var read singleflight.Result
 		select {
-		case <-f.done:
-			err = f.err
+		case read = <-r.reads.DoChan("", func() (any, error) { return r.fetch(context.WithoutCancel(ctx)) }):
 		case <-ctx.Done():
-			err = ctx.Err()
+			read.Err = ctx.Err()
 		}
+		now, _ := read.Val.(*fetched)
 		switch {
-		case err != nil:
-			return known.despite(err)
-		case arrived.Sub(f.began) < age:
-			return f.keys, nil
+		case read.Err != nil && last != nil && !errors.Is(read.Err, task.ErrUnreadable):
+			return last.keys, nil
+		case read.Err != nil:
+			return keySet{}, read.Err
+		case arrived.Sub(now.began) < age: // otherwise the read began for an earlier caller
+			return now.keys, nil
 		}
 	}
 }
 
-// despite returns the keys of the last read although a new read has failed, unless there
-// are none or the record is damaged.
-func (set keySet) despite(err error) (keySet, error) {
-	if set.Keys == nil || errors.Is(err, task.ErrUnreadable) {
-		return keySet{}, err
-	}
-	return set, nil
-}
-
-// fetch reads the keys for f.
-func (r *Ring) fetch(ctx context.Context, f *fetch) {
+// fetch reads the keys.
+func (r *Ring) fetch(ctx context.Context) (*fetched, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	f.keys, _, f.err = r.read(ctx)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if f.err == nil {
-		r.keys, r.readAt = f.keys, f.began
+	now := &fetched{began: r.now()}
+	var err error
+	if now.keys, _, err = r.read(ctx); err != nil {
+		return nil, err
 	}
-	r.reading = nil
-	close(f.done)
+	r.last.Store(now)
+	return now, nil
 }
 
 // Label returns a text that is the same on all replicas of a gate, and different for
