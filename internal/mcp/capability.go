@@ -34,11 +34,13 @@ func Declare(m *jsonrpc.Message, e Era, a Capabilities) []byte {
 	return patch.Apply(m.Raw)
 }
 
-// DeclareTasks adds the tasks extension to the client capabilities in the modern request m.
-func DeclareTasks(m *jsonrpc.Message) []byte {
+// DeclareTasks returns the metadata of a modern request with the tasks extension added to the
+// capabilities of the client.
+func DeclareTasks(meta jsonrpc.Value) []byte {
 	var patch jsonrpc.Patch
-	ensure(&patch, m.Params.Meta, mcpname.MetaClientCapabilities, "extensions", mcpname.ExtensionTasks)
-	return patch.Apply(m.Raw)
+	meta.Offset = 0
+	ensure(&patch, meta, mcpname.MetaClientCapabilities, "extensions", mcpname.ExtensionTasks)
+	return patch.Apply(meta.Bytes)
 }
 
 // addListChanged declares list changes for every kind of list that the upstream has.

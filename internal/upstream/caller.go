@@ -294,11 +294,11 @@ func (b *fetchedBody) Close() error {
 // Answer implements [approval.Sender].
 func (c *Caller) Answer(ctx context.Context, t task.Task, responses json.RawMessage) (err error) {
 	defer recovered(&err)
-	return c.askForAck(ctx, t, mcpname.TasksUpdate, `"inputResponses":`+string(responses))
+	return c.askForAck(ctx, t, mcpname.TasksUpdate, jsonrpc.Member{Name: "inputResponses", JSON: responses})
 }
 
 // askForAck makes a request about the upstream task of t and expects an empty result.
-func (c *Caller) askForAck(ctx context.Context, t task.Task, method string, more ...string) error {
+func (c *Caller) askForAck(ctx context.Context, t task.Task, method string, more ...jsonrpc.Member) error {
 	a, _, err := c.askAboutTask(ctx, t, method, more...)
 	switch {
 	case err != nil:
@@ -347,12 +347,8 @@ func (c *Caller) cancelCalls(ctx context.Context, messages []jsonrpc.Message) er
 }
 
 func (c *Caller) cancelCall(ctx context.Context, m *jsonrpc.Message) error {
-	text := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), m.ID.Bytes...)
-	n, err := parsed(append(text, `}}`...))
-	if err != nil {
-		return err
-	}
-	resp, err := c.post(ctx, n, n.Raw)
+	n := jsonrpc.NewRequest(nil, mcpname.NotifyCancelled, jsonrpc.NewParams(jsonrpc.Member{Name: "requestId", JSON: m.ID.Bytes}))
+	resp, err := c.post(ctx, &n, n.Raw)
 	if err != nil {
 		return err
 	}
@@ -365,18 +361,15 @@ func (c *Caller) cancelCall(ctx context.Context, m *jsonrpc.Message) error {
 
 // askAboutTask makes a request about the upstream task of t, in the era of the held call. More are
 // additional members of params.
-func (c *Caller) askAboutTask(ctx context.Context, t task.Task, method string, more ...string) (a answer, era mcp.Era, err error) {
+func (c *Caller) askAboutTask(ctx context.Context, t task.Task, method string, more ...jsonrpc.Member) (a answer, era mcp.Era, err error) {
 	out, err := approval.NewUpstreamRequest(t)
 	if err != nil {
 		return answer{}, era, err
 	}
 	call := &out.Messages[0]
 	era = mcp.EraOf(call)
-	members := append([]string{`"taskId":` + string(jsonrpc.AppendString(nil, t.Execution.UpstreamTask))}, more...)
-	m, err := request(method, append(members, metaMember(call))...)
-	if err != nil {
-		return answer{}, era, err
-	}
+	id := jsonrpc.Member{Name: "taskId", JSON: jsonrpc.AppendString(nil, t.Execution.UpstreamTask)}
+	m := request(call, method, append([]jsonrpc.Member{id}, more...)...)
 	var interim func([]byte)
 	if method == mcpname.TasksResult {
 		interim = c.interim(ctx, t)

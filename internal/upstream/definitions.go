@@ -80,11 +80,7 @@ func unlisted(err error) error {
 func (c *Caller) mayDoTasks(ctx context.Context, call *jsonrpc.Message) bool {
 	ctx, stop := context.WithTimeout(ctx, c.upstream.learnTimeout())
 	defer stop()
-	m, err := request(mcpname.ServerDiscover, metaMember(call))
-	if err != nil {
-		return true
-	}
-	a, err := c.exchange(ctx, m, nil)
+	a, err := c.exchange(ctx, request(call, mcpname.ServerDiscover), nil)
 	if err != nil {
 		return true
 	}
@@ -205,14 +201,11 @@ func toolIn(tools jsonrpc.Value, name string) (catalog.Tool, bool) {
 // returns the page and the cursor of the next one.
 func (c *Caller) learnTools(ctx context.Context, call *jsonrpc.Message, cursor string) (tools jsonrpc.Value, next string, err error) {
 	defer recovered(&err)
-	at := ""
+	at := jsonrpc.Member{Name: "cursor"}
 	if cursor != "" {
-		at = `"cursor":` + string(jsonrpc.AppendString(nil, cursor))
+		at.JSON = jsonrpc.AppendString(nil, cursor)
 	}
-	m, err := request(mcpname.ToolsList, at, metaMember(call))
-	if err != nil {
-		return jsonrpc.Value{}, "", err
-	}
+	m := request(call, mcpname.ToolsList, at)
 	a, err := c.exchange(ctx, m, nil)
 	if err != nil {
 		return jsonrpc.Value{}, "", err

@@ -33,11 +33,9 @@ func (c *Caller) Listen(ctx context.Context, t task.Task) (io.ReadCloser, error)
 	if err != nil {
 		return nil, err
 	}
-	m, err := request(mcpname.SubscriptionsListen,
-		`"notifications":{"taskIds":[`+string(jsonrpc.AppendString(nil, t.Execution.UpstreamTask))+`]}`, metaMember(&out.Messages[0]))
-	if err != nil {
-		return nil, err
-	}
+	ids := jsonrpc.Array([][]byte{jsonrpc.AppendString(nil, t.Execution.UpstreamTask)})
+	m := request(&out.Messages[0], mcpname.SubscriptionsListen,
+		jsonrpc.Member{Name: "notifications", JSON: jsonrpc.AppendObject(nil, jsonrpc.Member{Name: "taskIds", JSON: ids})})
 	resp, err := c.upstream.cfg.Server.Send(ctx, Request{Message: m, Body: m.Raw, Credentials: c.credentials, Stream: true})
 	if err != nil {
 		return nil, err

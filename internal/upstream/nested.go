@@ -14,6 +14,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
@@ -30,11 +31,12 @@ func (u *Upstream) taskTTL(remaining time.Duration) time.Duration {
 
 // taskCall returns the call with a request for a task that lives for ttl.
 func taskCall(m *jsonrpc.Message, ttl time.Duration) []byte {
-	if mcp.EraOf(m) == mcp.Modern {
-		return mcp.DeclareTasks(m)
-	}
 	var patch jsonrpc.Patch
-	patch.Set(m.Params.Value, "task", []byte(`{"ttl":`+strconv.FormatInt(max(1, ttl.Milliseconds()), 10)+`}`))
+	if mcp.EraOf(m) == mcp.Modern {
+		patch.Replace(m.Params.Meta, mcp.DeclareTasks(m.Params.Meta))
+	} else {
+		patch.Set(m.Params.Value, "task", []byte(`{"ttl":`+strconv.FormatInt(max(1, ttl.Milliseconds()), 10)+`}`))
+	}
 	return patch.Apply(m.Raw)
 }
 
@@ -174,11 +176,8 @@ func (c *Caller) Ping(ctx context.Context, session string) bool {
 	as := c.credentials
 	as.Header = as.Header.Clone()
 	as.Header.Set("Mcp-Session-Id", session)
-	m, err := parsed([]byte(`{"jsonrpc":"2.0","id":` + string(newRequestID()) + `,"method":"ping"}`))
-	if err != nil {
-		return false
-	}
-	a, err := (&Caller{upstream: c.upstream, credentials: as, catalog: c.catalog, client: c.client, isProbe: true}).exchange(ctx, m, nil)
+	m := jsonrpc.NewRequest(newRequestID(), mcpname.Ping, jsonrpc.Params{})
+	a, err := (&Caller{upstream: c.upstream, credentials: as, catalog: c.catalog, client: c.client, isProbe: true}).exchange(ctx, &m, nil)
 	if err != nil {
 		return false
 	}

@@ -1,12 +1,10 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
@@ -24,48 +22,27 @@ func parsed(text []byte) (*jsonrpc.Message, error) {
 // newRequestID returns a random id that no request of the client has.
 func newRequestID() []byte { return jsonrpc.AppendString(nil, "tg-"+rand.Text()) }
 
-// request returns a request with the given members of params. Empty members are left out.
-func request(method string, members ...string) (*jsonrpc.Message, error) {
-	members = slices.DeleteFunc(members, func(member string) bool { return member == "" })
-	return parsed([]byte(`{"jsonrpc":"2.0","id":` + string(newRequestID()) + `,"method":"` + method +
-		`","params":{` + strings.Join(members, ",") + `}}`))
-}
-
-// metaMember returns the member _meta for a request that concerns call, or nothing if call is
-// legacy.
-func metaMember(call *jsonrpc.Message) string {
-	if mcp.EraOf(call) == mcp.Legacy {
-		return ""
+// request returns a request about call, in its era, with the given members of params. Members
+// without a value are left out.
+func request(call *jsonrpc.Message, method string, members ...jsonrpc.Member) *jsonrpc.Message {
+	if mcp.EraOf(call) == mcp.Modern {
+		members = append(members, jsonrpc.Member{Name: "_meta", JSON: requestMeta(call)})
 	}
-	return `"_meta":` + string(requestMeta(call))
+	members = slices.DeleteFunc(members, func(m jsonrpc.Member) bool { return m.JSON == nil })
+	m := jsonrpc.NewRequest(newRequestID(), method, jsonrpc.NewParams(members...))
+	return &m
 }
 
 // requestMeta returns the metadata of a modern request: the client information of
 // call, and the capability for tasks.
 func requestMeta(call *jsonrpc.Message) []byte {
-	var b bytes.Buffer
-	b.WriteByte('{')
+	var members []jsonrpc.Member
 	for _, name := range []string{mcpname.MetaProtocolVersion, mcpname.MetaClientInfo, mcpname.MetaClientCapabilities} {
 		if value := call.Params.Meta.Member(name); value.Present() {
-			if b.Len() > 1 {
-				b.WriteByte(',')
-			}
-			b.Write(jsonrpc.AppendString(nil, name))
-			b.WriteByte(':')
-			b.Write(value.Bytes)
+			members = append(members, jsonrpc.Member{Name: name, JSON: value.Bytes})
 		}
 	}
-	b.WriteByte('}')
-	probe := append([]byte(`{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"_meta":`), b.Bytes()...)
-	m, err := parsed(append(probe, `}}`...))
-	if err != nil {
-		return b.Bytes()
-	}
-	declared, err := parsed(mcp.DeclareTasks(m))
-	if err != nil {
-		return b.Bytes()
-	}
-	return declared.Params.Meta.Bytes
+	return mcp.DeclareTasks(jsonrpc.Value{Bytes: jsonrpc.AppendObject(nil, members...)})
 }
 
 // unsendable reports a held call that could not be built because of err.

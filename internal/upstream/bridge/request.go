@@ -50,24 +50,15 @@ func (r *request) begin() {
 // withVersion returns the result of initialize with the protocol version that m asks for, if that
 // is older than the server's.
 func withVersion(result []byte, m *jsonrpc.Message) []byte {
-	text := jsonrpc.AppendResult(nil, []byte("0"), result)
-	answer, err := jsonrpc.ParseMessage(text, jsonrpc.Limits{})
-	if err != nil {
-		return result
-	}
 	asked, _ := m.Params.Member("protocolVersion").Text()
-	version := answer.Result.Member("protocolVersion")
+	version := jsonrpc.Value{Bytes: result}.Member("protocolVersion")
 	agreed, _ := version.Text()
 	if !slices.Contains(mcp.Versions(), asked) || asked >= agreed {
 		return result
 	}
 	var patch jsonrpc.Patch
 	patch.Replace(version, jsonrpc.AppendString(nil, asked))
-	changed, err := jsonrpc.ParseMessage(patch.Apply(text), jsonrpc.Limits{})
-	if err != nil {
-		return result
-	}
-	return changed.Result.Bytes
+	return patch.Apply(result)
 }
 
 // serve sends a request to a process, and releases the process after the answer.

@@ -137,11 +137,8 @@ func (l *Link) renew(ctx context.Context, old string) error {
 	if !now.isReady {
 		return nil
 	}
-	m, err := jsonrpc.ParseMessage([]byte(`{"jsonrpc":"2.0","method":"`+mcpname.NotifyInitialized+`"}`), jsonrpc.Limits{})
-	if err != nil {
-		return err
-	}
-	r := upstream.Request{Message: m, Body: m.Raw, Forwarded: true}
+	m := jsonrpc.NewRequest(nil, mcpname.NotifyInitialized, jsonrpc.Params{})
+	r := upstream.Request{Message: &m, Body: m.Raw, Forwarded: true}
 	if _, err := l.authorize(&r); err != nil {
 		return err
 	}
