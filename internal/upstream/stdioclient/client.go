@@ -20,6 +20,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
@@ -56,6 +58,7 @@ type Client struct {
 	requests pendingRequests
 
 	current     atomic.Pointer[child] // nil while the server is not ready
+	starts      singleflight.Group    // attempts to start the server
 	hasStarted  atomic.Bool           // the server was started before
 	hasAnswered atomic.Bool           // the server has answered a request
 
@@ -64,9 +67,8 @@ type Client struct {
 	initializeResult []byte      // the server's last result of initialize
 	deaths           []time.Time // when the server ended by itself, in the last minute
 	latest           *child      // the child that was started last; may be nil
-	start            *start      // the current attempt to start; may be nil
 	closed           bool
-	running          sync.WaitGroup // all children, and start
+	running          sync.WaitGroup // all children, and attempts to start
 
 	done     chan struct{} // closed when the server has ended and is not restarted
 	doneOnce sync.Once
@@ -174,11 +176,7 @@ func unsentYet(err error, f upstream.Forwarded) bool {
 
 // tryForward forwards a message to one run of the server, which it returns.
 func (c *Client) tryForward(ctx context.Context, f upstream.Forwarded) (*child, error) {
-	greet := c.initialize
-	if !f.Packet.Batch && isInitialize(&f.Packet.Messages[0]) {
-		greet = nil
-	}
-	ch, err := c.ready(ctx, greet)
+	ch, err := c.ready(ctx, !isInitialize(f.Packet))
 	if err != nil {
 		return nil, err
 	}

@@ -25,76 +25,46 @@ type handshake struct {
 
 // note keeps a message of the client if it is part of the handshake.
 func (g *handshake) note(p jsonrpc.Packet, body []byte) {
-	switch {
-	case p.Batch:
-	case isInitialize(&p.Messages[0]):
+	switch m := &p.Messages[0]; {
+	case isInitialize(p):
 		*g = handshake{initialize: bytes.Clone(body)}
-	case p.Messages[0].Kind == jsonrpc.Notification && p.Messages[0].Method == mcpname.NotifyInitialized:
+	case !p.Batch && m.Kind == jsonrpc.Notification && m.Method == mcpname.NotifyInitialized:
 		g.initialized = bytes.Clone(body)
-	default:
 	}
 }
 
-// isInitialize reports whether m is a legacy client's initialize request.
-func isInitialize(m *jsonrpc.Message) bool {
-	return m.Kind == jsonrpc.Request && m.Method == mcpname.Initialize && mcp.EraOf(m) == mcp.Legacy
+// isInitialize reports whether p is a legacy client's initialize request.
+func isInitialize(p jsonrpc.Packet) bool {
+	m := &p.Messages[0]
+	return !p.Batch && m.Kind == jsonrpc.Request && m.Method == mcpname.Initialize && mcp.EraOf(m) == mcp.Legacy
 }
 
-// An initializer repeats the handshake of the client.
-type initializer func(ctx context.Context, ch *child, g handshake) error
-
-// A start is an attempt to start the server. Any number of callers may wait for it.
-type start struct {
-	done  chan struct{} // closed when the attempt has ended
-	child *child
-	err   error
-}
-
-// ready returns a child that takes messages. If the server has ended, ready restarts it and calls
-// initialize, unless that is nil because the client is about to initialize. The attempt continues
-// if the caller's ctx is done, because other callers may wait for it.
-func (c *Client) ready(ctx context.Context, greet initializer) (*child, error) {
+// ready returns a child that takes messages. If the server has ended, ready restarts it and, if
+// greets is true, repeats the handshake of the client. Callers share an attempt, which continues if
+// the ctx of its first caller is done.
+func (c *Client) ready(ctx context.Context, greets bool) (*child, error) {
 	if ch := c.current.Load(); ch != nil {
 		return ch, nil
 	}
-	s, err := c.beginStart(ctx, greet)
-	if err != nil {
-		return nil, err
-	}
 	select {
-	case <-s.done:
-		return s.child, s.err
+	case started := <-c.starts.DoChan("", func() (any, error) { return c.start(context.WithoutCancel(ctx), greets) }):
+		ch, _ := started.Val.(*child)
+		return ch, started.Err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// beginStart returns the current attempt to start the server, or begins one. Close ends it with the
-// server.
-func (c *Client) beginStart(ctx context.Context, greet initializer) (*start, error) {
+// start starts and initializes the server, unless it runs by now.
+func (c *Client) start(ctx context.Context, greets bool) (*child, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.closed {
+		c.mu.Unlock()
 		return nil, errClosed
 	}
-	if c.start != nil {
-		return c.start, nil
-	}
-	s := &start{done: make(chan struct{})}
-	c.start = s
-	ctx = context.WithoutCancel(ctx)
-	c.running.Go(func() {
-		s.child, s.err = c.tryStart(ctx, greet)
-		c.mu.Lock()
-		c.start = nil
-		c.mu.Unlock()
-		close(s.done)
-	})
-	return s, nil
-}
-
-// tryStart starts and initializes the server, unless it runs by now.
-func (c *Client) tryStart(ctx context.Context, greet initializer) (*child, error) {
+	c.running.Add(1)
+	c.mu.Unlock()
+	defer c.running.Done()
 	if ch := c.current.Load(); ch != nil {
 		return ch, nil
 	}
@@ -110,8 +80,8 @@ func (c *Client) tryStart(ctx context.Context, greet initializer) (*child, error
 	c.mu.Lock()
 	g := c.handshake
 	c.mu.Unlock()
-	if greet != nil && g.initialize != nil {
-		if err := greet(ctx, ch, g); err != nil {
+	if greets && g.initialize != nil {
+		if err := c.initialize(ctx, ch, g); err != nil {
 			ch.abandon()
 			return nil, err
 		}
@@ -169,7 +139,7 @@ func (c *Client) initialize(ctx context.Context, ch *child, g handshake) error {
 // InitializeResult starts the server if necessary and returns its answer to the initialize request
 // that was given to [Client.StartOnDemand].
 func (c *Client) InitializeResult(ctx context.Context) (result []byte, err error) {
-	if _, err := c.ready(ctx, c.initialize); err != nil {
+	if _, err := c.ready(ctx, true); err != nil {
 		return nil, &upstream.UnsentError{Cause: unreachable(err)}
 	}
 	c.mu.Lock()

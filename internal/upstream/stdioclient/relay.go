@@ -13,11 +13,7 @@ import (
 // A must be closed unless Ask returns an error. Begin, which may be nil, is called before the first
 // byte is sent. The error is an [*upstream.UnsentError] if no byte was sent.
 func (c *Client) Ask(ctx context.Context, a *Queue, m *jsonrpc.Message, body []byte, begin func()) error {
-	s := outgoing{packet: jsonrpc.Packet{Messages: []jsonrpc.Message{*m}}, body: body, queue: a, initialize: c.initialize, begin: begin}
-	if isInitialize(m) {
-		s.initialize = nil
-	}
-	q, ch, err := c.send(ctx, s)
+	q, ch, err := c.send(ctx, outgoing{packet: jsonrpc.Packet{Messages: []jsonrpc.Message{*m}}, body: body, queue: a, begin: begin})
 	if err != nil {
 		a.End(err)
 		return err
@@ -32,7 +28,7 @@ func (c *Client) Ask(ctx context.Context, a *Queue, m *jsonrpc.Message, body []b
 
 // AskAll is Ask for a batch. It waits for all answers and returns them as an array.
 func (c *Client) AskAll(ctx context.Context, p jsonrpc.Packet, body []byte, begin func()) ([]byte, error) {
-	q, ch, err := c.send(ctx, outgoing{packet: p, body: body, initialize: c.initialize, begin: begin})
+	q, ch, err := c.send(ctx, outgoing{packet: p, body: body, begin: begin})
 	if err != nil {
 		return nil, err
 	}

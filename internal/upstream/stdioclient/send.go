@@ -56,11 +56,10 @@ func (c *Client) ask(ctx context.Context, r upstream.Request, p jsonrpc.Packet) 
 
 // An outgoing packet has requests of the gate, which get new ids.
 type outgoing struct {
-	packet     jsonrpc.Packet
-	body       []byte
-	queue      *Queue      // see pendingRequest
-	initialize initializer // nil if the packet is the initialize request
-	begin      func()      // called before the first byte is sent; may be nil
+	packet jsonrpc.Packet
+	body   []byte
+	queue  *Queue // see pendingRequest
+	begin  func() // called before the first byte is sent; may be nil
 }
 
 // send sends a packet and returns the child that got it. If the server is about to end, the packet
@@ -79,7 +78,7 @@ func (c *Client) send(ctx context.Context, s outgoing) (*pendingRequest, *child,
 
 // sendOnce sends a packet to the current run of the server.
 func (c *Client) sendOnce(ctx context.Context, s outgoing) (*pendingRequest, *child, error) {
-	ch, err := c.ready(ctx, s.initialize)
+	ch, err := c.ready(ctx, !isInitialize(s.packet))
 	if err != nil {
 		return nil, nil, &upstream.UnsentError{Cause: unreachable(err)}
 	}
