@@ -75,8 +75,8 @@ func (s *Snapshot) compileRule(r Rule, index int, bad *problems) rule {
 			compiled, err := has.compile(s, r)
 			bad.add(c.where.member(has.Key), err)
 			c.conditions = append(c.conditions, ruleCondition{compiled, i, has.needs})
-			if named, ok := compiled.(*nameCondition); ok {
-				c.literal = named.glob.longest
+			if name, ok := compiled.(*globCondition); ok && has.Required {
+				c.literal = name.glob.longest
 			}
 		}
 	}

@@ -78,7 +78,7 @@ var conditions = []Condition{
 			if err == nil && s.upstreams != nil && !slices.ContainsFunc(s.upstreams, g.match) {
 				err = fmt.Errorf("%q matches none of %s", r.Upstream, strings.Join(s.upstreams, ", "))
 			}
-			return &upstreamCondition{g}, err
+			return &globCondition{g, func(t target) string { return t.upstream }, "applies to another upstream"}, err
 		},
 		signs: func(text string) (string, *regexp.Regexp) { return text, signsInNames },
 	},
@@ -87,7 +87,7 @@ var conditions = []Condition{
 		needs: ofName,
 		compile: func(_ *Snapshot, r Rule) (condition, error) {
 			g, err := compileGlob(r.Match)
-			return &nameCondition{g}, err
+			return &globCondition{g, func(t target) string { return t.name }, "the name does not match"}, err
 		},
 		signs: func(text string) (string, *regexp.Regexp) { return text, signsFor(text) },
 	},
@@ -130,34 +130,23 @@ func (k kindCondition) unfit(t target) string {
 
 func (k kindCondition) covers(other condition) bool { return k == other }
 
-// An upstreamCondition admits calls to upstreams by their names.
-type upstreamCondition struct{ glob glob }
+// A globCondition admits calls by one of their texts.
+type globCondition struct {
+	glob glob
+	text func(target) string
+	why  string // a call does not fit
+}
 
-func (u *upstreamCondition) unfit(t target) string {
-	if !u.glob.match(t.upstream) {
-		return "applies to another upstream"
+func (g *globCondition) unfit(t target) string {
+	if !g.glob.match(g.text(t)) {
+		return g.why
 	}
 	return ""
 }
 
-func (u *upstreamCondition) covers(other condition) bool {
-	o, ok := other.(*upstreamCondition)
-	return ok && u.glob.covers(&o.glob)
-}
-
-// A nameCondition admits calls by the name of the tool or prompt, or the URI of the resource.
-type nameCondition struct{ glob glob }
-
-func (n *nameCondition) unfit(t target) string {
-	if !n.glob.match(t.name) {
-		return "the name does not match"
-	}
-	return ""
-}
-
-func (n *nameCondition) covers(other condition) bool {
-	o, ok := other.(*nameCondition)
-	return ok && n.glob.covers(&o.glob)
+func (g *globCondition) covers(other condition) bool {
+	o, ok := other.(*globCondition)
+	return ok && g.glob.covers(&o.glob)
 }
 
 // A principalsCondition admits calls of some principals. Anonymous principals never match.
