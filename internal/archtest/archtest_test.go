@@ -23,7 +23,7 @@ var allowed = map[string]string{
 	"task/action":                   "",
 	"task/gatetask":                 "",
 	"task":                          "task/action task/gatetask",
-	"task/storekit":                 "internal/pause task task/action",
+	"task/storekit":                 "internal/pause task task/action task/auditlog",
 	"task/lifecycle":                "task task/action task/gatetask task/storekit",
 	"task/auditlog":                 "task task/action",
 	"task/gatestore":                "task task/action task/auditlog",

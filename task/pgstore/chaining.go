@@ -11,6 +11,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/action"
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqlcore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
 const (
@@ -59,7 +60,7 @@ func (s *Store) chainNotes(ctx context.Context) error {
 // A waitingNote is a note in the inbox.
 type waitingNote struct {
 	id int64
-	sqlcore.StoredNote
+	storekit.StoredNote
 }
 
 // waitingNotes returns the oldest notes in the inbox, at most maxChained, and the head of the
@@ -95,21 +96,13 @@ func (s *Store) chain(ctx context.Context, head auditlog.Link, waiting []waiting
 	return chained, err
 }
 
-func documents(remarks []sqlcore.StoredNote) []string {
-	texts := make([]string, len(remarks))
-	for i := range remarks {
-		texts[i] = remarks[i].Document
-	}
-	return texts
-}
-
 // Append implements [auditlog.Journal].
 func (s *Store) Append(ctx context.Context, notes ...task.Note) error {
-	remarks, err := sqlcore.NewStoredNotes(notes, action.Append)
+	remarks, err := storekit.NewStoredNotes(notes, action.Append)
 	if err != nil || len(remarks) == 0 {
 		return err
 	}
-	if _, err = s.exec(ctx, action.Append, addNotes, documents(remarks)); err == nil {
+	if _, err = s.exec(ctx, action.Append, addNotes, storekit.Documents(remarks)); err == nil {
 		s.chaining.Schedule()
 	}
 	return err

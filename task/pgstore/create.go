@@ -13,6 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/action"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqlcore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
 // putChunk is a statement in the dialect of PostgreSQL.
@@ -88,7 +89,7 @@ var errMaybeFull = errors.New("too many at the same time")
 
 // Create implements [task.Store].
 func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
-	r, err := sqlcore.NewRow(t, notes, action.Create)
+	r, err := storekit.NewRow(t, notes, action.Create)
 	if err != nil {
 		return err
 	}
@@ -134,7 +135,7 @@ const createTask = `WITH load AS MATERIALIZED (SELECT
 // the locks. The second adds the task; it sees all changes that were committed before it
 // got the locks.
 type creation struct {
-	row    *sqlcore.Row
+	row    *storekit.Row
 	limits task.Limits
 	plan   lockPlan
 }
@@ -189,8 +190,8 @@ func (c creation) run(ctx context.Context, conn *pgxpool.Conn) (found created, e
 	var b pgx.Batch
 	b.Queue(a.lock(r.Task, l), slot(r.ID), r.Owner, r.Group)
 	b.Queue(createTask, string(r.ID), r.Owner, string(r.State), r.Pending(), r.Digest[:],
-		r.CreatedAt.UnixMicro(), r.DueMicros, r.Version, r.Document, r.Group, r.OwesCancellation(), r.Weight(), r.Disposable(),
-		r.OutlineText, slot(r.ID), documents(r.Notes),
+		r.CreatedAt.UnixMicro(), r.Due().UnixMicro(), r.Version, r.Document, r.Group, r.OwesCancellation(), r.Weight(), r.Disposable(),
+		r.OutlineText, slot(r.ID), storekit.Documents(r.Notes),
 		l.PerOwner, same, grouped, l.AccountBytes > 0,
 		below(l.PerOwner, 0), perGroup, inGroups, below(l.Total, a.others), bytes, r.Account(),
 	).QueryRow(func(row pgx.Row) error {

@@ -253,14 +253,14 @@ func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // Swap implements [task.Store].
 func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
-	r, err := sqlcore.NewRow(t, notes, action.Swap)
+	r, err := storekit.NewRow(t, notes, action.Swap)
 	if err != nil {
 		return err
 	}
 	var owner string
 	err = s.change(ctx, action.Swap, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, replaceTask, string(r.ID), r.Version-1, slot(r.ID), r.Pending(),
-			string(r.State), r.DueMicros, r.Version, r.Document, documents(r.Notes), r.OwesCancellation(), r.OutlineText,
+			string(r.State), r.Due().UnixMicro(), r.Version, r.Document, storekit.Documents(r.Notes), r.OwesCancellation(), r.OutlineText,
 			r.Weight(), r.Disposable()).Scan(&owner)
 	})
 	if errors.Is(err, sql.ErrNoRows) {

@@ -49,28 +49,15 @@ var (
 	recordScript = rueidis.NewLuaScript(withGuard(recordSource))
 )
 
-// A record is a task in its stored form, with its notes.
+// A record is a row with the fields that determine its lists.
 type record struct {
 	listEntry
-	task.Task
-	document string
-	outline  string
-	notes    []string
+	storekit.Row
 }
 
 func newRecord(t task.Task, notes []task.Note, a action.Name) (record, error) {
-	document, err := storekit.Encode(t)
-	if err != nil {
-		return record{}, &task.Error{Kind: task.ErrInvalid, ID: t.ID, Action: a, Err: err}
-	}
-	outline, err := storekit.Encode(t.Outline())
-	if err != nil {
-		return record{}, &task.Error{Kind: task.ErrInvalid, ID: t.ID, Action: a, Err: err}
-	}
-	texts, err := encodeNotes(notes, a)
-	return record{
-		Task: t, listEntry: listEntryOf(&t), document: rueidis.BinaryString(document), outline: rueidis.BinaryString(outline), notes: texts,
-	}, err
+	row, err := storekit.NewRow(t, notes, a)
+	return record{listEntryOf(&t), row}, err
 }
 
 func (r *record) due() string { return strconv.FormatInt(r.Due().UnixMicro(), 10) }
@@ -78,8 +65,8 @@ func (r *record) due() string { return strconv.FormatInt(r.Due().UnixMicro(), 10
 // fields returns the number of notes, the notes, and the fields that change with every
 // version.
 func (r *record) fields() []string {
-	notes := append([]string{strconv.Itoa(len(r.notes))}, r.notes...)
-	return append(notes, "state", string(r.State), "version", strconv.FormatInt(r.Version, 10), "document", r.document, "outline", r.outline,
+	notes := append([]string{strconv.Itoa(len(r.Notes))}, storekit.Documents(r.Notes)...)
+	return append(notes, "state", string(r.State), "version", strconv.FormatInt(r.Version, 10), "document", r.Document, "outline", r.OutlineText,
 		"size", r.size(), "account", r.Account())
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/action"
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
 // The script of a change adds its notes to an inbox. Any replica chains many notes at a time, a
@@ -25,30 +26,14 @@ const (
 	chainDelay = 50 * time.Millisecond // how long notes wait for further notes
 )
 
-func encodeNotes(notes []task.Note, a action.Name) ([]string, error) {
-	notes, err := auditlog.Prepare(notes, a)
-	if err != nil {
-		return nil, err
-	}
-	texts := make([]string, len(notes))
-	for i, n := range notes {
-		text, err := auditlog.Encode(n)
-		if err != nil {
-			return nil, &task.Error{Kind: task.ErrInvalid, ID: n.Task, Action: a, Err: err}
-		}
-		texts[i] = string(text)
-	}
-	return texts, nil
-}
-
 // Append implements [auditlog.Journal].
 func (s *Store) Append(ctx context.Context, notes ...task.Note) error {
-	texts, err := encodeNotes(notes, action.Append)
-	if err != nil || len(texts) == 0 {
+	remarks, err := storekit.NewStoredNotes(notes, action.Append)
+	if err != nil || len(remarks) == 0 {
 		return err
 	}
 	err = s.do(ctx, action.Append, func(ctx context.Context) error {
-		return appendScript.Exec(ctx, s.client, s.withFormatKey([]string{s.keys.inbox()}), texts).Error()
+		return appendScript.Exec(ctx, s.client, s.withFormatKey([]string{s.keys.inbox()}), storekit.Documents(remarks)).Error()
 	})
 	if err == nil {
 		s.chaining.Schedule()

@@ -24,14 +24,7 @@ func (s *Store) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
 		if err != nil {
 			return task.Task{}, err
 		}
-		t, err := storekit.DecodeAs(ref.ID, document)
-		if err == nil {
-			err = ref.Check(t.Owner, action.Get)
-		}
-		if err != nil {
-			return task.Task{}, err
-		}
-		return t, nil
+		return storekit.DecodeFor(ref, document)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/action"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqlcore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
 // Statements in the dialect of SQLite.
@@ -28,7 +29,7 @@ const (
 
 // Create implements [task.Store].
 func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, notes ...task.Note) error {
-	r, err := sqlcore.NewRow(t, notes, action.Create) // encoded now: do may run after Create has returned
+	r, err := storekit.NewRow(t, notes, action.Create) // encoded now: do may run after Create has returned
 	if err != nil {
 		return err
 	}
@@ -38,7 +39,7 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, not
 	})
 }
 
-func (s *session) create(ctx context.Context, r *sqlcore.Row, limits task.Limits) error {
+func (s *session) create(ctx context.Context, r *storekit.Row, limits task.Limits) error {
 	exists := &task.Error{Kind: task.ErrExists, ID: r.ID, Action: action.Create}
 	load, err := s.load(ctx, &r.Task, limits)
 	if err != nil {
@@ -55,7 +56,7 @@ func (s *session) create(ctx context.Context, r *sqlcore.Row, limits task.Limits
 		return refusal
 	}
 	added, err := s.exec(ctx, insertTask, string(r.ID), r.Owner, string(r.State), r.Pending(), r.Digest[:],
-		r.CreatedAt.UnixMicro(), r.DueMicros, r.Version, r.Document, r.Group, r.OwesCancellation(), r.Weight(), r.Disposable(), r.Account())
+		r.CreatedAt.UnixMicro(), r.Due().UnixMicro(), r.Version, r.Document, r.Group, r.OwesCancellation(), r.Weight(), r.Disposable(), r.Account())
 	if err != nil {
 		return err
 	}
@@ -68,7 +69,7 @@ func (s *session) create(ctx context.Context, r *sqlcore.Row, limits task.Limits
 }
 
 // putOutline writes the outline and the notes of a changed task.
-func (s *session) putOutline(ctx context.Context, r *sqlcore.Row) error {
+func (s *session) putOutline(ctx context.Context, r *storekit.Row) error {
 	if _, err := s.exec(ctx, upsertOutline, string(r.ID), r.Version, r.OutlineText); err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (s *session) findTask(ctx context.Context, id task.ID) (sqlcore.StoredTask,
 
 // Swap implements [task.Store].
 func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
-	r, err := sqlcore.NewRow(t, notes, action.Swap)
+	r, err := storekit.NewRow(t, notes, action.Swap)
 	if err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func (s *Store) flush(t *task.Task) (int64, error) {
 }
 
 // swap replaces a task. answer is the size of the file of its answer, or zero.
-func (s *session) swap(ctx context.Context, r *sqlcore.Row, answer int64) error {
+func (s *session) swap(ctx context.Context, r *storekit.Row, answer int64) error {
 	old, err := s.findTask(ctx, r.ID)
 	switch {
 	case err != nil:
@@ -136,7 +137,7 @@ func (s *session) swap(ctx context.Context, r *sqlcore.Row, answer int64) error 
 	case old.Version != r.Version-1:
 		return sqlcore.VersionConflict(r.ID, old.State)
 	}
-	if _, err := s.exec(ctx, updateTask, string(r.State), r.Pending(), r.DueMicros, r.Version, r.Document, r.OwesCancellation(),
+	if _, err := s.exec(ctx, updateTask, string(r.State), r.Pending(), r.Due().UnixMicro(), r.Version, r.Document, r.OwesCancellation(),
 		r.Weight(), r.Disposable(), string(r.ID)); err != nil {
 		return err
 	}

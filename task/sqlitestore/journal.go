@@ -10,6 +10,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/action"
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqlcore"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
 const (
@@ -22,12 +23,12 @@ const (
 
 // Append implements [auditlog.Journal].
 func (s *Store) Append(ctx context.Context, notes ...task.Note) error {
-	remarks, err := sqlcore.NewStoredNotes(notes, action.Append)
+	remarks, err := storekit.NewStoredNotes(notes, action.Append)
 	if err != nil || len(remarks) == 0 {
 		return err
 	}
 	return s.write(ctx, action.Append, &change{
-		size: sqlcore.SizeOf(remarks),
+		size: storekit.SizeOf(remarks),
 		do:   func(ctx context.Context, tx *session) error { return tx.addNotes(ctx, remarks) },
 	})
 }
@@ -72,7 +73,7 @@ func insertEntries(n int) string { return insertEntry + strings.Repeat(anotherEn
 
 // addNotes chains notes. [session.writeJournal] writes the entries and the head once for
 // the whole group of changes.
-func (s *session) addNotes(ctx context.Context, remarks []sqlcore.StoredNote) error {
+func (s *session) addNotes(ctx context.Context, remarks []storekit.StoredNote) error {
 	if len(remarks) == 0 {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/action"
 )
 
 // storedVersion is the version of the stored form. Raise it when an earlier program would lose
@@ -63,6 +64,18 @@ func DecodeAs(id task.ID, data []byte) (task.Task, error) {
 		return task.Task{}, &task.Error{Kind: task.ErrUnreadable, ID: id, Err: errors.New("the document belongs to another task")}
 	}
 	return t, err
+}
+
+// DecodeFor is DecodeAs for the task that ref names, which must have its owner.
+func DecodeFor(ref task.Ref, data []byte) (task.Task, error) {
+	t, err := DecodeAs(ref.ID, data)
+	if err == nil {
+		err = ref.Check(t.Owner, action.Get)
+	}
+	if err != nil {
+		return task.Task{}, err
+	}
+	return t, nil
 }
 
 // decode returns the fields that it has read, also with an error.

@@ -18,39 +18,6 @@ const (
 	JournalOfTask = "SELECT seq, task, prev, hash, note FROM journal WHERE task = $1 AND seq > $2 ORDER BY seq LIMIT $3"
 )
 
-// A StoredNote is a note and its stored form.
-type StoredNote struct {
-	task.Note
-
-	Document string
-}
-
-// NewStoredNotes returns notes with their stored form.
-func NewStoredNotes(notes []task.Note, a action.Name) ([]StoredNote, error) {
-	notes, err := auditlog.Prepare(notes, a)
-	if err != nil || len(notes) == 0 {
-		return nil, err
-	}
-	remarks := make([]StoredNote, len(notes))
-	for i, n := range notes {
-		document, err := auditlog.Encode(n)
-		if err != nil {
-			return nil, &task.Error{Kind: task.ErrInvalid, ID: n.Task, Action: a, Err: err}
-		}
-		remarks[i] = StoredNote{n, string(document)}
-	}
-	return remarks, nil
-}
-
-// SizeOf returns the size of the stored form of notes in bytes.
-func SizeOf(remarks []StoredNote) int {
-	size := 0
-	for i := range remarks {
-		size += len(remarks[i].Document)
-	}
-	return size
-}
-
 // Entries implements [auditlog.Journal].
 func (r Reader) Entries(ctx context.Context, q auditlog.Query) ([]auditlog.Entry, error) {
 	return request(ctx, r.db, action.Read, func() ([]auditlog.Entry, error) {

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
-	"github.com/thoughtgate/thoughtgate-go/task/action"
 	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
@@ -24,37 +23,6 @@ var ErrSchema = errors.New("the schema is not one that this program knows")
 // OutcomeTimeout is how long a store waits for the outcome of a change after the caller's
 // context has ended.
 const OutcomeTimeout = 5 * time.Second
-
-// A Row is a task as a row of the table, with its notes. NewRow encodes everything that
-// the caller may change, because the row is written later.
-type Row struct {
-	task.Task
-
-	DueMicros   int64
-	Document    string
-	OutlineText string
-	Notes       []StoredNote
-}
-
-// NewRow returns the row of a task, with the notes on its change.
-func NewRow(t task.Task, notes []task.Note, a action.Name) (Row, error) {
-	document, err := storekit.Encode(t)
-	if err != nil {
-		return Row{}, &task.Error{Kind: task.ErrInvalid, ID: t.ID, Action: a, Err: err}
-	}
-	outline, err := storekit.Encode(t.Outline())
-	if err != nil {
-		return Row{}, &task.Error{Kind: task.ErrInvalid, ID: t.ID, Action: a, Err: err}
-	}
-	remarks, err := NewStoredNotes(notes, a)
-	return Row{Task: t, DueMicros: t.Due().UnixMicro(), Document: string(document), OutlineText: string(outline), Notes: remarks}, err
-}
-
-// Size returns about how many bytes are written.
-func (r *Row) Size() int { return len(r.Document) + len(r.OutlineText) + SizeOf(r.Notes) }
-
-// Pending reports whether the task is pending.
-func (r *Row) Pending() bool { return !r.State.Terminal() }
 
 // Micros returns t in microseconds, rounded up, so that comparisons with stored times are
 // exact.
