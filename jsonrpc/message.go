@@ -103,6 +103,14 @@ func (v Value) IsTrue() bool { return string(v.Bytes) == "true" }
 // IsObject reports whether v is a JSON object.
 func (v Value) IsObject() bool { return len(v.Bytes) > 0 && v.Bytes[0] == '{' }
 
+// IsEmptyObject reports whether v is an object without members.
+func (v Value) IsEmptyObject() bool {
+	for range v.members() {
+		return false
+	}
+	return v.IsObject()
+}
+
 // IsArray reports whether v is a JSON array.
 func (v Value) IsArray() bool { return len(v.Bytes) > 0 && v.Bytes[0] == '[' }
 

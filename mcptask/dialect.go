@@ -115,7 +115,7 @@ func (d Dialect) pendingStatus(t task.Task) schema.Status {
 
 // inputRequests returns the questions of a running task to the client, or nil.
 func inputRequests(t task.Task) json.RawMessage {
-	if t.State != task.Executing || t.Execution == nil || isEmpty(jsonrpc.Value{Bytes: t.Execution.InputRequests}) {
+	if t.State != task.Executing || t.Execution == nil || (jsonrpc.Value{Bytes: t.Execution.InputRequests}).IsEmptyObject() {
 		return nil
 	}
 	return t.Execution.InputRequests
@@ -210,12 +210,9 @@ func (d Dialect) legacyTask(t task.Task, status schema.Status) schema.Task2025 {
 	}
 }
 
+// modernTask differs from legacyTask in the names of members only.
 func (d Dialect) modernTask(t task.Task, status schema.Status) schema.Task2026 {
-	return schema.Task2026{
-		TaskID: string(t.ID), Status: status, StatusMessage: d.StatusMessage(t),
-		CreatedAt: schema.At(t.CreatedAt), LastUpdatedAt: schema.At(t.UpdatedAt),
-		TTL: new(schema.MillisOf(t.TTL())), PollInterval: d.pollInterval(t),
-	}
+	return schema.Task2026(d.legacyTask(t, status))
 }
 
 // Poll intervals of a new task. People often decide at once, and a client with a long

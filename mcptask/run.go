@@ -301,7 +301,7 @@ func (s *Server) keepLease(ctx context.Context, ref task.Ref, stop context.Cance
 
 // KindOf returns the kind of a tool result.
 func KindOf(result []byte) task.ResultKind {
-	if isTrue(jsonrpc.Value{Bytes: result}.Member("isError")) {
+	if (jsonrpc.Value{Bytes: result}).Member("isError").IsTrue() {
 		return task.ResultToolError
 	}
 	return task.ResultOK

@@ -77,10 +77,10 @@ func ownTasks(asked jsonrpc.Value) (own []task.ID, rest []byte) {
 		patch.Insert(others, "taskIds", jsonrpc.Array(foreign))
 		return own, patch.Apply(others.Bytes)
 	}
-	for range others.Members() {
-		return own, others.Bytes
+	if others.IsEmptyObject() {
+		return own, nil
 	}
-	return own, nil
+	return own, others.Bytes
 }
 
 // alone serves a modern client that subscribes only to tasks of the gate.

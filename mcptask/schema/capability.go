@@ -163,8 +163,8 @@ func DetectServer(capabilities []byte) ServerSupport {
 	tasks := tasksOf(c)
 	return ServerSupport{
 		Call:      declares(tasks, "tools", "call", mcpname.ToolsCall),
-		List:      isTrue(tasks) || on(tasks.Member("list")),
-		Cancel:    isTrue(tasks) || on(tasks.Member("cancel")),
+		List:      tasks.IsTrue() || on(tasks.Member("list")),
+		Cancel:    tasks.IsTrue() || on(tasks.Member("cancel")),
 		Notify:    on(c.Member("notifications").Member("tasks").Member("status")),
 		Extension: on(c.Member("extensions").Member(mcpname.ExtensionTasks)),
 	}
@@ -178,8 +178,8 @@ func DetectClient(capabilities []byte) ClientSupport {
 	return ClientSupport{
 		Sample:    declares(tasks, "sampling", "createMessage", mcpname.SamplingCreateMessage),
 		Elicit:    declares(tasks, "elicitation", "create", mcpname.ElicitationCreate),
-		List:      isTrue(tasks) || on(tasks.Member("list")),
-		Cancel:    isTrue(tasks) || on(tasks.Member("cancel")),
+		List:      tasks.IsTrue() || on(tasks.Member("list")),
+		Cancel:    tasks.IsTrue() || on(tasks.Member("cancel")),
 		Extension: on(c.Member("extensions").Member(mcpname.ExtensionTasks)),
 	}
 }
@@ -195,24 +195,14 @@ func tasksOf(capabilities jsonrpc.Value) jsonrpc.Value {
 // request as a method.
 func declares(tasks jsonrpc.Value, group, verb, method string) bool {
 	requests := tasks.Member("requests")
-	if isTrue(tasks) || isTrue(requests) || on(requests.Member(method)) {
+	if tasks.IsTrue() || requests.IsTrue() || on(requests.Member(method)) {
 		return true
 	}
 	verbs := requests.Member(group)
-	return isTrue(verbs) || on(verbs.Member(verb)) || isEmpty(verbs)
+	return verbs.IsTrue() || on(verbs.Member(verb)) || verbs.IsEmptyObject()
 }
 
 // on reports whether v declares a feature: it is present, and not null or false.
 func on(v jsonrpc.Value) bool {
 	return v.Present() && !v.IsNull() && string(v.Bytes) != "false"
-}
-
-func isTrue(v jsonrpc.Value) bool { return string(v.Bytes) == "true" }
-
-// isEmpty reports whether v is an object without members.
-func isEmpty(v jsonrpc.Value) bool {
-	for range v.Members() {
-		return false
-	}
-	return v.IsObject()
 }
