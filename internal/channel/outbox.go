@@ -546,31 +546,25 @@ func (s *sender) save(ctx context.Context, d *storedDelivery) error {
 func (s *sender) openDeliveries(ctx context.Context) (found []storedDelivery, elsewhere map[task.ID]bool, err error) {
 	elsewhere = map[task.ID]bool{}
 	q := gatestore.RecordQuery{Prefix: recordName(s.name, ""), Limit: pageSize}
-	for {
-		page, err := s.cfg.Store.ListRecords(ctx, q)
+	for r, err := range gatestore.EachRecord(ctx, s.cfg.Store, q) {
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, r := range page {
-			id, _, _ := strings.Cut(r.Name[len(q.Prefix):], "/") // the digest of the address may follow
-			d := storedDelivery{id: task.ID(id)}
-			if err := d.read(r); err != nil {
-				s.cfg.Log.ErrorContext(ctx, "unreadable delivery", "record", r.Name, "err", err)
-				continue
-			}
-			switch {
-			case d.Sent.Final():
-			case d.Via != "" && d.Via != s.addressDigest:
-				elsewhere[d.id] = true
-			default:
-				found = append(found, d)
-			}
+		id, _, _ := strings.Cut(r.Name[len(q.Prefix):], "/") // the digest of the address may follow
+		d := storedDelivery{id: task.ID(id)}
+		if err := d.read(r); err != nil {
+			s.cfg.Log.ErrorContext(ctx, "unreadable delivery", "record", r.Name, "err", err)
+			continue
 		}
-		if len(page) < pageSize {
-			return found, elsewhere, nil
+		switch {
+		case d.Sent.Final():
+		case d.Via != "" && d.Via != s.addressDigest:
+			elsewhere[d.id] = true
+		default:
+			found = append(found, d)
 		}
-		q.After = page[len(page)-1].Name
 	}
+	return found, elsewhere, nil
 }
 
 // endOfQuiet returns the end of the quiet hours that contain t, or t outside of quiet hours.

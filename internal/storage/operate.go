@@ -133,7 +133,7 @@ func (c *checker) tasks(ctx context.Context) error {
 // gate deletes it when it starts.
 func (c *checker) records(ctx context.Context) error {
 	unreadable := make(map[string]int) // counts by error
-	for r, err := range gatestore.EachRecord(ctx, c.store.Unwrap()) {
+	for r, err := range gatestore.EachRecord(ctx, c.store.Unwrap(), gatestore.RecordQuery{Limit: 100}) {
 		if errors.Is(err, sqlitestore.ErrDamaged) {
 			c.report(err.Error())
 			break

@@ -318,26 +318,16 @@ func (p *page) read(r gatestore.Record) error {
 
 // pages calls more with all records until it returns false.
 func (s Store) pages(ctx context.Context, more func(name string, p page) bool) error {
-	q := gatestore.RecordQuery{Prefix: historyRecords, Limit: 20}
-	for {
-		records, err := s.Records.ListRecords(ctx, q)
-		if err != nil {
+	for r, err := range gatestore.EachRecord(ctx, s.Records, gatestore.RecordQuery{Prefix: historyRecords, Limit: 20}) {
+		var p page
+		if err == nil {
+			err = p.read(r)
+		}
+		if err != nil || !more(r.Name, p) {
 			return err
 		}
-		for _, r := range records {
-			var p page
-			if err := p.read(r); err != nil {
-				return err
-			}
-			if !more(r.Name, p) {
-				return nil
-			}
-		}
-		if len(records) < q.Limit {
-			return nil
-		}
-		q.After = records[len(records)-1].Name
 	}
+	return nil
 }
 
 // size estimates the size of the record of p in bytes.

@@ -336,19 +336,11 @@ func (ss *Sessions) evictExcess(ctx context.Context) {
 		expires time.Time
 	}
 	var all []kept
-	q := gatestore.RecordQuery{Prefix: sessionRecords, Limit: sessionPage}
-	for {
-		page, err := ss.records().ListRecords(ctx, q)
+	for r, err := range gatestore.EachRecord(ctx, ss.records(), gatestore.RecordQuery{Prefix: sessionRecords, Limit: sessionPage}) {
 		if err != nil {
 			return // the next eviction tries again
 		}
-		for _, r := range page {
-			all = append(all, kept{r.Name, r.Expires})
-		}
-		if len(page) < q.Limit {
-			break
-		}
-		q.After = page[len(page)-1].Name
+		all = append(all, kept{r.Name, r.Expires})
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].expires.After(all[j].expires) })
 	left, own := 0, make(map[string]int)

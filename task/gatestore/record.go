@@ -72,10 +72,10 @@ func (q RecordQuery) Selects(name string) bool {
 	return strings.HasPrefix(name, q.Prefix) && name > q.After
 }
 
-// EachRecord returns all records of a store, page by page. It ends after an error.
-func EachRecord(ctx context.Context, s Records) iter.Seq2[Record, error] {
+// EachRecord returns all records that q selects. The limit of q is the size of the pages in which
+// they are read. It ends after an error.
+func EachRecord(ctx context.Context, s Records, q RecordQuery) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		q := RecordQuery{Limit: 100}
 		for {
 			page, err := s.ListRecords(ctx, q)
 			if err != nil {
@@ -83,6 +83,10 @@ func EachRecord(ctx context.Context, s Records) iter.Seq2[Record, error] {
 				return
 			}
 			for _, r := range page {
+				if r.Name <= q.After {
+					yield(Record{}, &task.Error{Kind: task.ErrUnreadable, Action: action.ListRecords, Detail: "the records are out of order"})
+					return
+				}
 				q.After = r.Name
 				if !yield(r, nil) {
 					return

@@ -120,7 +120,7 @@ func (s *Store) SweepRecords(ctx context.Context, before time.Time, limit int) (
 // them. The gate then makes a new key, and operators log in again.
 func (s *Store) RekeyRecords(ctx context.Context) error {
 	var unreadable []error // each text once
-	for r, err := range gatestore.EachRecord(ctx, s.inner) {
+	for r, err := range gatestore.EachRecord(ctx, s.inner, gatestore.RecordQuery{Limit: 100}) {
 		if err == nil {
 			err = s.rekeyRecord(ctx, r)
 		}
