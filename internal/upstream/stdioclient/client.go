@@ -176,7 +176,7 @@ func unsentYet(err error, f upstream.Forwarded) bool {
 
 // tryForward forwards a message to one run of the server, which it returns.
 func (c *Client) tryForward(ctx context.Context, f upstream.Forwarded) (*child, error) {
-	ch, err := c.ready(ctx, !isInitialize(f.Packet))
+	ch, err := c.ready(ctx, f.Packet)
 	if err != nil {
 		return nil, err
 	}

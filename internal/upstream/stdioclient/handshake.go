@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -35,19 +36,20 @@ func (g *handshake) note(p jsonrpc.Packet, body []byte) {
 
 // isInitialize reports whether p is a legacy client's initialize request.
 func isInitialize(p jsonrpc.Packet) bool {
-	m := &p.Messages[0]
-	return !p.Batch && m.Kind == jsonrpc.Request && m.Method == mcpname.Initialize && mcp.EraOf(m) == mcp.Legacy
+	return !p.Batch && slices.ContainsFunc(p.Messages, func(m jsonrpc.Message) bool {
+		return m.Kind == jsonrpc.Request && m.Method == mcpname.Initialize && mcp.EraOf(&m) == mcp.Legacy
+	})
 }
 
-// ready returns a child that takes messages. If the server has ended, ready restarts it and, if
-// greets is true, repeats the handshake of the client. Callers share an attempt, which continues if
-// the ctx of its first caller is done.
-func (c *Client) ready(ctx context.Context, greets bool) (*child, error) {
+// ready returns a child that takes the packet p. If the server has ended, ready restarts it and
+// repeats the handshake of the client, unless p begins one. Callers share an attempt, which
+// continues if the ctx of its first caller is done.
+func (c *Client) ready(ctx context.Context, p jsonrpc.Packet) (*child, error) {
 	if ch := c.current.Load(); ch != nil {
 		return ch, nil
 	}
 	select {
-	case started := <-c.starts.DoChan("", func() (any, error) { return c.start(context.WithoutCancel(ctx), greets) }):
+	case started := <-c.starts.DoChan("", func() (any, error) { return c.start(context.WithoutCancel(ctx), p) }):
 		ch, _ := started.Val.(*child)
 		return ch, started.Err
 	case <-ctx.Done():
@@ -56,7 +58,7 @@ func (c *Client) ready(ctx context.Context, greets bool) (*child, error) {
 }
 
 // start starts and initializes the server, unless it runs by now.
-func (c *Client) start(ctx context.Context, greets bool) (*child, error) {
+func (c *Client) start(ctx context.Context, p jsonrpc.Packet) (*child, error) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -80,7 +82,7 @@ func (c *Client) start(ctx context.Context, greets bool) (*child, error) {
 	c.mu.Lock()
 	g := c.handshake
 	c.mu.Unlock()
-	if greets && g.initialize != nil {
+	if g.initialize != nil && !isInitialize(p) {
 		if err := c.initialize(ctx, ch, g); err != nil {
 			ch.abandon()
 			return nil, err
@@ -139,7 +141,7 @@ func (c *Client) initialize(ctx context.Context, ch *child, g handshake) error {
 // InitializeResult starts the server if necessary and returns its answer to the initialize request
 // that was given to [Client.StartOnDemand].
 func (c *Client) InitializeResult(ctx context.Context) (result []byte, err error) {
-	if _, err := c.ready(ctx, true); err != nil {
+	if _, err := c.ready(ctx, jsonrpc.Packet{}); err != nil {
 		return nil, &upstream.UnsentError{Cause: unreachable(err)}
 	}
 	c.mu.Lock()

@@ -78,7 +78,7 @@ func (c *Client) send(ctx context.Context, s outgoing) (*pendingRequest, *child,
 
 // sendOnce sends a packet to the current run of the server.
 func (c *Client) sendOnce(ctx context.Context, s outgoing) (*pendingRequest, *child, error) {
-	ch, err := c.ready(ctx, !isInitialize(s.packet))
+	ch, err := c.ready(ctx, s.packet)
 	if err != nil {
 		return nil, nil, &upstream.UnsentError{Cause: unreachable(err)}
 	}
