@@ -275,24 +275,16 @@ func (s Span) SetAttrs(a Attrs) {
 	if !s.recording() {
 		return
 	}
-	s.SetMethod(a.Method)
-	s.span.SetAttributes(
-		text("correlation_id", a.CorrelationID),
-		attribute.Bool("task_augmented", a.TaskAugmented),
-	)
+	s.span.SetAttributes(text("correlation_id", a.CorrelationID), attribute.Bool("task_augmented", a.TaskAugmented))
+	if a.Method != "" {
+		s.span.SetAttributes(text("method", a.Method))
+	}
 }
 
 // SetVerdict records the verdict of the policy, and the snapshot of the policy.
 func (s Span) SetVerdict(action, snapshot string) {
 	if s.recording() {
 		s.span.SetAttributes(text("policy.action", action), text("policy.snapshot", snapshot))
-	}
-}
-
-// SetMethod records the MCP method of s, unless it is empty.
-func (s Span) SetMethod(method string) {
-	if s.recording() && method != "" {
-		s.span.SetAttributes(text("method", method))
 	}
 }
 
@@ -332,14 +324,6 @@ func Traceparent(ctx context.Context) string {
 func traceparent(sc trace.SpanContext) string {
 	flags := sc.TraceFlags() & (trace.FlagsSampled | trace.FlagsRandom)
 	return "00-" + sc.TraceID().String() + "-" + sc.SpanID().String() + "-" + flags.String()
-}
-
-// Tracestate returns the W3C tracestate for [Span.Traceparent], or "" if the agent sent none.
-func (s Span) Tracestate() string {
-	if s.span == nil {
-		return ""
-	}
-	return s.span.SpanContext().TraceState().String()
 }
 
 // recording reports whether s keeps attributes. If not, callers need not build them.

@@ -31,7 +31,6 @@ func TestSpans(t *testing.T) {
 	ctx, request := tr.StartRequest(t.Context(), tracing.Parent{Traceparent: sampled, Tracestate: "vendor=1"})
 	request.SetAttrs(tracing.Attrs{Method: "tools/call", CorrelationID: "c-1", TaskAugmented: true})
 	_, upstream := tr.StartUpstream(ctx)
-	upstream.SetMethod("tools/call")
 	upstream.Fail("upstream_timeout")
 	sent := upstream.Traceparent()
 	upstream.End()
@@ -55,7 +54,7 @@ func TestSpans(t *testing.T) {
 	upstreamID, requestID := got[0].ID, got[1].ID
 	want := []span{{
 		ID: upstreamID, Name: "mcp.upstream", Kind: "SPAN_KIND_CLIENT", Trace: traceID, Parent: requestID, State: "vendor=1", Flags: 0x101,
-		Attrs:  map[string]any{"method": "tools/call", "error.type": "upstream_timeout"},
+		Attrs:  map[string]any{"error.type": "upstream_timeout"},
 		Status: "STATUS_CODE_ERROR upstream_timeout",
 	}, {
 		ID: requestID, Name: "mcp.request", Kind: "SPAN_KIND_SERVER", Trace: traceID, Parent: parentID, State: "vendor=1", Flags: 0x301,
@@ -283,7 +282,6 @@ func TestTracingOff(t *testing.T) {
 		in, request := tr.StartRequest(ctx, tracing.Parent{Traceparent: sampled})
 		request.SetAttrs(tracing.Attrs{Method: "tools/call", CorrelationID: "c-1"})
 		out, upstream := tr.StartUpstream(in)
-		upstream.SetMethod("tools/call")
 		upstream.Fail("upstream_timeout")
 		if in != ctx || out != ctx || upstream.Traceparent() != "" || upstream.Tracestate() != "" {
 			t.Error("disabled tracing changed the context or returned a trace context")

@@ -110,10 +110,6 @@ func notAllowed() *http.Response {
 	return resp
 }
 
-func noSession() *http.Response {
-	return textResponse(http.StatusNotFound, "there is no such session: begin with initialize")
-}
-
 // textResponse returns a response without a message, because there may be no request to answer.
 func textResponse(status int, why string) *http.Response {
 	return newResponse(status, "text/plain; charset=utf-8", io.NopCloser(strings.NewReader(why+"\n")))

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -92,11 +93,8 @@ func (b *Bridge) initializeShared(r *request) (*http.Response, error) {
 // listen opens the client's stream of a session.
 func (b *Bridge) listen(r *http.Request, by httpclient.Peer, id string) (*http.Response, error) {
 	p, err := b.sessionProcess(r.Context(), by, id)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case p == nil:
-		return noSession(), nil
 	}
 	stream := p.listen(func() { b.release(p) })
 	context.AfterFunc(r.Context(), func() { stream.End(io.EOF) })
@@ -105,6 +103,14 @@ func (b *Bridge) listen(r *http.Request, by httpclient.Peer, id string) (*http.R
 
 // RoundTrip implements [httpclient.Transport].
 func (b *Bridge) RoundTrip(r *http.Request, by httpclient.Peer) (*http.Response, error) {
+	resp, err := b.route(r, by)
+	if errors.Is(err, errNoSession) {
+		return textResponse(http.StatusNotFound, err.Error()), nil
+	}
+	return resp, err
+}
+
+func (b *Bridge) route(r *http.Request, by httpclient.Peer) (*http.Response, error) {
 	switch id := r.Header.Get("Mcp-Session-Id"); {
 	case r.Method == http.MethodPost:
 		return b.post(r, by)

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
@@ -48,23 +49,26 @@ func (c *pendingAnswer) initializeResponse() (_ *http.Response, begun bool, err 
 // inSession serves a POST in a session.
 func (b *Bridge) inSession(r *request, id string) (*http.Response, error) {
 	p, err := b.sessionProcess(r.http.Context(), r.by, id)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case p == nil:
-		return noSession(), nil
 	}
 	return b.serve(p, r)
 }
 
-// sessionProcess returns the process of a session, and restarts it if necessary. It returns nil if
-// the principal has no such session. The caller must release the process.
+// errNoSession reports a session that the principal does not have.
+var errNoSession = errors.New("there is no such session: begin with initialize")
+
+// sessionProcess returns the process of a session, and restarts it if necessary. The error may be
+// errNoSession. The caller must release the process.
 func (b *Bridge) sessionProcess(ctx context.Context, by httpclient.Peer, id string) (*process, error) {
 	p := b.find(keySession + id)
 	if p == nil {
 		initialize, err := b.cfg.Sessions.Value(ctx, b.session(by.Principal, id))
-		if err != nil || initialize == nil {
+		if err != nil {
 			return nil, err
+		}
+		if initialize == nil {
+			return nil, errNoSession
 		}
 		p, err = b.start(ctx, processSpec{key: keySession + id, principal: by.Principal, share: shareOf(by), initialize: initialize})
 		if err != nil {
@@ -73,7 +77,7 @@ func (b *Bridge) sessionProcess(ctx context.Context, by httpclient.Peer, id stri
 	}
 	if p.principal != by.Principal {
 		b.release(p)
-		return nil, nil // the session of another principal
+		return nil, errNoSession // it belongs to another principal
 	}
 	_, _ = b.cfg.Sessions.Owned(ctx, b.session(by.Principal, id)) // extends the record; the process decides whether the session exists
 	return p, nil
@@ -82,11 +86,8 @@ func (b *Bridge) sessionProcess(ctx context.Context, by httpclient.Peer, id stri
 // endSession ends a session.
 func (b *Bridge) endSession(r *http.Request, by httpclient.Peer, id string) (*http.Response, error) {
 	p, err := b.sessionProcess(r.Context(), by, id)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case p == nil:
-		return noSession(), nil
 	}
 	defer b.release(p)
 	b.cfg.Sessions.End(r.Context(), b.session(p.principal, id))
