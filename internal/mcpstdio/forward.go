@@ -2,7 +2,6 @@ package mcpstdio
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -397,10 +396,7 @@ func (a *Agent) Unanswered(ids [][]byte, problem *mcp.Problem) {
 
 // unanswered answers a request that the server does not answer.
 func (f *forwarding) unanswered(err error) error {
-	problem, ok := errors.AsType[*mcp.Problem](err)
-	if !ok {
-		problem = &mcp.Problem{Type: mcp.UpstreamInvalid, Cause: err}
-	}
+	problem := upstream.ProblemOf(err)
 	if f.packet.Batch {
 		return f.batchUnanswered(problem)
 	}

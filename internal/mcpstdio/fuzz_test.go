@@ -33,7 +33,7 @@ func (l *fakeLink) Credentials() http.Header     { return nil }
 func (l *fakeLink) Forward(_ context.Context, f upstream.Forwarded) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if f.Expect() {
+	if f.Expect == nil || f.Expect() {
 		l.forwarded = append(l.forwarded, bytes.Clone(f.Body))
 	}
 	return nil

@@ -179,7 +179,5 @@ func (a *Agent) cancelAtServer(id []byte) {
 	text = append(text, `,"reason":"the time limit of the request is over"}}`...)
 	ctx, stop := context.WithTimeout(context.Background(), cancelTime)
 	defer stop()
-	_ = a.cfg.Link.Forward(ctx, upstream.Forwarded{ // fails only if the server has ended
-		Packet: upstream.ReadLine(text, 0).Packet, Body: text, Expect: func() bool { return true }, Forget: func() bool { return true },
-	})
+	_ = a.cfg.Link.Forward(ctx, upstream.Forwarded{Packet: upstream.ReadLine(text, 0).Packet, Body: text}) // fails only if the server has ended
 }

@@ -28,7 +28,7 @@ type silentLink struct {
 func (l *silentLink) Upstream() *upstream.Upstream { return l.asks }
 func (l *silentLink) Credentials() http.Header     { return nil }
 func (l *silentLink) Forward(_ context.Context, f upstream.Forwarded) error {
-	if f.Expect() {
+	if f.Expect == nil || f.Expect() {
 		l.sent <- string(f.Body)
 	}
 	return nil

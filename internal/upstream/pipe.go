@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"errors"
+
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
@@ -25,10 +27,10 @@ type Forwarded struct {
 	Credentials Credentials
 
 	// Expect is called before the first byte is sent and notes that an answer is pending.
-	// It returns false if the message must not be sent.
+	// It returns false if the message must not be sent. It may be nil.
 	Expect func() bool
 	// Forget undoes Expect if nothing was sent. It returns false if the client has been
-	// answered meanwhile.
+	// answered meanwhile. It may be nil.
 	Forget func() bool
 }
 
@@ -40,4 +42,17 @@ type Receiver interface {
 	// Unanswered reports that the server will not answer the requests with these ids, or
 	// any pending request if ids is nil.
 	Unanswered(ids [][]byte, problem *mcp.Problem)
+}
+
+// ProblemOf returns the problem that err is for a client at a pipe.
+func ProblemOf(err error) *mcp.Problem {
+	if known, ok := errors.AsType[*mcp.Problem](err); ok {
+		return known
+	}
+	return &mcp.Problem{Type: mcp.UpstreamInvalid, Cause: err}
+}
+
+// TooLarge returns the problem of a request whose answer is too large for a client at a pipe.
+func TooLarge() *mcp.Problem {
+	return &mcp.Problem{Type: mcp.UpstreamInvalid, Detail: "the server's answer is larger than the gate passes on (a sixteenth of limits.max_result)"}
 }

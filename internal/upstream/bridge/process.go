@@ -204,9 +204,7 @@ func (p *process) notify(ctx context.Context, body []byte) error {
 	if line.Err != nil {
 		return line.Err
 	}
-	return p.server.Forward(ctx, upstream.Forwarded{
-		Packet: line.Packet, Body: body, Expect: func() bool { return true }, Forget: func() bool { return true },
-	})
+	return p.server.Forward(ctx, upstream.Forwarded{Packet: line.Packet, Body: body})
 }
 
 // newSessionID returns an id that cannot be guessed.

@@ -54,7 +54,7 @@ func (x *exchange) serve(ctx context.Context) error {
 	case err != nil:
 		return incompleteProblem(err)
 	case len(text) > x.link.cfg.MaxLine:
-		return tooLargeProblem()
+		return upstream.TooLarge()
 	case resp.Status != http.StatusOK && !isAnswer:
 		return statusProblem(resp.Status)
 	//mutate:swap "isAnswer && " "" TestConnectionEndsAtStrayAnswer a link keeps a connection after an answer to another request

@@ -18,7 +18,7 @@ func (l *Link) Forward(ctx context.Context, f upstream.Forwarded) error {
 	if target != nil {
 		defer target.cancel() // after a legacy server got the notification
 	}
-	if target != nil && target.isModern || !f.Expect() {
+	if target != nil && target.isModern || f.Expect != nil && !f.Expect() {
 		return nil
 	}
 	m := leading(f.Packet)

@@ -6,13 +6,11 @@ package httplink
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
 
-	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -112,13 +110,5 @@ func (l *Link) received(text []byte, ids [][]byte) (answered [][]byte, asks bool
 func (l *Link) unanswered(ids [][]byte, err error) {
 	l.receiverMu.Lock()
 	defer l.receiverMu.Unlock()
-	l.receiver.Unanswered(ids, problemOf(err))
-}
-
-// problemOf returns the problem that an error is for the client.
-func problemOf(err error) *mcp.Problem {
-	if known, ok := errors.AsType[*mcp.Problem](err); ok {
-		return known
-	}
-	return &mcp.Problem{Type: mcp.UpstreamInvalid, Cause: err}
+	l.receiver.Unanswered(ids, upstream.ProblemOf(err))
 }

@@ -286,7 +286,7 @@ func (l *Link) notify(ctx context.Context, r upstream.Request) error {
 // notified handles the response to a message that needs no answer.
 func (l *Link) notified(r upstream.Request, resp *upstream.Response, err error) error {
 	if err != nil {
-		return problemOf(err)
+		return upstream.ProblemOf(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.Status >= http.StatusMultipleChoices {

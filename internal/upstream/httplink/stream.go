@@ -42,7 +42,7 @@ func (l *Link) follow(body io.ReadCloser, resume *position, take func([]byte) bo
 		e, err := events.Next()
 		if err != nil {
 			if errors.Is(err, jsonrpc.ErrTooLarge) {
-				return tooLargeProblem()
+				return upstream.TooLarge()
 			}
 			return err
 		}
@@ -96,10 +96,6 @@ func incompleteProblem(cause error) *mcp.Problem {
 
 // isTimeout reports whether the server was silent for too long.
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
-
-func tooLargeProblem() *mcp.Problem {
-	return &mcp.Problem{Type: mcp.UpstreamInvalid, Detail: "the server's answer is larger than the gate passes on (a sixteenth of limits.max_result)"}
-}
 
 // statusProblem returns the problem of a request that was answered with a status and without a
 // message.

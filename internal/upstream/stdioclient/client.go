@@ -170,7 +170,7 @@ func unsentYet(err error, f upstream.Forwarded) bool {
 	case errors.Is(err, errEnded):
 		return true
 	default:
-		return f.Forget()
+		return f.Forget == nil || f.Forget()
 	}
 }
 
@@ -184,7 +184,7 @@ func (c *Client) tryForward(ctx context.Context, f upstream.Forwarded) (*child, 
 	c.handshake.note(f.Packet, f.Body)
 	c.mu.Unlock()
 	return ch, ch.write(ctx, message{text: f.Body, begin: func() error {
-		if !f.Expect() {
+		if f.Expect != nil && !f.Expect() {
 			return errNotExpected
 		}
 		return nil
@@ -261,7 +261,7 @@ func (c *Client) read(ch *child) {
 // tooLarge handles a line that is too large. Ids are the ids of the answers in it.
 func (c *Client) tooLarge(ids [][]byte) {
 	c.cfg.Log.Warn("dropped a line of the server that is too large", "upstream", c.cfg.Name, "max_bytes", c.cfg.MaxLine)
-	problem := &mcp.Problem{Type: mcp.UpstreamInvalid, Detail: "the server's answer is larger than the gate passes on (a sixteenth of limits.max_result)"}
+	problem := upstream.TooLarge()
 	ids = slices.DeleteFunc(ids, func(id []byte) bool { return c.requests.fail(id, problem) })
 	if len(ids) > 0 {
 		c.receiver.Unanswered(ids, problem)
