@@ -120,11 +120,8 @@ func (v *View) Entry(name, uri string, entry jsonrpc.Value) (hidden bool, suppor
 	if v.kind == policy.Resource {
 		named.Name = uri
 	}
-	prospect := v.settings.Policy.Prospect
-	if v.kind == policy.Tool && v.catalog.changed(v.client, name) {
-		prospect = v.settings.Policy.ProspectOfChanged
-	}
-	return v.show(name, prospect(named, v.client.Principal), entry)
+	named.Changed = v.kind == policy.Tool && v.catalog.changed(v.client, name)
+	return v.show(name, v.settings.Policy.Prospect(named, v.client.Principal), entry)
 }
 
 // show returns how the client sees an entry, given the possible verdicts on it.

@@ -425,7 +425,7 @@ forbid (principal, action, resource == ThoughtGate::Tool::"aks");
 forbid (principal, action, resource == ThoughtGate::Prompt::"p");
 permit (principal, action, resource);`)}},
 	})
-	offered := []policy.Named{{"crm", policy.Tool, "get_user"}, {"crm", policy.Tool, "ask"}}
+	offered := []policy.Named{{Upstream: "crm", Kind: policy.Tool, Name: "get_user"}, {Upstream: "crm", Kind: policy.Tool, Name: "ask"}}
 	var got []string
 	for _, w := range s.Unused(offered) {
 		got = append(got, w.String())
@@ -438,7 +438,7 @@ permit (principal, action, resource);`)}},
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	offered = append(offered, policy.Named{"crm", policy.Prompt, "q"}, policy.Named{"crm", policy.Resource, "http://a"})
+	offered = append(offered, policy.Named{Upstream: "crm", Kind: policy.Prompt, Name: "q"}, policy.Named{Upstream: "crm", Kind: policy.Resource, Name: "http://a"})
 	if n := len(s.Unused(offered)); n != 5 {
 		t.Errorf("%d warnings once there are prompts and resources, want 5", n)
 	}

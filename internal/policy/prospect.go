@@ -29,42 +29,25 @@ func (p Prospect) String() string {
 
 // Prospect returns the possible outcomes of calls by a principal of something that an
 // upstream offers.
-func (s *Snapshot) Prospect(n Named, who Principal) Prospect {
-	return s.prospect(subject{named: n, principal: who})
-}
-
-// ProspectOfChanged is Prospect for a tool that has changed; see [Call.Changed].
-func (s *Snapshot) ProspectOfChanged(n Named, who Principal) Prospect {
-	return s.prospect(subject{named: n, principal: who, changed: true})
-}
-
-// A subject is a tool, resource or prompt, and a principal that may use it.
-type subject struct {
-	named     Named
-	principal Principal
-	changed   bool // the tool has changed; see [Call.Changed]
-}
-
-func (s *Snapshot) prospect(of subject) (all Prospect) {
-	n := of.named
+func (s *Snapshot) Prospect(n Named, who Principal) (all Prospect) {
 	if !n.Kind.known() || TooLong(n.Kind, n.Name) {
 		return Prospect{Deny: true}
 	}
 	if misspelled(n.Kind, withoutVariables(n.Name)) != "" {
 		return Prospect{Forward: s.observe, Deny: !s.observe}
 	}
-	t := target{known: ofCaller, upstream: n.Upstream, kind: n.Kind, name: n.Name, principal: of.principal}
+	t := target{known: ofCaller, upstream: n.Upstream, kind: n.Kind, name: n.Name, principal: who}
 	for i := range s.rules {
 		r := &s.rules[i]
 		if r.unfit(&t) != "" {
 			continue
 		}
-		all = all.or(s.prospectOf(r, &of))
+		all = all.or(s.prospectOf(r, n, who))
 		if !r.depends(&t) {
 			return all
 		}
 	}
-	return all.or(s.prospectOf(&s.fallback, &of))
+	return all.or(s.prospectOf(&s.fallback, n, who))
 }
 
 func (p Prospect) or(q Prospect) Prospect {
@@ -72,7 +55,7 @@ func (p Prospect) or(q Prospect) Prospect {
 }
 
 // prospectOf returns the possible outcomes of calls that r decides.
-func (s *Snapshot) prospectOf(r *rule, of *subject) Prospect {
+func (s *Snapshot) prospectOf(r *rule, n Named, who Principal) Prospect {
 	if s.observe || r.Observe {
 		return Prospect{Forward: true}
 	}
@@ -82,9 +65,9 @@ func (s *Snapshot) prospectOf(r *rule, of *subject) Prospect {
 	case Approve:
 		return Prospect{Hold: true}
 	case AskPolicies:
-		q := newQuestion(&Call{Upstream: of.named.Upstream, Name: of.named.Name, Principal: of.principal}, of.named.Kind, nil)
+		q := newQuestion(&Call{Upstream: n.Upstream, Name: n.Name, Principal: who}, n.Kind, nil)
 		p := s.policies.prospect(q)
-		if of.changed && p.Forward && s.policies.readHints(q) {
+		if n.Changed && p.Forward && s.policies.readHints(q) {
 			p.Forward, p.Hold = false, true
 		}
 		return p

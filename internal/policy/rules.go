@@ -73,6 +73,7 @@ type Named struct {
 	Upstream string
 	Kind     Kind
 	Name     string // or the URI of a resource
+	Changed  bool   // the tool has changed; see [Call.Changed]
 }
 
 // Unused warns of rules and policies that match nothing of what the upstreams offer: a deny
