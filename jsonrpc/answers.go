@@ -309,12 +309,6 @@ type EventScanner struct {
 	framer Framer
 }
 
-// IDs is [AnswerScanner.IDs].
-func (s *EventScanner) IDs() [][]byte { return s.Answers.IDs() }
-
-// Closed is [AnswerScanner.Closed].
-func (s *EventScanner) Closed() bool { return s.Answers.Closed() }
-
 // Scan reads the next bytes of the event.
 func (s *EventScanner) Scan(p []byte) error {
 	for len(p) > 0 {

@@ -122,7 +122,7 @@ func TestEventScanner(t *testing.T) {
 	for _, tt := range tests {
 		for _, size := range []int{1, 2, 7, 1 << 20} {
 			var s jsonrpc.EventScanner
-			if got := scanInPieces(tt.text, size, s.Scan, s.IDs); got != tt.want {
+			if got := scanInPieces(tt.text, size, s.Scan, s.Answers.IDs); got != tt.want {
 				t.Errorf("%q in pieces of %d: %s; want %s", tt.text, size, got, tt.want)
 			}
 		}

@@ -283,25 +283,21 @@ func (f *StreamFilter) originOf(upstreamTask string) origin {
 // the upstream chooses when its text ends.
 type Check struct {
 	request *Request
-	scan    scan
+	scan    func(piece []byte) error // reads a piece of the text
+	answers *jsonrpc.AnswerScanner   // has the ids of the responses in it
 	checked int
-}
-
-// A scan finds the ids of responses in pieces of a text.
-type scan interface {
-	Scan(piece []byte) error
-	IDs() [][]byte
-	Closed() bool
 }
 
 // CheckText returns the check of a JSON text.
 func (r *Request) CheckText() *Check {
-	return &Check{request: r, scan: &jsonrpc.AnswerScanner{Method: refuseReports}}
+	s := &jsonrpc.AnswerScanner{Method: refuseReports}
+	return &Check{request: r, scan: s.Scan, answers: s}
 }
 
 // CheckEvent returns the check of an event.
 func (r *Request) CheckEvent() *Check {
-	return &Check{request: r, scan: &jsonrpc.EventScanner{Answers: jsonrpc.AnswerScanner{Method: refuseReports}}}
+	s := &jsonrpc.EventScanner{Answers: jsonrpc.AnswerScanner{Method: refuseReports}}
+	return &Check{request: r, scan: s.Scan, answers: &s.Answers}
 }
 
 var errReport = errors.New("a notification about a task is too large to be checked")
@@ -317,10 +313,10 @@ func refuseReports(method string) error {
 
 // Pass returns an error if the client must not get a piece of the text.
 func (c *Check) Pass(piece []byte) error {
-	if err := c.scan.Scan(piece); err != nil {
+	if err := c.scan(piece); err != nil {
 		return errors.Join(upstream.ErrUnchecked, err)
 	}
-	ids := c.scan.IDs()
+	ids := c.answers.IDs()
 	for _, id := range ids[c.checked:] {
 		//mutate:false internal/mcphttp.TestForgedAnswerInTwoPartsIsRefused.* a large answer is not checked while it passes
 		if !c.request.Expects(&jsonrpc.Message{Kind: jsonrpc.Response, ID: jsonrpc.Value{Bytes: id}}) {
@@ -340,7 +336,7 @@ func (c *Check) PassLast(piece []byte) error {
 	if err := c.Pass(piece); err != nil {
 		return err
 	}
-	if !c.scan.Closed() {
+	if !c.answers.Closed() {
 		return upstream.ErrUnchecked
 	}
 	return nil
@@ -348,8 +344,8 @@ func (c *Check) PassLast(piece []byte) error {
 
 // IsAnswer reports whether the text is only the answer to the request.
 func (c *Check) IsAnswer() bool {
-	ids := c.scan.IDs()
-	return c.scan.Closed() && len(ids) == 1 && c.request.out.id != nil && jsonrpc.SameID(ids[0], c.request.out.id)
+	ids := c.answers.IDs()
+	return c.answers.Closed() && len(ids) == 1 && c.request.out.id != nil && jsonrpc.SameID(ids[0], c.request.out.id)
 }
 
 // requestIDs are ids of requests by client.
