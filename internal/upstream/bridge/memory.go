@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"bytes"
-	"io"
 	"net/http"
 	"sync"
 
@@ -54,19 +53,6 @@ func (m *answerMemory) release() {
 // response returns the HTTP response with an answer that has reserved its memory.
 func (m *answerMemory) response(text []byte) *http.Response {
 	resp := answer(text)
-	resp.Body = &memoryBody{Reader: bytes.NewReader(text), memory: m}
+	resp.Body = body{bytes.NewReader(text), closeFunc(m.release)}
 	return resp
-}
-
-// A memoryBody releases the memory of its answer when it is closed.
-type memoryBody struct {
-	io.Reader
-
-	memory *answerMemory
-}
-
-// Close implements [io.Closer].
-func (b *memoryBody) Close() error {
-	b.memory.release()
-	return nil
 }

@@ -156,27 +156,21 @@ func (p *process) sendToClient(message []byte) bool {
 }
 
 // listen opens the client's stream of a session. A stream that the client has opened before ends.
-// Leave is called when the stream is closed.
-func (p *process) listen(leave func()) *stdioclient.Queue {
+func (p *process) listen() *stdioclient.Queue {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var stream *stdioclient.Queue
-	stream = p.stream.Continue(func() {
-		p.stopListening(stream)
-		leave()
-	})
-	if p.stream, p.isRead = stream, true; p.hasEnded {
-		stream.End(io.EOF)
+	if p.stream, p.isRead = p.stream.Continue(), true; p.hasEnded {
+		p.stream.End(io.EOF)
 	}
-	return stream
+	return p.stream
 }
 
-// stopListening keeps the unread messages of a stream for the next one.
+// stopListening ends a stream, and keeps its unread messages for the next one.
 func (p *process) stopListening(stream *stdioclient.Queue) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stream == stream {
-		p.stream, p.isRead = stream.Continue(func() {}), false
+		p.stream, p.isRead = stream.Continue(), false
 	}
 }
 

@@ -33,7 +33,7 @@ func (c *pendingAnswer) respond() (*http.Response, error) {
 		return c.memory.response(text), nil
 	default:
 		first := jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: text})
-		return events(eventBody{io.MultiReader(bytes.NewReader(first), c.answers), c}), nil
+		return events(body{io.MultiReader(bytes.NewReader(first), c.answers), c}), nil
 	}
 }
 
@@ -57,10 +57,19 @@ func (c *pendingAnswer) final() ([]byte, error) {
 	}
 }
 
-// An eventBody is an event stream with an answer.
-type eventBody struct {
+// A body is the body of a response.
+type body struct {
 	io.Reader
 	io.Closer
+}
+
+// A closeFunc implements [io.Closer].
+type closeFunc func()
+
+// Close implements [io.Closer].
+func (f closeFunc) Close() error {
+	f()
+	return nil
 }
 
 // Close implements [io.Closer].

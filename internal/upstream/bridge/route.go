@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"sync"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
@@ -96,9 +97,13 @@ func (b *Bridge) listen(r *http.Request, by httpclient.Peer, id string) (*http.R
 	if err != nil {
 		return nil, err
 	}
-	stream := p.listen(func() { b.release(p) })
-	context.AfterFunc(r.Context(), func() { stream.End(io.EOF) })
-	return events(stream), nil
+	stream := p.listen()
+	end := sync.OnceFunc(func() {
+		p.stopListening(stream)
+		b.release(p)
+	})
+	context.AfterFunc(r.Context(), end)
+	return events(body{stream, closeFunc(end)}), nil
 }
 
 // RoundTrip implements [httpclient.Transport].

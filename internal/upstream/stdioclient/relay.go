@@ -80,11 +80,9 @@ func NewQueue(keep func(size int) error) *Queue {
 	return q
 }
 
-// Continue ends q, and returns a queue with its unread messages. OnClose is called when that is
-// closed.
-func (q *Queue) Continue(onClose func()) *Queue {
+// Continue ends q, and returns a queue with its unread messages.
+func (q *Queue) Continue() *Queue {
 	next := NewQueue(q.keep)
-	next.onClose = sync.OnceFunc(onClose)
 	q.End(io.EOF)
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -171,7 +169,7 @@ func (q *Queue) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close implements [io.Closer]. If the server has not answered the request, Close cancels it.
+// Close ends a request of [Client.Ask]. If the server has not answered, Close cancels the request.
 func (q *Queue) Close() error {
 	q.End(io.ErrClosedPipe)
 	q.onClose()
