@@ -25,13 +25,6 @@ type followedUpstreams struct {
 	joined  map[task.ID]func()
 }
 
-// followAll calls hear with each task.
-func (f *followedUpstreams) followAll(news []task.Task) {
-	for i := range news {
-		f.hear(&news[i])
-	}
-}
-
 // hear joins the subscription to the upstream's task for t, if there is one, until t has ended.
 func (f *followedUpstreams) hear(t *task.Task) {
 	leave := f.joined[t.ID]

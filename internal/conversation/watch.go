@@ -99,9 +99,9 @@ func (w *Watch) Next(ctx context.Context) (news []task.Task, more bool) {
 	if err != nil {
 		return nil, false
 	}
-	if len(news) > 0 {
+	for i := range news {
 		w.last = time.Now()
-		w.upstreams.followAll(news)
+		w.upstreams.hear(&news[i])
 	}
 	return news, true
 }

@@ -378,9 +378,7 @@ func (f *forwarding) listenAlone() error {
 // Unanswered implements [upstream.Receiver].
 func (a *Agent) Unanswered(ids [][]byte, problem *mcp.Problem) {
 	if ids == nil {
-		for _, f := range a.pending.all() {
-			ids = append(ids, f.requestIDs()...)
-		}
+		a.pending.each(func(f *forwarding) { ids = append(ids, f.requestIDs()...) })
 	}
 	for _, id := range ids {
 		f := a.pending.take(id)

@@ -88,9 +88,3 @@ func (r *requestTable[T]) each(do func(T)) {
 		}
 	}
 }
-
-// all returns all requests, in any order.
-func (r *requestTable[T]) all() (all []T) {
-	r.each(func(x T) { all = append(all, x) })
-	return all
-}
