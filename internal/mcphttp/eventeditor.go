@@ -109,15 +109,7 @@ func (e *eventEditor) rewrittenBatch(raw []byte) ([]byte, error) {
 		return nil, upstream.ErrUnchecked
 	}
 	e.keep(raw)
-	switch event.Data = bytes.TrimSpace(event.Data); {
-	case len(messages) == 0:
-		return withoutMessage(event), nil
-	case event.Data[0] == '[':
-		event.Data = jsonrpc.Array(messages)
-	default:
-		event.Data = messages[0]
-	}
-	return plainEvent(event), nil
+	return withMessages(event, messages), nil
 }
 
 // filtered returns the event for a client on its GET stream.
@@ -155,14 +147,22 @@ func (e *eventEditor) withoutUnasked(raw []byte, event jsonrpc.Event) ([]byte, e
 		return nil, err
 	case rest.Unchanged:
 		return raw, nil
-	case len(rest.Messages) == 0:
-		return withoutMessage(event), nil
-	case text[0] == '[':
-		event.Data = jsonrpc.Array(rest.Messages)
 	default:
-		event.Data = rest.Messages[0]
+		return withMessages(event, rest.Messages), nil
 	}
-	return plainEvent(event), nil
+}
+
+// withMessages returns an event with other messages, in an array if they were in one.
+func withMessages(event jsonrpc.Event, messages [][]byte) []byte {
+	switch {
+	case len(messages) == 0:
+		return withoutMessage(event)
+	case bytes.HasPrefix(bytes.TrimSpace(event.Data), []byte("[")):
+		event.Data = jsonrpc.Array(messages)
+	default:
+		event.Data = messages[0]
+	}
+	return plainEvent(event)
 }
 
 // withoutMessage returns an event without its message. The event ID stays.
