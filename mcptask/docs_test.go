@@ -30,7 +30,7 @@ func TestDocumentedErrors(t *testing.T) {
 
 // advice adds the recommended action to the text of a stage.
 var advice = map[task.Stage]string{
-	lifecycle.StageInspection:          "A program that uses the library refused the call; the gate itself does not.",
+	lifecycle.StageInspection:          "Only by programs that use the library.",
 	lifecycle.StageApprovalRejected:    "The text has the reason. It did not run.",
 	lifecycle.StageApprovalTimeout:     "See `workflows.*.timeout`. It did not run.",
 	lifecycle.StageUncollected:         "It did not run.",
@@ -43,7 +43,7 @@ var advice = map[task.Stage]string{
 	lifecycle.StageUpstreamInvalid:     "It may have run.",
 	lifecycle.StageUpstreamGone:        "It may have run.",
 	lifecycle.StageResultTooLarge:      "See `limits.max_result`.",
-	lifecycle.StageExecutorLost:        "The gate, or its connection to the store, died. It may have run, and never runs again: look at the server.",
+	lifecycle.StageExecutorLost:        "The gate, or its connection to the store, died. It may have run, and never runs again.",
 	lifecycle.StageCancelled:           "For `tools/call` it is a tool result.",
 }
 

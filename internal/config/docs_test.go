@@ -136,11 +136,14 @@ func TestDocsAreGenerated(t *testing.T) {
 	groups, byGroup := []string{topLevel}, map[string]string{}
 	for _, key := range config.Keys(kinds...) {
 		s := said[key.Path]
-		value := s.Default
-		if key.Required {
-			value = "required"
+		about := strings.TrimPrefix(strings.TrimPrefix(key.Type, "list of "), "map of ")
+		switch {
+		case key.Required:
+			about += ", required"
+		case !slices.Contains([]string{"`\"\"`", "`[]`", "`{}`", "none"}, s.Default):
+			about += ", " + s.Default
 		}
-		line := fmt.Sprintf("- `%s` (%s, %s): %s\n", key.Path, key.Type, value, s.Meaning)
+		line := fmt.Sprintf("- `%s` (%s): %s\n", key.Path, about, s.Meaning)
 		group, _, _ := strings.Cut(strings.ReplaceAll(key.Path, "[]", ""), ".")
 		if group == strings.TrimSuffix(key.Path, "[]") {
 			group = topLevel

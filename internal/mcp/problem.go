@@ -32,26 +32,26 @@ const (
 	PassthroughTask    Type = "passthrough_task" // Ask the upstream with `tasks/get`.
 	MethodNotAllowed   Type = "method_not_allowed"
 	HostNotAllowed     Type = "host_not_allowed"     // Add the `Host` header to `allowed_hosts`.
-	OriginNotAllowed   Type = "origin_not_allowed"   // Add the `Origin` header to `allowed_origins` if pages of that site may use the gate.
+	OriginNotAllowed   Type = "origin_not_allowed"   // Add the `Origin` header to `allowed_origins` if that site may use the gate.
 	Unauthenticated    Type = "unauthenticated"      // `WWW-Authenticate` says what the gate accepts, or the server that refused a held call. See [identity.md](identity.md).
-	IdentityDown       Type = "identity_unavailable" // The keys of the issuer of the JWT cannot be fetched; the log has the cause.
+	IdentityDown       Type = "identity_unavailable" // The keys of the issuer of the JWT cannot be fetched.
 	Overloaded         Type = "overloaded"           // A limit of the whole gate; see [Limits](configuration.md#limits).
 	ClientLimit        Type = "client_limit"         // The share of one client; see [Limits](configuration.md#limits).
 	ShuttingDown       Type = "shutting_down"
 	UpstreamDown       Type = "upstream_unreachable"      // The call did not run.
 	UpstreamTimeout    Type = "upstream_timeout"          // See `limits.request_timeout` and `limits.call_timeout`. The call may have run.
-	UpstreamInvalid    Type = "upstream_invalid_response" // It is not JSON, compressed, broken off, or has a status outside of 200 to 599. The call may have run.
+	UpstreamInvalid    Type = "upstream_invalid_response" // Not JSON, compressed, broken off, or a status outside of 200 to 599. The call may have run.
 	UpstreamRedirect   Type = "upstream_redirect"         // Configure the final URL.
 	UpstreamUnasked    Type = "upstream_unasked_response"
 	UpstreamTaskGone   Type = "upstream_task_not_found" // The call may have run.
-	PolicyDenied       Type = "policy_denied"           // The message names the rule or policy; `thoughtgate explain` shows the decision. For `tools/call` it is a tool result.
+	PolicyDenied       Type = "policy_denied"           // The message names the rule or policy. For `tools/call` it is a tool result.
 	AmbiguousName      Type = "ambiguous_name"          // `hint` says why. See [Spellings](policy.md#spellings).
 	AmbiguousMethod    Type = "ambiguous_method"        // Such as `TOOLS/CALL`.
 	NameTooLong        Type = "name_too_long"
-	TaskRequired       Type = "task_required"     // See `waiting.mode` and `tasks.force_required`.
-	ApprovalPending    Type = "approval_pending"  // After `retry_after` seconds.
+	TaskRequired       Type = "task_required" // See `waiting.mode` and `tasks.force_required`.
+	ApprovalPending    Type = "approval_pending"
 	StoreUnavailable   Type = "store_unavailable" // The message says so if the gate does not know whether the call was stored. See [The store is unavailable](operations.md#the-store-is-unavailable).
-	Internal           Type = "internal_error"    // The log has the cause under the same `correlation_id`.
+	Internal           Type = "internal_error"
 )
 
 // Upstream reports whether the upstream caused the problem.
