@@ -109,7 +109,7 @@ soak: ## Drive mixed traffic against real gates for SOAK; fail on leaks and brok
 # make test-all tries a sample under the race detector. 0 means all pairs, which takes hours.
 PAIRS ?= 0
 # It leaves out the runs with real gates, which are in make test-all.
-explore: ## Let every call of a held call's life fail in every way, alone, in PAIRS pairs, and in other orders.
+explore: ## Let every call of a held call's life fail in every way, alone, in PAIRS pairs, and in other orders; NAME=held-task/7:lost repeats one run.
 	TEST_ALL=1 $(GO) test ./internal/explore -count=1 -timeout 24h -pairs $(PAIRS) -skip TestRealGates $(if $(NAME),-run TestNamedRun -v -name $(NAME))
 
 bench: ## Measure against the budgets, side by side with a plain reverse proxy.
@@ -121,5 +121,5 @@ measure: ## Count the lines of code that are shipped.
 conformance: ## Run the official MCP suite directly and through the gate, and compare.
 	$(GO) run ./conformance
 
-hosts: ## Run real agent hosts in front of the gate (HOSTS= and SCENARIOS= choose) and write docs/hosts.md and docs/hosts.csv.
+hosts: ## Run real agent hosts in front of the gate (HOSTS= and SCENARIOS= choose; 3 GB, hours) and write docs/hosts.md and docs/hosts.csv.
 	$(GO) run ./e2e/hosts -hosts '$(HOSTS)' -scenarios '$(SCENARIOS)'
