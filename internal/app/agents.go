@@ -1,8 +1,10 @@
 package app
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"maps"
 	"net"
 	"net/http"
@@ -13,6 +15,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/httpserver"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
+	"github.com/thoughtgate/thoughtgate-go/internal/localuser"
+	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
@@ -44,8 +48,20 @@ func (ag *agents) bind(secure *tls.Config) (err error) {
 	l := ag.base.listenerConfig("agents", ag.base.cfg.Listen, secure)
 	l.TrustedProxies, l.State = ag.base.cfg.Identity.Proxy.From, ag.countConnections
 	l.Connections = admission.Limits{Total: int64(ag.base.connections.agents), Client: quarter(ag.base.connections.agents)}
-	ag.listener, err = httpserver.Listen(l)
-	return err
+	path, isSocket := localuser.SocketPath(l.Address)
+	if !isSocket {
+		ag.listener, err = httpserver.Listen(l)
+		return err
+	}
+	bound, err := localuser.Listen(path, ag.base.cfg.Operators.OSUsers, func(err error) {
+		ctx := logging.Limited(context.Background(), "another user", "")
+		ag.base.log.WarnContext(ctx, "refused a connection to the agents' socket of a user that is not in operators.os_users", "err", err)
+	})
+	if err != nil {
+		return fmt.Errorf("listen for agents: %w", err)
+	}
+	ag.listener = httpserver.New(bound, l)
+	return nil
 }
 
 // serve sets the handler for agents. The keys of routes are the paths of the upstreams.
@@ -60,7 +76,7 @@ func (ag *agents) serve(routes map[string]*httpclient.Client) error {
 // nil, because the authenticator has cached the keys of issuers.
 func (ag *agents) configure(cfg config.Config, authorities *x509.CertPool, authenticator *identity.Authenticator) (err error) {
 	if authenticator == nil {
-		if authenticator, err = newAuthenticator(cfg.Identity, authorities, ag.base.log); err != nil {
+		if authenticator, err = newAuthenticator(cfg, authorities, ag.base.log); err != nil {
 			return err
 		}
 	}

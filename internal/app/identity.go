@@ -9,6 +9,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
+	"github.com/thoughtgate/thoughtgate-go/internal/localuser"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 )
 
@@ -93,7 +94,8 @@ const clockSkew = time.Minute
 
 // newAuthenticator returns the authenticator of agents. The authorities sign the certificates of
 // agents, and are nil if certificates are not used.
-func newAuthenticator(cfg config.Identity, authorities *x509.CertPool, log *slog.Logger) (*identity.Authenticator, error) {
+func newAuthenticator(gate config.Config, authorities *x509.CertPool, log *slog.Logger) (*identity.Authenticator, error) {
+	cfg := gate.Identity
 	c := identity.Config{Anonymous: cfg.Anonymous, URL: cfg.URL, Client: providerClient(), Now: time.Now, Log: log}
 	for _, t := range cfg.Tokens {
 		hash, err := identity.ParseHash(t.Hash)
@@ -114,5 +116,6 @@ func newAuthenticator(cfg config.Identity, authorities *x509.CertPool, log *slog
 	if len(cfg.Proxy.From) > 0 {
 		c.Proxy = &identity.Proxy{From: cfg.Proxy.From, Header: cfg.Proxy.Header, Groups: cfg.Proxy.GroupsHeader}
 	}
+	_, c.LocalUsers = localuser.SocketPath(gate.Listen)
 	return identity.New(c)
 }

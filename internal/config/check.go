@@ -47,8 +47,24 @@ func (l *loader) checkListeners() {
 		return // has no listener for agents
 	}
 	l.checkListener("listen", l.cfg.Listen)
+	if isSocket(l.cfg.Listen) {
+		l.checkSocket()
+		return
+	}
 	if l.cfg.Store.Reveal() != DeskStore && collide(l.cfg.Listen, l.cfg.Operators.Listen) {
 		l.reject("operators.listen", "must differ from listen: both include the same address and port")
+	}
+}
+
+// checkSocket rejects what has no meaning at a Unix socket, whose clients are users of this machine.
+func (l *loader) checkSocket() {
+	if runtime.GOOS != "linux" {
+		l.reject("listen", "can be a Unix socket only on Linux, which tells the gate the user of a connection")
+	}
+	for _, setting := range []string{"listen_tls", "identity"} {
+		if l.origins.give(setting) {
+			l.reject(setting, "cannot be set if `listen` is a Unix socket: its agents are users of this machine")
+		}
 	}
 }
 
@@ -61,8 +77,8 @@ const DeskStore = "desk:"
 func (l *loader) checkDesk() {
 	if l.cfg.Store.Reveal() != DeskStore {
 		const users = "operators.os_users"
-		if len(l.cfg.Operators.OSUsers) > 0 {
-			l.reject(users, "needs `store: 'desk:'`: all users of this machine can reach the address of any other inbox")
+		if len(l.cfg.Operators.OSUsers) > 0 && !isSocket(l.cfg.Listen) {
+			l.reject(users, "needs `store: 'desk:'`, or a Unix socket in `listen`: all users of this machine can reach the address of any other inbox")
 		}
 		return
 	}

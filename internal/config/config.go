@@ -30,7 +30,7 @@ import (
 // A Config has all settings of a gate, with every default filled in. It does not
 // change after [Load] has returned it.
 type Config struct {
-	Listen    string // host:port for agents
+	Listen    string // for agents: host:port, or unix:PATH
 	ListenTLS Certificate
 	Operators Operators
 	Upstreams []Upstream // at least one

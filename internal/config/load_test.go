@@ -179,7 +179,7 @@ func TestInvalidVariablesAndFlags(t *testing.T) {
 	if e := new(config.Error); !errors.As(err, &e) {
 		t.Fatalf("got %v", err)
 	}
-	_, afterFile, _ := strings.Cut(err.Error(), "f.yaml:2:9: listen: must be host:port, such as 127.0.0.1:8080\n")
+	_, afterFile, _ := strings.Cut(err.Error(), "f.yaml:2:9: listen: must be host:port, such as 127.0.0.1:8080, or unix:/PATH\n")
 	const timeout = "must be a duration with a unit, such as 30s or 1m30s, of at least 1ms"
 	want := []string{
 		"--anonymous: identity.anonymous: must be true or false",

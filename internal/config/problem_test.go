@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -38,7 +39,7 @@ storage: { keys: "a:aaaa", connections: -1, timeout: 1ms }
 `)
 	want := []string{
 		`f.yaml:1:10: version: must be 1, not text`,
-		`f.yaml:2:9: listen: must be host:port, such as 127.0.0.1:8080, not a number`,
+		`f.yaml:2:9: listen: must be host:port, such as 127.0.0.1:8080, or unix:/PATH, not a number`,
 		`f.yaml:3:1: ruels: unknown key; did you mean rules?`,
 		`f.yaml:4:8: store: must be memory:, desk:, sqlite:FILE, or a postgres:// or redis:// URL`,
 		`f.yaml:6:10: upstreams[0].url: must be an http or https URL with a host, and without user, password or fragment`,
@@ -337,5 +338,29 @@ func TestLargeFileIsAccepted(t *testing.T) {
 	}
 	if got := len(valid(t, b.String()).Upstreams); got != 1000 {
 		t.Errorf("%d upstreams", got)
+	}
+}
+
+// Agents at a Unix socket are users of this machine, so nothing else can name them.
+func TestSocket(t *testing.T) {
+	const file = "version: 1\nlisten: unix:/run/gate/agents.sock\nupstreams: [{url: http://a/}]\noperators: {os_users: [ann]}\n"
+	cfg, err := parse(t, file)
+	if runtime.GOOS != "linux" {
+		if err == nil || !strings.Contains(err.Error(), "only on Linux") {
+			t.Error(err)
+		}
+		return
+	}
+	if err != nil || cfg.Listen != "unix:/run/gate/agents.sock" {
+		t.Errorf("%s, %v", cfg.Listen, err)
+	}
+	for more, setting := range map[string]string{"identity: {anonymous: true}\n": "identity", "listen_tls: {cert_file: a, key_file: b}\n": "listen_tls"} {
+		want := setting + ": cannot be set if `listen` is a Unix socket: its agents are users of this machine"
+		if got := strings.Join(problems(t, file+more), "\n"); !strings.Contains(got, want) {
+			t.Errorf("%q: %q; want %q", more, got, want)
+		}
+	}
+	for _, path := range []string{"unix:agents.sock", "unix:", "unix:/" + strings.Repeat("x", 103)} {
+		problems(t, strings.Replace(file, "unix:/run/gate/agents.sock", path, 1))
 	}
 }

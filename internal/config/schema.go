@@ -88,7 +88,7 @@ func (g Group) find(key string) Setting {
 func (c *Config) settings(kinds []ChannelKind) Group {
 	return Group{
 		{"version", required{number(new(int), 1), "; write version: 1"}}, // must be 1; the number is not kept
-		{"listen", address(&c.Listen)},
+		{"listen", agentAddress(&c.Listen)},
 		{"listen_tls", c.ListenTLS.settings()},
 		{"operators", c.Operators.settings()},
 		{"upstreams", listOf(&c.Upstreams, DefaultUpstream(), (*Upstream).settings)},

@@ -9,11 +9,14 @@ import (
 	"net/textproto"
 	"net/url"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/localuser"
 )
 
 // A kind is a set of ways in which YAML writes a scalar.
@@ -252,6 +255,26 @@ func address(p *string) Leaf {
 	})
 }
 
+// agentAddress parses an address for agents, which can also be a Unix socket.
+func agentAddress(p *string) Leaf {
+	tcp := address(p)
+	return Read(p, "host:port, such as 127.0.0.1:8080, or unix:/PATH", func(s string) (string, bool) {
+		if path, ok := localuser.SocketPath(s); ok {
+			return s, filepath.IsAbs(path) && len(path) <= maxSocketPath
+		}
+		return s, tcp.set(s)
+	})
+}
+
+// maxSocketPath is the longest path of a socket that every system accepts.
+const maxSocketPath = 103
+
+// isSocket reports whether agents connect to a Unix socket.
+func isSocket(address string) bool {
+	_, ok := localuser.SocketPath(address)
+	return ok
+}
+
 // IsHost reports whether s is an IP address or looks like a host name.
 func IsHost(s string) bool {
 	if _, err := netip.ParseAddr(s); err == nil {
@@ -264,7 +287,7 @@ func IsHost(s string) bool {
 func loopback(addr string) bool {
 	h, _, _ := net.SplitHostPort(addr)
 	ip, err := netip.ParseAddr(h)
-	return strings.EqualFold(h, "localhost") || err == nil && ip.Unmap().IsLoopback()
+	return isSocket(addr) || strings.EqualFold(h, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }
 
 // collide reports whether listeners at a and b certainly conflict. Host names other than

@@ -60,7 +60,10 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 // proxy count one by one, so that the proxy may have all of them.
 func (l *limitedListener) clientOf(remote net.Addr) admission.Client {
 	addr, err := netip.ParseAddrPort(remote.String())
-	if err == nil && slices.ContainsFunc(l.trusted, func(p netip.Prefix) bool { return p.Contains(addr.Addr().Unmap()) }) {
+	if err != nil { // a user of this machine, at a Unix socket
+		return admission.Principal(remote.String())
+	}
+	if slices.ContainsFunc(l.trusted, func(p netip.Prefix) bool { return p.Contains(addr.Addr().Unmap()) }) {
 		return admission.Principal("connection " + remote.String())
 	}
 	return admission.Address(remote.String())

@@ -54,6 +54,7 @@ type Config struct {
 	Certificate Field          // empty disables certificates
 	Authorities *x509.CertPool // for client certificates
 	Proxy       *Proxy
+	LocalUsers  bool // the clients are users of this machine, at a Unix socket
 
 	// URL is the gate's URL for agents, or nil. With it, challenges link to the metadata that
 	// names the issuers.
@@ -66,7 +67,7 @@ type Config struct {
 
 // needsCredentials reports whether any kind of credential is configured.
 func (c *Config) needsCredentials() bool {
-	return len(c.Tokens) > 0 || len(c.Issuers) > 0 || c.Certificate != "" || c.Proxy != nil
+	return len(c.Tokens) > 0 || len(c.Issuers) > 0 || c.Certificate != "" || c.Proxy != nil || c.LocalUsers
 }
 
 // An Issuer is a trusted issuer of JWTs.

@@ -1,5 +1,6 @@
 // Package identity authenticates agents: by a token whose hash is configured, by a JWT of a trusted
-// issuer, by a client certificate, or by a header of a trusted proxy. It uses nothing from the body
+// issuer, by a client certificate, by a header of a trusted proxy, or by the local user at a Unix
+// socket. It uses nothing from the body
 // of a message.
 //
 //	agent, err := authenticator.Authenticate(ctx, request)
@@ -12,6 +13,7 @@ import (
 	"net/http"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/localuser"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
@@ -58,7 +60,7 @@ func (i *Authenticator) HasNamedAgents() bool { return i != nil && i.cfg.needsCr
 // Credentials of the connection take precedence over those of the request: behind a trusted proxy,
 // or with a certificate, an Authorization header is for the upstream.
 func (i *Authenticator) Authenticate(ctx context.Context, r *http.Request) (Agent, error) {
-	for _, way := range []func(*http.Request) (Agent, *Error){i.cfg.Proxy.agent, i.byCertificate, i.byToken} {
+	for _, way := range []func(*http.Request) (Agent, *Error){i.byLocalUser, i.cfg.Proxy.agent, i.byCertificate, i.byToken} {
 		switch agent, err := way(r); {
 		case err == nil:
 			return agent, nil
@@ -71,6 +73,15 @@ func (i *Authenticator) Authenticate(ctx context.Context, r *http.Request) (Agen
 		return Agent{Principal: policy.Principal{Anonymous: true}}, nil
 	}
 	return Agent{}, errNoCredentials
+}
+
+// byLocalUser returns the user of this machine that has opened the connection to a Unix socket.
+// Nothing in the request counts.
+func (i *Authenticator) byLocalUser(r *http.Request) (Agent, *Error) {
+	if !i.cfg.LocalUsers || !localuser.IsPeer(r.RemoteAddr) {
+		return Agent{}, errNoCredentials
+	}
+	return Agent{Principal: policy.Principal{ID: r.RemoteAddr}}, nil
 }
 
 func (i *Authenticator) byToken(r *http.Request) (Agent, *Error) {

@@ -24,6 +24,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
+	"github.com/thoughtgate/thoughtgate-go/internal/localuser"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
@@ -488,4 +489,26 @@ type unreachable struct{}
 
 func (unreachable) RoundTrip(*http.Request) (*http.Response, error) {
 	return nil, errors.New("unreachable")
+}
+
+// The user at a Unix socket is the agent, whatever the request says. Elsewhere the text of such an
+// address means nothing.
+func TestLocalUser(t *testing.T) {
+	for _, local := range []bool{true, false} {
+		i, err := identity.New(identity.Config{LocalUsers: local, Anonymous: !local, Now: time.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := request(t, "a-token-of-another-agent")
+		r.RemoteAddr = localuser.Peer("ann").String()
+		r.Header.Set("X-Forwarded-User", "bob")
+		agent, err := i.Authenticate(t.Context(), r)
+		if want := (policy.Principal{ID: "local:ann"}); err != nil || local && !cmp.Equal(agent.Principal, want) || local == agent.Principal.Anonymous {
+			t.Errorf("at a socket %t: %v, %v", local, agent, err)
+		}
+		r.RemoteAddr = "127.0.0.1:1"
+		if agent, err := i.Authenticate(t.Context(), r); local && err == nil {
+			t.Errorf("a client without a user is %v", agent)
+		}
+	}
 }

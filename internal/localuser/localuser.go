@@ -1,5 +1,5 @@
-// Package localuser finds out which user of this machine has opened a TCP connection to the
-// process. Only Linux supports that: see [Check].
+// Package localuser finds out which user of this machine has opened a connection to the process:
+// over TCP, or at a Unix socket of [Listen]. Only Linux supports that: see [Check].
 package localuser
 
 import (
