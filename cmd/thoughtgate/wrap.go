@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"os/user"
@@ -24,6 +25,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/process"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httplink"
 )
 
 // wrapConfig and wrapPolicy are the configuration of wrap without --config.
@@ -50,12 +52,23 @@ func newWrap() *cobra.Command {
 	flags := cmd.Flags()
 	name := flags.String("name", "", "`name` of the server in rules and in the inbox (default: made from the command or the URL)")
 	again := flags.Bool("restart", true, "start the server again when it ends by itself")
+	socket := flags.String("socket", "", "Unix `socket` of a gate that runs as another user, in place of COMMAND; see thoughtgate isolate")
 	var at remote
 	flags.StringVar(&at.url, "url", "", "`URL` of a server over HTTP, in place of COMMAND")
 	flags.StringArrayVar(&at.headers, "header", nil, "`header` for the server at --url, as 'NAME: VALUE'; ${VARIABLE} keeps a secret off the command line; may be repeated")
 	flags.StringVar(&at.tokenFile, "token-file", "", "`file` with the bearer token for the server at --url; read for every request")
-	cmd.Args = positional(func(_ *cobra.Command, command []string) error { return at.check(command) })
+	cmd.Args = positional(func(_ *cobra.Command, command []string) error {
+		if *socket != "" {
+			return at.checkSocket(command, *name, *file)
+		}
+		return at.check(command)
+	})
 	cmd.RunE = func(cmd *cobra.Command, command []string) error {
+		if *socket != "" {
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+			return httplink.Pipe{In: cmd.InOrStdin(), Out: cmd.OutOrStdout(), Socket: *socket, Name: *name, Log: log}.Run(cmd.Context())
+		}
 		w := wrapping{name: *name, stdin: cmd.InOrStdin(), stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
 		if err := at.read(); err != nil {
 			return &usageError{cmd.CommandPath(), err}
@@ -167,6 +180,18 @@ func (r *remote) check(command []string) error {
 		return errors.New("give either --url or a COMMAND")
 	case r.url == "" && (len(r.headers) > 0 || r.tokenFile != ""):
 		return errors.New("--header and --token-file need --url")
+	default:
+		return nil
+	}
+}
+
+// checkSocket returns an error if the flags or the command contradict --socket.
+func (r *remote) checkSocket(command []string, name, file string) error {
+	switch {
+	case len(command) > 0 || file != "" || r.url != "" || len(r.headers) > 0 || r.tokenFile != "":
+		return errors.New("--socket takes only --name: the gate at the socket has the server and the configuration")
+	case name == "":
+		return errors.New("--socket needs the --name of a server of that gate")
 	default:
 		return nil
 	}

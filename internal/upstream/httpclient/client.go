@@ -59,6 +59,9 @@ func New(cfg Config) *Client {
 		cfg.Connections = NewConnections(0)
 	}
 	c := &Client{cfg: cfg, answerLimit: upstream.NewAnswerLimit(), dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if cfg.Socket != "" {
+			network, address = "unix", cfg.Socket
+		}
 		return cfg.Connections.dial(ctx, func(ctx context.Context) (net.Conn, error) {
 			return dialer.DialContext(ctx, network, address)
 		})

@@ -16,6 +16,7 @@ import (
 type Config struct {
 	Name                 string
 	URL                  *url.URL
+	Socket               string      // a Unix socket to connect to, in place of the host of URL; may be empty
 	Headers              http.Header // sent with every request, in place of the client's
 	ForwardAuthorization bool        // send the client's Authorization header on
 	ForwardCredential    bool        // even if the gate authenticated the client by it
