@@ -20,7 +20,7 @@ import (
 )
 
 // systemPrograms are the programs of tests that only this system has.
-var systemPrograms = map[string]func(){"attty": failing(attty)}
+var systemPrograms = map[string]func(){"attty": failing(attty), "asksocket": failing(asksocket)}
 
 // attty runs a program in a session of its own at a new pseudo-terminal, whose input is the input
 // of attty.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"os/user"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -51,6 +52,9 @@ func TestScripts(t *testing.T) {
 			env.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise every program takes a second to end
 			root, err := filepath.Abs("../..")
 			env.Setenv("ROOT", root)
+			if nobody, err := user.Lookup("nobody"); err == nil {
+				env.Setenv("NOBODY_HOME", nobody.HomeDir)
+			}
 			return err
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

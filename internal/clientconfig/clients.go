@@ -102,6 +102,14 @@ func (c Client) UserFile(s System) (string, error) {
 	return existing(c.user(s))
 }
 
+// UserFiles returns all existing configuration files of the user.
+func (c Client) UserFiles(s System) []string {
+	return slices.DeleteFunc(c.user(s), func(f string) bool {
+		_, err := os.Stat(f)
+		return errors.Is(err, os.ErrNotExist)
+	})
+}
+
 // ProjectFile returns the configuration file of the project.
 func (c Client) ProjectFile(s System) (string, error) {
 	if len(c.project) == 0 {

@@ -78,6 +78,7 @@ func (i *Authenticator) Authenticate(ctx context.Context, r *http.Request) (Agen
 // byLocalUser returns the user of this machine that has opened the connection to a Unix socket.
 // Nothing in the request counts.
 func (i *Authenticator) byLocalUser(r *http.Request) (Agent, *Error) {
+	//mutate:swap "!i.cfg.LocalUsers || " "" TestLocalUser an address that looks like a user names an agent
 	if !i.cfg.LocalUsers || !localuser.IsPeer(r.RemoteAddr) {
 		return Agent{}, errNoCredentials
 	}
