@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/go-webauthn/webauthn/protocol"
 	"github.com/go-webauthn/webauthn/protocol/webauthncose"
 
@@ -46,7 +47,7 @@ type Site struct {
 // SiteAt returns the site of the given origin. Browsers allow passkeys for names of hosts, over TLS or
 // on localhost.
 func SiteAt(origin *url.URL) (Site, error) {
-	host := origin.Hostname()
+	host := strings.ToLower(origin.Hostname()) // as browsers write it
 	_, notName := netip.ParseAddr(host)
 	switch {
 	case host == "" || notName == nil:
@@ -73,7 +74,7 @@ const (
 
 // challenge returns the challenge for values and their purpose.
 func challenge(purpose string, about any) Challenge {
-	text, err := json.Marshal(about, json.Deterministic(true))
+	text, err := json.Marshal(about, json.Deterministic(true), jsontext.AllowInvalidUTF8(true)) // forms can have any bytes
 	if err != nil {
 		panic(err) // the types of this package can always be encoded
 	}

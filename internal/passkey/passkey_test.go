@@ -317,7 +317,8 @@ func TestInvitationOfAdministrator(t *testing.T) {
 func TestSites(t *testing.T) {
 	for text, want := range map[string]string{
 		"http://localhost:8081": "localhost", "https://gate.example.com": "gate.example.com", "https://gate.example.com:8443": "gate.example.com",
-		"http://127.0.0.1:8081": "", "http://[::1]:8081": "", "https://10.0.0.1": "", "http://gate.example.com": "", "https://": "",
+		"https://Gate.Example.com": "gate.example.com",
+		"http://127.0.0.1:8081":    "", "http://[::1]:8081": "", "https://10.0.0.1": "", "http://gate.example.com": "", "https://": "",
 	} {
 		u, err := url.Parse(text)
 		if err != nil {
@@ -326,5 +327,57 @@ func TestSites(t *testing.T) {
 		if at, err := passkey.SiteAt(u); at.ID != want || (err == nil) != (want != "") {
 			t.Errorf("%s: %+v, %v", text, at, err)
 		}
+	}
+}
+
+// A passkey has one operator. Another operator who claims its id gets nothing, also not in the audit log.
+func TestAddedPasskeyIsNotAddedAgain(t *testing.T) {
+	o := newOffice(t)
+	k := o.first("alice")
+	forged := newKey(t)
+	forged.ID = k.ID
+	i := passkey.Invitation{Operator: "bob", By: "alice", Expires: o.now.Add(time.Hour)}
+	code, err := o.Invite(t.Context(), i, o.sign(k, passkey.ToInvite(i)), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := o.request(forged, "bob")
+	q.Code = code
+	if err := o.Add(t.Context(), q); !errors.Is(err, passkey.ErrInvalid) {
+		t.Errorf("a passkey with the id of another: %v", err)
+	}
+	entries, err := o.store.Entries(t.Context(), auditlog.Query{})
+	if err != nil || len(entries) != 2 {
+		t.Errorf("the journal has %+v, %v", entries, err)
+	}
+}
+
+// Forms can have any bytes.
+func TestInvalidUTF8(*testing.T) {
+	passkey.ToApprove(gatetask.Statement{Shown: "\xff"})
+	passkey.ToAdd("alice", "\xff")
+	passkey.ToInvite(passkey.Invitation{Operator: "\xff"})
+}
+
+// An invitation ends when the passkey that has confirmed it is removed, because that may be stolen.
+func TestInvitationOfRemovedPasskey(t *testing.T) {
+	o := newOffice(t)
+	k := o.first("alice")
+	i := passkey.Invitation{Operator: "bob", By: "alice", Expires: o.now.Add(time.Hour)}
+	code, err := o.Invite(t.Context(), i, o.sign(k, passkey.ToInvite(i)), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := o.All(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := o.Remove(t.Context(), all[0].Name(), "carol"); !removed || err != nil {
+		t.Fatal(removed, err)
+	}
+	q := o.request(newKey(t), "bob")
+	q.Code = code
+	if err := o.Add(t.Context(), q); !errors.Is(err, passkey.ErrNotInvited) {
+		t.Errorf("an invitation of a removed passkey: %v", err)
 	}
 }

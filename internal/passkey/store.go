@@ -196,6 +196,11 @@ func (s Store) Add(ctx context.Context, q Request) error {
 	if err != nil {
 		return err
 	}
+	// Otherwise the journal would have another operator for the signatures of that passkey.
+	//mutate:false TestAddedPasskeyIsNotAddedAgain the audit log says that a passkey belongs to another operator
+	if slices.ContainsFunc(all, func(known Passkey) bool { return bytes.Equal(known.ID, p.ID) }) {
+		return invalid("this passkey was added before")
+	}
 	own := len(slices.DeleteFunc(slices.Clone(all), func(p Passkey) bool { return p.Operator != q.Operator }))
 	if own >= maxPasskeys || len(all) >= maxAll {
 		return ErrTooMany
@@ -247,6 +252,7 @@ type Invitation struct {
 	Operator string    `json:"operator"` // the next operator who uses it, if empty
 	By       string    `json:"by"`       // an administrator; empty for the first passkey of a store
 	Expires  time.Time `json:"expires"`
+	Passkey  string    `json:"passkey,omitzero"` // the [Passkey.Name] of the one that has confirmed it
 }
 
 // First returns the code of an invitation to add the first passkey of this store, or nothing if the store ever
@@ -274,9 +280,11 @@ func (s Store) Invite(ctx context.Context, i Invitation, confirmed string, at Si
 		return "", invalid("its time is over")
 	}
 	c := ToInvite(i)
-	if _, err := s.signedBy(ctx, i.By, confirmed, at, c); err != nil {
+	signed, err := s.signedBy(ctx, i.By, confirmed, at, c)
+	if err != nil {
 		return "", err
 	}
+	i.Passkey = digestOf(signed.Credential)
 	used := gatestore.Record{Name: usedUp + digestOf(c), Version: 1, Value: []byte{'1'}, Expires: i.Expires}
 	//mutate:swap "s.Records.PutRecord(ctx, used)" "error(nil)" TestInvitationOfAdministrator a confirmation makes several invitations
 	if err := s.Records.PutRecord(ctx, used); errors.Is(err, task.ErrConcurrentModification) {
@@ -319,6 +327,9 @@ func (s Store) redeem(ctx context.Context, q Request, all []Passkey) (string, er
 		return "", ErrNotInvited
 	//mutate:false TestFirstPasskey a second start of the gate lets somebody add a passkey
 	case i.By == "" && len(all) > 0:
+		return "", ErrNotInvited
+	//mutate:false TestInvitationOfRemovedPasskey whoever had a stolen passkey adds others after it was removed
+	case i.By != "" && !slices.ContainsFunc(all, func(p Passkey) bool { return p.Name() == i.Passkey && !p.Removed() }):
 		return "", ErrNotInvited
 	}
 	r.Version++
