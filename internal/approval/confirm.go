@@ -195,8 +195,8 @@ func (c *confirmer) checkGranted(ctx context.Context, d gatetask.Decision, g gra
 	return c.passkeys.Verify(ctx, *d.Passkey)
 }
 
-// isWider reports whether g covers more than an approver has signed.
+// isWider reports whether g covers more than an approver has signed. Nobody signs for retries.
 func isWider(g grantstore.Grant, signed *gatetask.GrantTerms) bool {
-	return signed == nil || g.MaxUses > signed.Uses || g.Until.After(signed.Until) ||
+	return signed == nil || g.Retry || g.MaxUses > signed.Uses || g.Until.After(signed.Until) ||
 		slices.ContainsFunc(g.Free, func(name string) bool { return !slices.Contains(signed.Free, name) })
 }

@@ -340,7 +340,7 @@ func TestEditedGrantDoesNotRun(t *testing.T) {
 		"of nobody":       func(g *grantstore.Grant) { g.By[0].Passkey = nil },
 		"of another":      func(g *grantstore.Grant) { g.By[0].By = "bob" },
 		"of another call": func(g *grantstore.Grant) { g.From = "other" },
-		"for a retry":     func(g *grantstore.Grant) { g.Retry = true; g.MaxUses = 50 },
+		"for a retry":     func(g *grantstore.Grant) { g.Retry = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
