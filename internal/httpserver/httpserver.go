@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/localhost"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 )
@@ -73,7 +74,7 @@ func Listen(c Config) (*Listener, error) {
 		return nil, fmt.Errorf("listen for %s: %w", c.Name, err)
 	}
 	if c.Localhost {
-		both, err := onLocalhost(l)
+		both, err := localhost.Both(l)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("listen for %s: %w", c.Name, err), l.Close())
 		}

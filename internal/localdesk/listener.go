@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/localhost"
 	"github.com/thoughtgate/thoughtgate-go/internal/localuser"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/pause"
@@ -202,11 +203,15 @@ func (l *Listener) bind() (net.Listener, error) {
 	return bound, err
 }
 
-// bindAt binds one address.
+// bindAt binds one address, and its port at localhost.
 func (l *Listener) bindAt(address string) (net.Listener, error) {
-	bound, err := new(net.ListenConfig).Listen(context.Background(), "tcp", address)
+	first, err := new(net.ListenConfig).Listen(context.Background(), "tcp", address)
 	if err != nil {
 		return nil, err
+	}
+	bound, err := localhost.Both(first) // the inbox is opened at localhost for passkeys
+	if err != nil {
+		return nil, errors.Join(err, first.Close())
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -419,3 +419,23 @@ func TestUnusableFileIsNamed(t *testing.T) {
 		}
 	}
 }
+
+// Browsers may use either loopback address for localhost, and passkeys need that name. So no other program may
+// have the port of the inbox at one of them.
+func TestLocalhostIsTheDesk(t *testing.T) {
+	if l, err := net.Listen("tcp6", "[::1]:0"); err != nil {
+		t.Skip("no IPv6: ", err)
+	} else {
+		l.Close()
+	}
+	g := start(t, t.TempDir(), "one")
+	eventually(t, "the gate serves", func() bool { return answer(g.Addr().String()) == "one" })
+	_, port, err := net.SplitHostPort(g.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err := net.Listen("tcp6", net.JoinHostPort("::1", port)); err == nil {
+		l.Close()
+		t.Error("another program serves localhost at the port of the inbox")
+	}
+}

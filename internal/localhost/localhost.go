@@ -1,4 +1,5 @@
-package httpserver
+// Package localhost binds both addresses of this machine.
+package localhost
 
 import (
 	"errors"
@@ -7,9 +8,10 @@ import (
 	"syscall"
 )
 
-// onLocalhost returns a listener that has the port of l on both loopback addresses. Browsers may use either
-// of them for localhost, and must not reach another program there.
-func onLocalhost(l net.Listener) (net.Listener, error) {
+// Both returns a listener that has the port of l, which listens at 127.0.0.1, on both loopback addresses.
+// Browsers may use either of them for localhost, and must not reach another program there. After an error, l is
+// still open.
+func Both(l net.Listener) (net.Listener, error) {
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {
 		return nil, err
@@ -76,7 +78,7 @@ func (p *pair) Accept() (net.Conn, error) {
 func (p *pair) Close() (err error) {
 	p.once.Do(func() {
 		close(p.closed)
-		err = errors.Join(p.Listener.Close(), p.other.Close())
+		err = errors.Join(p.other.Close(), p.Listener.Close()) // whoever gets the first one gets both
 		p.running.Wait()
 	})
 	return err
