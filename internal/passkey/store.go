@@ -309,6 +309,16 @@ func (s Store) keep(ctx context.Context, i Invitation) (string, error) {
 	return code, s.Records.PutRecord(ctx, gatestore.Record{Name: invitations + digestOf([]byte(code)), Version: 1, Value: text, Expires: i.Expires})
 }
 
+// counts reports whether who gave i may still do so, given all passkeys.
+func (i Invitation) counts(all []Passkey) bool {
+	if i.By == "" {
+		//mutate:true TestFirstPasskey a second start of the gate lets somebody add a passkey
+		return len(all) == 0
+	}
+	//mutate:true TestInvitationOfRemovedPasskey whoever had a stolen passkey adds others after it was removed
+	return slices.ContainsFunc(all, func(p Passkey) bool { return p.Name() == i.Passkey && !p.Removed() })
+}
+
 // redeem uses up the invitation of q, and returns who gave it, in words.
 func (s Store) redeem(ctx context.Context, q Request, all []Passkey) (string, error) {
 	r, err := s.Records.GetRecord(ctx, invitations+digestOf([]byte(strings.TrimSpace(q.Code))))
@@ -319,17 +329,11 @@ func (s Store) redeem(ctx context.Context, q Request, all []Passkey) (string, er
 		return "", err
 	}
 	var i Invitation
-	switch err := json.Unmarshal(r.Value, &i); {
-	case err != nil:
+	if err := json.Unmarshal(r.Value, &i); err != nil {
 		return "", err
+	}
 	//mutate:swap "r.Version > 1 || " "" TestFirstPasskey an invitation is used twice
-	case r.Version > 1 || !s.Now().Before(i.Expires), i.Operator != "" && i.Operator != q.Operator:
-		return "", ErrNotInvited
-	//mutate:false TestFirstPasskey a second start of the gate lets somebody add a passkey
-	case i.By == "" && len(all) > 0:
-		return "", ErrNotInvited
-	//mutate:false TestInvitationOfRemovedPasskey whoever had a stolen passkey adds others after it was removed
-	case i.By != "" && !slices.ContainsFunc(all, func(p Passkey) bool { return p.Name() == i.Passkey && !p.Removed() }):
+	if r.Version > 1 || !s.Now().Before(i.Expires) || i.Operator != "" && i.Operator != q.Operator || !i.counts(all) {
 		return "", ErrNotInvited
 	}
 	r.Version++
