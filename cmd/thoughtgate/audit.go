@@ -307,6 +307,9 @@ func (s *screen) verified(r audit.Report) error {
 		if r.Signatures > 0 {
 			after += fmt.Sprintf(", %s by a passkey", count(r.Signatures, "approval"))
 		}
+		if r.Unknown > 0 {
+			after += fmt.Sprintf(" (%d by one that was added before these entries: compare its operator yourself)", r.Unknown)
+		}
 		return s.line("%s: %s%s\nhead %s", s.paint(green, "ok"), count(r.Entries, "entry"), after, r.Head)
 	}
 	var b strings.Builder

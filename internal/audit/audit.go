@@ -218,6 +218,7 @@ type Report struct {
 	Problems []string      // empty if the journal is intact
 
 	Signatures int // the number of approvals with the signature of a passkey
+	Unknown    int // how many of them are by passkeys that were added before the first entry, so that nobody knows whose they are
 	More       int // the number of problems that Problems leaves out
 }
 
@@ -281,24 +282,23 @@ func (v *verifier) add(e auditlog.Entry) {
 
 // checkPasskey remembers the passkey in an entry, or returns what is wrong with the signature in it, or "".
 func (v *verifier) checkPasskey(e auditlog.Entry) string {
-	signed := e.Passkey
-	if signed == nil {
+	if e.Passkey == nil {
 		return ""
 	}
-	known := v.passkeys[string(signed.Credential)]
-	switch {
-	case e.Step == auditlog.PasskeyAdded:
-		if v.passkeys == nil {
-			v.passkeys = map[string]*registered{}
-		}
-		v.passkeys[string(signed.Credential)] = &registered{operator: e.Approver, key: signed.Key}
-		return ""
-	case e.Step != auditlog.PasskeyRemoved:
+	known := v.passkeys[string(e.Passkey.Credential)]
+	if e.Step != auditlog.PasskeyAdded && e.Step != auditlog.PasskeyRemoved {
 		v.report.Signatures++
-		return v.checkSignature(e, *signed, known)
-	case known != nil:
-		known.removed = true
+		return v.checkSignature(e, *e.Passkey, known)
 	}
+	now := registered{operator: e.Approver, key: e.Passkey.Key, removed: e.Step == auditlog.PasskeyRemoved}
+	//mutate:swap "known != nil" "false" TestVerifyPasskeys an entry gives the passkey of an operator to another one
+	if known != nil && (known.removed || known.operator != now.operator || !bytes.Equal(known.key, now.key)) {
+		return "this passkey was removed before, or another operator has added it"
+	}
+	if v.passkeys == nil {
+		v.passkeys = map[string]*registered{}
+	}
+	v.passkeys[string(e.Passkey.Credential)] = &now
 	return ""
 }
 
@@ -315,9 +315,11 @@ func (v *verifier) checkSignature(e auditlog.Entry, signed gatetask.Signature, k
 		return "the approver has signed something else"
 	case known == nil && v.report.After.Seq == 0:
 		return "nobody has added the passkey that signed it"
-	case known != nil && (known.operator != e.Approver || !bytes.Equal(known.key, signed.Key)):
+	case known == nil:
+		v.report.Unknown++
+	case known.operator != e.Approver || !bytes.Equal(known.key, signed.Key):
 		return "another operator has added the passkey that signed it"
-	case known != nil && known.removed:
+	case known.removed:
 		return "the passkey that signed it was removed before"
 	}
 	//mutate:swap "passkey.Check(signed)" "error(nil)" TestVerifySignatures a forged signature counts

@@ -325,3 +325,66 @@ func TestVerifySignatures(t *testing.T) {
 		})
 	}
 }
+
+// Verify follows whose passkeys are, from the beginning of the log. Of signatures by passkeys from before the
+// first entry it knows only that they fit their keys, and says how many there are.
+func TestVerifyPasskeys(t *testing.T) {
+	k := authenticator.New(t, "http://localhost:1", "localhost")
+	at := passkey.Site{Origin: "http://localhost:1", ID: "localhost"}
+	source := memstore.New(memstore.Options{})
+	t.Cleanup(func() { source.Close() })
+	keys := passkey.Store{Records: source, Journal: source, Now: time.Now}
+	code, err := keys.First(t.Context(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	created := k.Create(t, fmt.Appendf(nil, `{"challenge":%q}`, passkey.ToCreate("alice", "").String()))
+	if err := keys.Add(t.Context(), passkey.Request{Operator: "alice", Site: at, Created: created, Code: code}); err != nil {
+		t.Fatal(err)
+	}
+	about := gatetask.Statement{Task: "t1", Call: task.Digest{1}.String(), Shown: "s1", Approver: "alice"}
+	signed, err := keys.Sign(t.Context(), k.Sign(t, fmt.Appendf(nil, `{"challenge":%q}`, passkey.ToApprove(about).String())), at, about)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(step, who string, key []byte) task.Note {
+		return task.Note{At: time.Now(), Step: step, Actor: who, Approver: who, Passkey: &gatetask.Signature{Credential: signed.Credential, Key: key, Site: "localhost"}}
+	}
+	decided := task.Note{At: time.Now(), Task: "t1", Step: "decided", Approver: "alice", ArgumentDigest: task.Digest{1}, Passkey: &signed}
+	added, removed := change(auditlog.PasskeyAdded, "alice", signed.Key), change(auditlog.PasskeyRemoved, "alice", signed.Key)
+	for name, tt := range map[string]struct {
+		notes    []task.Note
+		omit     int
+		problems int
+		unknown  int
+	}{
+		"added and removed":           {[]task.Note{added, decided, removed}, 0, 0, 0},
+		"written twice":               {[]task.Note{added, added, decided}, 0, 0, 0}, // the store failed after the first
+		"added to another":            {[]task.Note{added, change(auditlog.PasskeyAdded, "bob", []byte("x")), decided}, 0, 1, 0},
+		"added again":                 {[]task.Note{added, removed, added, decided}, 0, 2, 0},
+		"added before the log begins": {[]task.Note{added, decided, removed}, 1, 0, 1},
+		"removed in a trimmed log":    {[]task.Note{added, removed, decided}, 1, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := memstore.New(memstore.Options{})
+			t.Cleanup(func() { s.Close() })
+			if err := s.Append(t.Context(), tt.notes...); err != nil {
+				t.Fatal(err)
+			}
+			entries, err := s.Entries(t.Context(), auditlog.Query{})
+			var lines []byte
+			for _, e := range entries[tt.omit:] {
+				if err == nil {
+					lines, err = audit.AppendLine(lines, e)
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := audit.VerifyLines(strings.NewReader(string(lines)), auditlog.Link{})
+			if err != nil || len(r.Problems) != tt.problems || r.Signatures != 1 || r.Unknown != tt.unknown {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+}
