@@ -2,7 +2,10 @@ package approval
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
@@ -67,23 +70,31 @@ func statement(t task.Task, who Approver, r Ruling) (gatetask.Statement, error) 
 	s := gatetask.Statement{
 		Task: string(t.ID), Call: t.CallDigest().String(), Shown: r.Shown, Unread: int64(max(0, r.Unread)), Approver: who.Name, Grant: r.Gives,
 	}
-	scope, err := scopeDigest(t, r.Gives)
-	s.Scope = scope
+	scope, meta, err := scopeOf(t, freeIn(r.Gives))
+	if err != nil {
+		return s, err
+	}
+	s.Scope, err = scopeDigest(scope, metaDigests(meta))
 	return s, err
 }
 
-// scopeDigest returns the digest of all calls like t on the given terms.
-func scopeDigest(t task.Task, terms *gatetask.GrantTerms) (string, error) {
-	var free []string
-	if terms != nil {
-		free = terms.Free
+func freeIn(terms *gatetask.GrantTerms) []string {
+	if terms == nil {
+		return nil
 	}
-	scope, _, err := scopeOf(t, free)
-	if err != nil {
-		return "", err
+	return terms.Free
+}
+
+// scopeDigest returns the digest of all calls in a scope, and of the metadata that may be sent with them.
+func scopeDigest(s grantstore.Scope, meta map[string]task.Digest) (string, error) {
+	calls, err := s.Digest()
+	h := sha256.New()
+	h.Write(calls[:])
+	for _, name := range slices.Sorted(maps.Keys(meta)) {
+		of, value := sha256.Sum256([]byte(name)), meta[name]
+		h.Write(append(of[:], value[:]...))
 	}
-	digest, err := scope.Digest()
-	return digest.String(), err
+	return hex.EncodeToString(h.Sum(nil)), err
 }
 
 // sign returns the signature of r, or nil if r has none and needs none. The error is
@@ -184,7 +195,11 @@ func (c *confirmer) check(ctx context.Context, d gatetask.Decision, t task.Task)
 // checkGranted returns nil if d has a valid signature for calls like t on the terms of g.
 func (c *confirmer) checkGranted(ctx context.Context, d gatetask.Decision, g grantstore.Grant, t task.Task) error {
 	signed := d.Passkey.Statement
-	scope, err := scopeDigest(t, signed.Grant)
+	calls, _, err := scopeOf(t, freeIn(signed.Grant))
+	if err != nil {
+		return err
+	}
+	scope, err := scopeDigest(calls, g.Meta)
 	if err != nil {
 		return err
 	}

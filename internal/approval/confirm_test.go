@@ -340,6 +340,7 @@ func TestEditedGrantDoesNotRun(t *testing.T) {
 		"of nobody":       func(g *grantstore.Grant) { g.By[0].Passkey = nil },
 		"of another":      func(g *grantstore.Grant) { g.By[0].By = "bob" },
 		"of another call": func(g *grantstore.Grant) { g.From = "other" },
+		"other metadata":  func(g *grantstore.Grant) { g.Meta = map[string]task.Digest{"x": {1}} },
 		"for a retry":     func(g *grantstore.Grant) { g.Retry = true },
 	} {
 		t.Run(name, func(t *testing.T) {

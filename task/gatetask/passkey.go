@@ -22,7 +22,7 @@ type Statement struct {
 	Approver string `json:"approver"`
 
 	// Scope is the digest of all calls that the approval may cover later: calls like this one,
-	// apart from the arguments that Grant leaves free.
+	// apart from the arguments that Grant leaves free, with metadata of this one or none.
 	Scope string      `json:"scope"`
 	Grant *GrantTerms `json:"grant,omitzero"`
 }
