@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -104,18 +105,21 @@ func (o *operators) unlockTokenFile() {
 // passkeyCodeValid is how long the code for the first passkey is valid.
 const passkeyCodeValid = 15 * time.Minute
 
-// FirstPasskeyLink returns a link with which an operator can add the first passkey of the store, or nothing
-// if the store ever had one or no workflow of this gate needs one. Show it only to the person who starts the gate.
+// FirstPasskeyLink returns a link with which an operator can add the first passkey of this site, or nothing
+// if the site ever had one or no workflow of this gate needs one. Show it only to the person who starts the gate.
 func (a *App) FirstPasskeyLink(ctx context.Context) (string, error) {
 	if !a.base.cfg.NeedsPasskeys() && a.operators.desk == nil {
 		return "", nil
 	}
-	code, err := a.approvals.service.Passkeys().First(ctx, passkeyCodeValid)
+	at, err := url.Parse(strings.Replace(a.operators.url(), "//127.0.0.1:", "//localhost:", 1)) // browsers allow passkeys at localhost
+	if err != nil {
+		return "", err
+	}
+	code, err := a.approvals.service.Passkeys().First(ctx, at.Hostname(), passkeyCodeValid)
 	if err != nil || code == "" {
 		return "", err
 	}
-	link := a.operators.url() + "/passkeys?code=" + code
-	return strings.Replace(link, "//127.0.0.1:", "//localhost:", 1), nil // browsers allow passkeys at localhost
+	return at.String() + "/passkeys?code=" + code, nil
 }
 
 // LoginLink returns a link that signs in with the generated token, or nothing without one.

@@ -40,7 +40,7 @@ func openConfirmed(t *testing.T, w approval.Workflow) *confirmed {
 	o := &confirmed{fixture: branch(t, edited, nil), edited: edited, t: t, keys: map[string]*softkey.Key{}}
 	w.Passkey = true
 	o.setWorkflow("ops", w)
-	code, err := o.Passkeys().First(t.Context(), time.Minute)
+	code, err := o.Passkeys().First(t.Context(), "localhost", time.Minute)
 	for _, who := range []approval.Approver{alice, bob} {
 		if err != nil {
 			t.Fatal(err)
@@ -309,8 +309,9 @@ func TestRemovedPasskeyDoesNotRun(t *testing.T) {
 	if err != nil || len(own) != 1 {
 		t.Fatal(own, err)
 	}
-	if removed, err := o.Passkeys().Remove(t.Context(), own[0].Name(), "alice"); !removed || err != nil {
-		t.Fatal(removed, err)
+	name := own[0].Name()
+	if err := o.Passkeys().Remove(t.Context(), name, "alice", o.answer("alice", passkey.ToRemove(name, "alice")), inbox); err != nil {
+		t.Fatal(err)
 	}
 	mustState(t, must(o.Wait(t.Context(), mine(asked), o.upstream.send))(t), task.Failed)
 	if runs := o.upstream.entries(); len(runs) > 0 {

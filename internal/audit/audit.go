@@ -248,8 +248,12 @@ type verifier struct {
 type registered struct {
 	operator string
 	key      []byte
-	removed  bool
+	removed  time.Time // zero if it was not removed
 }
+
+// removalDelay is how much later than the removal of its passkey an approval may be: the approver had signed it
+// before, and clocks differ.
+const removalDelay = time.Minute
 
 // newVerifier returns a verifier. Known is zero, or a head that was noted elsewhere and that
 // the journal must contain.
@@ -290,9 +294,12 @@ func (v *verifier) checkPasskey(e auditlog.Entry) string {
 		v.report.Signatures++
 		return v.checkSignature(e, *e.Passkey, known)
 	}
-	now := registered{operator: e.Approver, key: e.Passkey.Key, removed: e.Step == auditlog.PasskeyRemoved}
+	now := registered{operator: e.Approver, key: e.Passkey.Key}
+	if e.Step == auditlog.PasskeyRemoved {
+		now.removed = e.At
+	}
 	//mutate:swap "known != nil" "false" TestVerifyPasskeys an entry gives the passkey of an operator to another one
-	if known != nil && (known.removed || known.operator != now.operator || !bytes.Equal(known.key, now.key)) {
+	if known != nil && (!known.removed.IsZero() || known.operator != now.operator || !bytes.Equal(known.key, now.key)) {
 		return "this passkey was removed before, or another operator has added it"
 	}
 	if v.passkeys == nil {
@@ -319,7 +326,7 @@ func (v *verifier) checkSignature(e auditlog.Entry, signed gatetask.Signature, k
 		v.report.Unknown++
 	case known.operator != e.Approver || !bytes.Equal(known.key, signed.Key):
 		return "another operator has added the passkey that signed it"
-	case known.removed:
+	case !known.removed.IsZero() && e.At.Sub(known.removed) > removalDelay:
 		return "the passkey that signed it was removed before"
 	}
 	//mutate:swap "passkey.Check(signed)" "error(nil)" TestVerifySignatures a forged signature counts

@@ -297,7 +297,7 @@ func TestVerifySignatures(t *testing.T) {
 			s := memstore.New(memstore.Options{})
 			t.Cleanup(func() { s.Close() })
 			keys := passkey.Store{Records: s, Journal: s, Now: time.Now}
-			code, err := keys.First(t.Context(), time.Minute)
+			code, err := keys.First(t.Context(), "localhost", time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -329,12 +329,12 @@ func TestVerifySignatures(t *testing.T) {
 // Verify follows whose passkeys are, from the beginning of the log. Of signatures by passkeys from before the
 // first entry it knows only that they fit their keys, and says how many there are.
 func TestVerifyPasskeys(t *testing.T) {
-	k := authenticator.New(t, "http://localhost:1", "localhost")
+	k := softkey.New(t, "http://localhost:1", "localhost")
 	at := passkey.Site{Origin: "http://localhost:1", ID: "localhost"}
 	source := memstore.New(memstore.Options{})
 	t.Cleanup(func() { source.Close() })
 	keys := passkey.Store{Records: source, Journal: source, Now: time.Now}
-	code, err := keys.First(t.Context(), time.Minute)
+	code, err := keys.First(t.Context(), "localhost", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,8 +350,10 @@ func TestVerifyPasskeys(t *testing.T) {
 	change := func(step, who string, key []byte) task.Note {
 		return task.Note{At: time.Now(), Step: step, Actor: who, Approver: who, Passkey: &gatetask.Signature{Credential: signed.Credential, Key: key, Site: "localhost"}}
 	}
-	decided := task.Note{At: time.Now(), Task: "t1", Step: "decided", Approver: "alice", ArgumentDigest: task.Digest{1}, Passkey: &signed}
+	decided := task.Note{At: time.Now().Add(time.Hour), Task: "t1", Step: "decided", Approver: "alice", ArgumentDigest: task.Digest{1}, Passkey: &signed}
 	added, removed := change(auditlog.PasskeyAdded, "alice", signed.Key), change(auditlog.PasskeyRemoved, "alice", signed.Key)
+	soon := decided
+	soon.At = time.Now()
 	for name, tt := range map[string]struct {
 		notes    []task.Note
 		omit     int
@@ -361,6 +363,7 @@ func TestVerifyPasskeys(t *testing.T) {
 		"added and removed":           {[]task.Note{added, decided, removed}, 0, 0, 0},
 		"written twice":               {[]task.Note{added, added, decided}, 0, 0, 0}, // the store failed after the first
 		"added to another":            {[]task.Note{added, change(auditlog.PasskeyAdded, "bob", []byte("x")), decided}, 0, 1, 0},
+		"removed while it signed":     {[]task.Note{added, removed, soon}, 0, 0, 0},
 		"added again":                 {[]task.Note{added, removed, added, decided}, 0, 2, 0},
 		"added before the log begins": {[]task.Note{added, decided, removed}, 1, 0, 1},
 		"removed in a trimmed log":    {[]task.Note{added, removed, decided}, 1, 1, 0},

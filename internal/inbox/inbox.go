@@ -75,6 +75,7 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	route("POST /passkeys/new", operator.Approver, i.newPasskey)
 	route("POST /passkeys/confirm", operator.Approver, i.confirmPasskey)
 	route("POST /passkeys/remove", operator.Approver, i.removePasskey)
+	route("POST /passkeys/remove/confirm", operator.Approver, i.confirmRemoval)
 	//mutate:swap "Admin" "Approver" TestPasskeyPage an approver invites others
 	route("POST /passkeys/invite", operator.Admin, i.invite)
 	route("POST /passkeys/invite/confirm", operator.Admin, i.confirmInvitation)

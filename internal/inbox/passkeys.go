@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -237,7 +238,7 @@ func sentence(err error) string {
 
 // passkeyProblem shows why nothing was changed. It returns errors that are failures.
 func (i *Inbox) passkeyProblem(w http.ResponseWriter, r *http.Request, who operator.Operator, err error) error {
-	for _, known := range []error{passkey.ErrInvalid, passkey.ErrNotInvited, passkey.ErrTooMany, passkey.ErrNoPasskey} {
+	for _, known := range []error{passkey.ErrInvalid, passkey.ErrNotInvited, passkey.ErrTooMany, passkey.ErrNoPasskey, passkey.ErrLast} {
 		if errors.Is(err, known) {
 			n := notice{title: "Nothing was changed", text: sentence(err)}
 			i.cfg.Log.WarnContext(r.Context(), "passkey not changed", "operator", who.Name, "err", err)
@@ -247,38 +248,38 @@ func (i *Inbox) passkeyProblem(w http.ResponseWriter, r *http.Request, who opera
 	return err
 }
 
+// confirmRemoval answers with what the operator signs to remove a passkey.
+func (i *Inbox) confirmRemoval(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	s, err := i.signing(r, who, passkey.ToRemove(r.PostFormValue("passkey"), who.Name))
+	if err != nil {
+		return i.passkeyProblem(w, r, who, err)
+	}
+	return sendJSON(w, s)
+}
+
 // removePasskey removes a passkey: one of the operator's own, or any if the operator is an administrator.
 func (i *Inbox) removePasskey(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	name, keys := r.PostFormValue("passkey"), i.cfg.Approvals.Passkeys()
-	//mutate:swap "!who.Role.Includes(operator.Admin)" "false" TestPasskeyPage an approver removes the passkey of another
-	if !who.Role.Includes(operator.Admin) {
-		own, err := keys.Of(r.Context(), who.Name)
-		if err != nil {
-			return err
-		}
-		if !has(own, name) {
-			name = ""
-		}
-	}
-	removed, err := keys.Remove(r.Context(), name, who.Name)
+	own, err := keys.Of(r.Context(), who.Name)
 	if err != nil {
 		return err
 	}
-	n := notice{good: removed, title: "The passkey was removed", text: "Approvals that it has signed and that have not run do not count any more."}
-	if !removed {
-		n = notice{title: "Nothing was changed", text: "You have no such passkey."}
+	at, err := i.site(r)
+	switch {
+	case err != nil:
+	//mutate:false TestPasskeyPage an approver removes the passkey of another
+	case !who.Role.Includes(operator.Admin) && !slices.ContainsFunc(own, func(p passkey.Passkey) bool { return p.Name() == name }):
+		err = passkey.ErrNoPasskey
+	default:
+		err = keys.Remove(r.Context(), name, who.Name, r.PostFormValue(fieldSigned), at)
 	}
+	if err != nil {
+		return i.passkeyProblem(w, r, who, err)
+	}
+	n := notice{good: true, title: "The passkey was removed", text: "Approvals that it has signed and that have not run do not count any more."}
 	return i.showPasskeys(w, r, who, page{notice: &n}, passkeyView{})
-}
-
-func has(all []passkey.Passkey, name string) bool {
-	for _, p := range all {
-		if p.Name() == name {
-			return true
-		}
-	}
-	return false
 }
 
 // invitation returns the invitation of a form.

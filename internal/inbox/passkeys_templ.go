@@ -355,7 +355,7 @@ func passkeyRow(f frame, p passkey.Passkey) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if !p.Removed() && (p.Operator == f.who.Name || f.who.Role.Includes(operator.Admin)) {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 33, "<form method=\"post\" action=\"/passkeys/remove\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 33, "<form method=\"post\" action=\"/passkeys/remove\" data-sign=\"/passkeys/remove/confirm\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -75,12 +75,12 @@ func TestPasskeyPage(t *testing.T) {
 	if status, page := alice.send("/passkeys", "/passkeys", alice.adding("")); status != http.StatusForbidden {
 		t.Errorf("without an invitation: %d\n%s", status, page)
 	}
-	if status, page := ada.send("/passkeys", "/passkeys/invite/confirm", url.Values{"operator": {"alice"}}); status != http.StatusForbidden || !strings.Contains(page, "You have no passkey") {
+	if status, page := ada.send("/passkeys", "/passkeys/invite/confirm", url.Values{"operator": {"alice"}}); status != http.StatusForbidden || !strings.Contains(page, "you have none that could confirm it") {
 		t.Errorf("an invitation without a passkey: %d\n%s", status, page)
 	}
 	mustLack(t, alice.get("/passkeys"), "add-passkey")
 
-	code, err := o.approvals.Passkeys().First(t.Context(), time.Minute)
+	code, err := o.approvals.Passkeys().First(t.Context(), "localhost", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,10 +114,15 @@ func TestPasskeyPage(t *testing.T) {
 	if len(own) != 1 {
 		t.Fatalf("alice sees %q", own)
 	}
-	if status, page := bob.send("/passkeys", "/passkeys/remove", url.Values{"passkey": {own[0][1]}}); status != http.StatusOK || !strings.Contains(page, "You have no such passkey") {
+	form = url.Values{"passkey": {own[0][1]}}
+	if status, page := ada.send("/passkeys", "/passkeys/remove", form); status != http.StatusForbidden || !strings.Contains(page, "Nothing was changed") {
+		t.Errorf("ada removes the passkey of alice without hers: %d\n%s", status, page)
+	}
+	ada.signing("/passkeys", "/passkeys/remove/confirm", form)
+	if status, page := bob.send("/passkeys", "/passkeys/remove", maps.Clone(form)); status != http.StatusForbidden || !strings.Contains(page, "There is no such passkey") {
 		t.Errorf("bob removes the passkey of alice: %d\n%s", status, page)
 	}
-	if status, page := ada.send("/passkeys", "/passkeys/remove", url.Values{"passkey": {own[0][1]}}); status != http.StatusOK || !strings.Contains(page, "The passkey was removed") {
+	if status, page := ada.send("/passkeys", "/passkeys/remove", form); status != http.StatusOK || !strings.Contains(page, "The passkey was removed") {
 		t.Errorf("ada removes the passkey of alice: %d\n%s", status, page)
 	}
 	mustHave(t, ada.get("/passkeys"), "by ada.")
@@ -128,7 +133,7 @@ func TestPasskeyPage(t *testing.T) {
 func TestPasskeyApproves(t *testing.T) {
 	o := open(t)
 	ada := o.at(t, "ada")
-	code, err := o.approvals.Passkeys().First(t.Context(), time.Minute)
+	code, err := o.approvals.Passkeys().First(t.Context(), "localhost", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,4 +164,40 @@ func TestPasskeyApproves(t *testing.T) {
 		t.Fatalf("approve: %d\n%s", status, text)
 	}
 	mustHave(t, text, "with a passkey", "Standing approval given", "Approval refused, because the passkey does not count")
+}
+
+// A program at another port of localhost can show a page that asks for the passkey. The gate does not accept what
+// the person signs there, whatever Host the program sends.
+func TestSignatureOfAnotherPort(t *testing.T) {
+	o := open(t)
+	ada := o.at(t, "ada")
+	code, err := o.approvals.Passkeys().First(t.Context(), "localhost", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, text := ada.send("/passkeys", "/passkeys", ada.adding(code)); status != http.StatusOK {
+		t.Fatalf("%d\n%s", status, text)
+	}
+	id := o.hold(t, held{workflow: "keys", toolDigest: "v2-1"})
+	page := "/approvals/" + string(id)
+	seen := ada.get(page)
+	form := url.Values{"read": {"all"}, "csrf": {hidden.FindStringSubmatch(seen)[1]}}
+	form.Set("shown", regexp.MustCompile(`name="shown" value="([^"]*)"`).FindStringSubmatch(seen)[1])
+	ada.key.Origin = "http://localhost:9999"
+	ada.signing(page, page+"/confirm", form)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, o.url+page+"/approve", strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "localhost:9999"
+	r.Header.Set("Origin", "http://localhost:9999")
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	answer, err := ada.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusForbidden || o.state(t, id) != task.InputRequired {
+		t.Errorf("%d, and the call is %s", answer.StatusCode, o.state(t, id))
+	}
 }

@@ -2,10 +2,12 @@ package operator
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -29,15 +31,21 @@ type Page func(http.ResponseWriter, *http.Request, LoginPage)
 // OIDCPath returns the path at which signing in with the identity provider begins.
 func (p LoginPage) OIDCPath() string { return "/login/oidc?next=" + url.QueryEscape(p.Next) }
 
-// Origin returns the scheme and the host at which the browser of a request finds the gate.
+// Origin returns the origin of the gate's own pages in the browser of a request. Without a configured
+// URL, it has the port of this listener, because programs at other ports have other pages.
 func (a *Auth) Origin(r *http.Request) *url.URL {
 	if u := a.latest().cfg.URL; u != nil {
 		return u
 	}
+	origin := &url.URL{Scheme: "http", Host: r.Host}
 	if r.TLS != nil {
-		return &url.URL{Scheme: "https", Host: r.Host}
+		origin.Scheme = "https"
 	}
-	return &url.URL{Scheme: "http", Host: r.Host}
+	//mutate:false internal/inbox.TestSignatureOfAnotherPort a program at another port of localhost asks for the passkey
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
+		origin.Host = net.JoinHostPort(origin.Hostname(), strconv.Itoa(local.Port))
+	}
+	return origin
 }
 
 // LoginURL returns the path of the sign-in page that then leads to r.

@@ -70,6 +70,7 @@ const (
 	toCreate  = "creation"
 	toAdd     = "addition"
 	toInvite  = "invitation"
+	toRemove  = "removal"
 )
 
 // challenge returns the challenge for values and their purpose.

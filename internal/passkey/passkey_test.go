@@ -1,6 +1,7 @@
 package passkey_test
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/passkey"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv/softkey"
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
@@ -50,6 +52,26 @@ func newKey(t *testing.T) *softkey.Key {
 	return softkey.New(t, here.Origin, here.ID)
 }
 
+// removeFirst removes the first passkey of the store, which is k, after adding another one of the same operator.
+func (o *office) removeFirst(k *softkey.Key, who string) {
+	o.Helper()
+	next := newKey(o.T)
+	if err := o.Add(o.Context(), o.confirmed(next, who, k)); err != nil {
+		o.Fatal(err)
+	}
+	all, err := o.All(o.Context())
+	if err != nil {
+		o.Fatal(err)
+	}
+	name := all[0].Name()
+	if err := o.Remove(o.Context(), name, who, o.sign(next, passkey.ToRemove(name, who)), here); err != nil {
+		o.Fatal(err)
+	}
+	if err := o.Remove(o.Context(), name, who, o.sign(next, passkey.ToRemove(name, who)), here); !errors.Is(err, passkey.ErrNoPasskey) {
+		o.Errorf("removed twice: %v", err)
+	}
+}
+
 // sign returns the answer of k for a challenge.
 func (o *office) sign(k *softkey.Key, c passkey.Challenge) string {
 	o.Helper()
@@ -66,7 +88,7 @@ func (o *office) request(k *softkey.Key, who string) passkey.Request {
 // first adds the first passkey of the store.
 func (o *office) first(who string) *softkey.Key {
 	o.Helper()
-	code, err := o.First(o.Context(), time.Minute)
+	code, err := o.First(o.Context(), here.ID, time.Minute)
 	if err != nil || code == "" {
 		o.Fatalf("code %q, %v", code, err)
 	}
@@ -185,13 +207,18 @@ func TestRemovedPasskey(t *testing.T) {
 	if err != nil || len(all) != 1 {
 		t.Fatal(all, err)
 	}
-	if removed, err := o.Remove(t.Context(), all[0].Name(), "carol"); !removed || err != nil {
-		t.Fatal(removed, err)
+	name := all[0].Name()
+	if err := o.Remove(t.Context(), name, "alice", "", here); !errors.Is(err, passkey.ErrInvalid) {
+		t.Errorf("removed without a passkey: %v", err)
 	}
+	if err := o.Remove(t.Context(), name, "alice", o.sign(k, passkey.ToRemove(name, "alice")), here); !errors.Is(err, passkey.ErrLast) {
+		t.Errorf("the last passkey is removed: %v", err)
+	}
+	o.removeFirst(k, "alice")
 	if err := o.Verify(t.Context(), signed); !errors.Is(err, passkey.ErrInvalid) {
 		t.Error(err)
 	}
-	if code, err := o.First(t.Context(), time.Minute); code != "" || err != nil {
+	if code, err := o.First(t.Context(), here.ID, time.Minute); code != "" || err != nil {
 		t.Errorf("after the last passkey was removed, somebody gets a first one: %q, %v", code, err)
 	}
 	if err := o.Add(t.Context(), o.confirmed(newKey(t), "alice", k)); !errors.Is(err, passkey.ErrInvalid) {
@@ -214,7 +241,7 @@ func (o *office) confirmed(k *softkey.Key, who string, by *softkey.Key) passkey.
 // The code of the first passkey counts once, for a while, and while there is no passkey.
 func TestFirstPasskey(t *testing.T) {
 	o := newOffice(t)
-	late, err := o.First(t.Context(), time.Minute)
+	late, err := o.First(t.Context(), here.ID, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +253,7 @@ func TestFirstPasskey(t *testing.T) {
 			t.Errorf("a %s code: %v", name, err)
 		}
 	}
-	second, err := o.First(t.Context(), time.Minute) // of another gate
+	second, err := o.First(t.Context(), here.ID, time.Minute) // of another gate
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +263,7 @@ func TestFirstPasskey(t *testing.T) {
 	if err := o.Add(t.Context(), q); !errors.Is(err, passkey.ErrNotInvited) {
 		t.Errorf("a code from before the first passkey: %v", err)
 	}
-	if code, err := o.First(t.Context(), time.Minute); code != "" || err != nil {
+	if code, err := o.First(t.Context(), here.ID, time.Minute); code != "" || err != nil {
 		t.Errorf("a second code: %q, %v", code, err)
 	}
 }
@@ -368,16 +395,53 @@ func TestInvitationOfRemovedPasskey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := o.All(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if removed, err := o.Remove(t.Context(), all[0].Name(), "carol"); !removed || err != nil {
-		t.Fatal(removed, err)
-	}
+	o.removeFirst(k, "alice")
 	q := o.request(newKey(t), "bob")
 	q.Code = code
 	if err := o.Add(t.Context(), q); !errors.Is(err, passkey.ErrNotInvited) {
 		t.Errorf("an invitation of a removed passkey: %v", err)
+	}
+}
+
+// Of two starts of a gate that show codes at the same time, only one leads to a first passkey.
+func TestTwoFirstPasskeys(t *testing.T) {
+	o := newOffice(t)
+	var codes []string
+	for range 2 {
+		code, err := o.First(t.Context(), here.ID, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		codes = append(codes, code)
+	}
+	added := make([]error, len(codes))
+	o.Records = sameTime{o.Records} // both see that there is no passkey
+	for i, who := range []string{"alice", "mallory"} {
+		q := o.request(newKey(t), who)
+		q.Code = codes[i]
+		added[i] = o.Add(t.Context(), q)
+	}
+	if added[0] != nil || !errors.Is(added[1], passkey.ErrNotInvited) {
+		t.Errorf("the first: %v; the second: %v", added[0], added[1])
+	}
+}
+
+// A sameTime shows no passkeys, as to somebody who looked before they were added.
+type sameTime struct {
+	gatestore.Records
+}
+
+func (sameTime) ListRecords(context.Context, gatestore.RecordQuery) ([]gatestore.Record, error) {
+	return nil, nil
+}
+
+// A gate that gets another name can have a first passkey there.
+func TestFirstPasskeyOfAnotherSite(t *testing.T) {
+	o := newOffice(t)
+	o.first("alice")
+	for site, want := range map[string]bool{here.ID: false, "gate.example.com": true} {
+		if code, err := o.First(t.Context(), site, time.Minute); err != nil || (code != "") != want {
+			t.Errorf("%s: %q, %v", site, code, err)
+		}
 	}
 }

@@ -70,7 +70,8 @@ const (
 var (
 	ErrNotInvited = errors.New("a passkey needs an invitation, or the signature of another passkey of the same operator")
 	ErrTooMany    = errors.New("there are too many passkeys")
-	ErrNoPasskey  = errors.New("you have no passkey that could confirm it")
+	ErrNoPasskey  = errors.New("there is no such passkey, or you have none that could confirm it")
+	ErrLast       = errors.New("this is the last passkey; add another one before you remove it")
 )
 
 // All returns all passkeys, also those that were removed, oldest first.
@@ -250,16 +251,16 @@ func (s Store) right(ctx context.Context, q Request, all []Passkey) (string, err
 // An Invitation lets an operator add a passkey without another one.
 type Invitation struct {
 	Operator string    `json:"operator"` // the next operator who uses it, if empty
-	By       string    `json:"by"`       // an administrator; empty for the first passkey of a store
+	By       string    `json:"by"`       // an administrator; empty for the first passkey of a site
 	Expires  time.Time `json:"expires"`
 	Passkey  string    `json:"passkey,omitzero"` // the [Passkey.Name] of the one that has confirmed it
 }
 
-// First returns the code of an invitation to add the first passkey of this store, or nothing if the store ever
+// First returns the code of an invitation to add the first passkey of a site, or nothing if the site ever
 // had one. Only the person who starts the gate may see the code.
-func (s Store) First(ctx context.Context, valid time.Duration) (string, error) {
+func (s Store) First(ctx context.Context, site string, valid time.Duration) (string, error) {
 	all, err := s.All(ctx)
-	if err != nil || len(all) > 0 {
+	if err != nil || isUsedAt(all, site) {
 		return "", err
 	}
 	return s.keep(ctx, Invitation{Expires: s.Now().Add(valid)})
@@ -310,10 +311,10 @@ func (s Store) keep(ctx context.Context, i Invitation) (string, error) {
 }
 
 // counts reports whether who gave i may still do so, given all passkeys.
-func (i Invitation) counts(all []Passkey) bool {
+func (i Invitation) counts(all []Passkey, site string) bool {
 	if i.By == "" {
 		//mutate:true TestFirstPasskey a second start of the gate lets somebody add a passkey
-		return len(all) == 0
+		return !isUsedAt(all, site)
 	}
 	//mutate:true TestInvitationOfRemovedPasskey whoever had a stolen passkey adds others after it was removed
 	return slices.ContainsFunc(all, func(p Passkey) bool { return p.Name() == i.Passkey && !p.Removed() })
@@ -333,39 +334,67 @@ func (s Store) redeem(ctx context.Context, q Request, all []Passkey) (string, er
 		return "", err
 	}
 	//mutate:swap "r.Version > 1 || " "" TestFirstPasskey an invitation is used twice
-	if r.Version > 1 || !s.Now().Before(i.Expires) || i.Operator != "" && i.Operator != q.Operator || !i.counts(all) {
+	if r.Version > 1 || !s.Now().Before(i.Expires) || i.Operator != "" && i.Operator != q.Operator || !i.counts(all, q.Site.ID) {
 		return "", ErrNotInvited
 	}
 	r.Version++
-	if err := s.Records.PutRecord(ctx, r); errors.Is(err, task.ErrConcurrentModification) {
-		return "", ErrNotInvited
-	} else if err != nil {
+	if err := s.claim(ctx, r); err != nil {
 		return "", err
 	}
 	if i.By == "" {
+		first := gatestore.Record{Name: usedUp + digestOf([]byte("first at "+q.Site.ID)), Version: 1, Value: []byte{'1'}, Expires: s.Now().Add(time.Minute)}
+		//mutate:swap "s.claim(ctx, first)" "error(nil)" TestTwoFirstPasskeys two starts of the gate let two people add the first passkey
+		if err := s.claim(ctx, first); err != nil {
+			return "", err
+		}
 		return "the first passkey, with the code that the gate showed when it started", nil
 	}
 	return "invited by " + i.By, nil
 }
 
-// Remove makes a passkey not count any more. It returns false if there is no such passkey, or if it was
-// removed before.
-func (s Store) Remove(ctx context.Context, name, by string) (bool, error) {
+// claim stores a record. The error is [ErrNotInvited] if somebody else has done that.
+func (s Store) claim(ctx context.Context, r gatestore.Record) error {
+	err := s.Records.PutRecord(ctx, r)
+	if errors.Is(err, task.ErrConcurrentModification) {
+		return ErrNotInvited
+	}
+	return err
+}
+
+// isUsedAt reports whether a site ever had a passkey.
+func isUsedAt(all []Passkey, site string) bool {
+	return slices.ContainsFunc(all, func(p Passkey) bool { return p.Site == site })
+}
+
+// ToRemove returns the challenge with which an operator confirms the removal of a passkey.
+func ToRemove(name, by string) Challenge { return challenge(toRemove, []string{name, by}) }
+
+// Remove makes a passkey not count any more, after an operator has confirmed that with a passkey. The error is
+// [ErrNoPasskey] if there is no such passkey, or if it was removed before, and [ErrLast] if it is the last one.
+func (s Store) Remove(ctx context.Context, name, by, confirmed string, at Site) error {
+	//mutate:drop TestRemovedPasskey a session removes passkeys
+	if _, err := s.signedBy(ctx, by, confirmed, at, ToRemove(name, by)); err != nil {
+		return err
+	}
 	all, err := s.All(ctx)
 	if err != nil {
-		return false, err
+		return err
 	}
-	at := slices.IndexFunc(all, func(p Passkey) bool { return p.Name() == name && !p.Removed() })
-	if at < 0 {
-		return false, nil
+	all = slices.DeleteFunc(all, Passkey.Removed)
+	i := slices.IndexFunc(all, func(p Passkey) bool { return p.Name() == name })
+	switch {
+	case i < 0:
+		return ErrNoPasskey
+	case len(all) == 1:
+		return ErrLast
 	}
-	p := all[at]
+	p := all[i]
 	p.RemovedAt, p.RemovedBy = s.Now().UTC(), by
 	if err := s.put(ctx, p); err != nil {
-		return false, err
+		return err
 	}
 	// It counts no more even if the journal cannot be written.
-	return true, s.Journal.Append(context.WithoutCancel(ctx), s.note(auditlog.PasskeyRemoved, by, p))
+	return s.Journal.Append(context.WithoutCancel(ctx), s.note(auditlog.PasskeyRemoved, by, p))
 }
 
 // note returns a note about a passkey.
