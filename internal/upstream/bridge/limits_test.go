@@ -214,7 +214,7 @@ func TestUnreadAnswersAreLimited(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := open(t, "shared: true", "IDENTITYlimits: {max_result: 96MiB}\n")
+			s := open(t, "shared: true", "IDENTITYlimits: {max_result: 96MiB, request_timeout: 10m}\n") // the client may be slow to read
 			s.token = annToken
 			const calls = 4
 			var unread []*http.Response
