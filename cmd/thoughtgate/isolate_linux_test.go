@@ -127,7 +127,7 @@ func (g *isolated) install(names ...string) {
 	text, err := os.ReadFile(self)
 	must(g.t, err)
 	must(g.t, os.Mkdir(g.bin, 0o755))
-	must(g.t, os.WriteFile(filepath.Join(g.bin, names[0]), text, 0o755))
+	testenv.WriteProgram(g.t, filepath.Join(g.bin, names[0]), string(text))
 	for _, name := range names[1:] {
 		must(g.t, os.Link(filepath.Join(g.bin, names[0]), filepath.Join(g.bin, name)))
 	}
@@ -142,7 +142,7 @@ func (g *isolated) setUp() {
 	client := filepath.Join(root, person.HomeDir, ".cursor/mcp.json")
 	must(g.t, os.MkdirAll(filepath.Dir(client), 0o755))
 	g.serverFile = filepath.Join(g.dir, "server")
-	must(g.t, os.WriteFile(g.serverFile, []byte(isolatedServer), 0o755))
+	testenv.WriteProgram(g.t, g.serverFile, isolatedServer)
 	must(g.t, os.WriteFile(client, fmt.Appendf(nil, `{"mcpServers": {"files": {"command": %q, "env": {"KEY": "s3cret"}}}}`, g.serverFile), 0o600))
 	out, err := g.command(0, filepath.Join(g.bin, "thoughtgate"), "isolate", "--root", root, "--user", "nobody", "--inbox", "127.0.0.1:0", "--yes").Output()
 	must(g.t, err)
