@@ -136,9 +136,11 @@ func refuseTokenApproval(t *testing.T, s *site, page string) {
 	}
 	var shown struct{ ShownDigest string }
 	ask(http.MethodGet, "", "", &shown)
-	var refused struct{ Error struct{ Type string } }
+	var refused struct {
+		Error struct{ Type, Message string }
+	}
 	status := ask(http.MethodPost, "/approve", `{"shownDigest":"`+shown.ShownDigest+`"}`, &refused)
-	if status != http.StatusForbidden || refused.Error.Type != "passkey_required" {
+	if status != http.StatusForbidden || refused.Error.Type != "passkey_required" || !strings.Contains(refused.Error.Message, ": http://localhost:") {
 		t.Errorf("approved with the token: %d %+v", status, refused)
 	}
 }

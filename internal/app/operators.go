@@ -159,7 +159,7 @@ func (o *operators) routes(cfg config.Config) (http.Handler, *operator.Auth, err
 		return nil, nil, err
 	}
 	approvals, err := api.New(api.Config{
-		Approvals: o.approvals.service, Viewer: o.approvals.service.Viewer(), Auth: auth, Agents: o.agents, Receiver: o.channels.receiver, Channels: o.channels.statuses, Now: time.Now, Log: o.base.log,
+		Approvals: o.approvals.service, Viewer: o.approvals.service.Viewer(), Auth: auth, Agents: o.agents, Page: o.page, Receiver: o.channels.receiver, Channels: o.channels.statuses, Now: time.Now, Log: o.base.log,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -34,6 +34,7 @@ type Config struct {
 	Receiver  func(channel string) channel.Receiver // returns the channel that sends decisions to the gate, or nil
 	Channels  func() []channel.Status               // the status of each channel; may be nil
 	Agents    *provenance.Agents                    // tells which program sends a decision; may be nil
+	Page      func(task.ID) string                  // the URL of a call in the inbox; may be nil
 	Now       func() time.Time
 	Log       *slog.Logger
 }

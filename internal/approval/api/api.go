@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,6 +42,9 @@ func New(c Config) (http.Handler, error) {
 	}
 	if c.Receiver == nil {
 		c.Receiver = func(string) channel.Receiver { return nil }
+	}
+	if c.Page == nil {
+		c.Page = func(id task.ID) string { return "/approvals/" + url.PathEscape(string(id)) }
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -209,6 +213,9 @@ func (h *handler) rule(w http.ResponseWriter, r *http.Request, a channel.Answer)
 	if err == nil {
 		h.answer(w, r, http.StatusOK, h.Viewer.View(after))
 		return
+	}
+	if errors.Is(err, approval.ErrPasskeyRequired) {
+		err = &problem{http.StatusForbidden, approval.PasskeyRequired, Message(err) + ": " + h.Page(a.ID)}
 	}
 	now, lost := h.Viewer.Show(r.Context(), a.ID)
 	p := explain(err)
