@@ -187,7 +187,7 @@ func inSQLite(t *testing.T) (string, func() (gatestore.Store, error)) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "token"), []byte(operatorToken), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "sign-in"), []byte(operatorToken), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return "store: 'desk:'\nstate_dir: " + state, func() (gatestore.Store, error) {
