@@ -129,10 +129,21 @@ func (c *confirmer) refuse(ctx context.Context, n task.Note, who Approver, via g
 	return errors.Join(err, c.env.store.Append(context.WithoutCancel(ctx), n))
 }
 
+// strictest returns the workflow of t with the passkeys and the quorum of the present configuration too: the
+// task says which gate holds it, and could have been edited.
+func (c *confirmer) strictest(t task.Task) Workflow {
+	w, _ := c.workflows.of(t)
+	//mutate:false TestEditedHoldingGateDoesNotRun an edited task says that it needs no passkey
+	if now, known := c.workflows.named(t.Workflow); known {
+		w.Passkey, w.Quorum = w.Passkey || now.Passkey, max(w.Quorum, now.Quorum)
+	}
+	return w
+}
+
 // drift returns a failure if t needs passkeys, and not enough approvers have signed for exactly this
 // call, or nil.
 func (c *confirmer) drift(ctx context.Context, t task.Task) (*task.Failure, error) {
-	if t.Approval == nil || !c.needed(t) {
+	if t.Approval == nil || !review.NeedsPasskey(c.strictest(t), t) {
 		return nil, nil // nil means that t may run
 	}
 	signed := func(d gatetask.Decision) error { return c.check(ctx, d, t) }
@@ -171,9 +182,8 @@ func (c *confirmer) checkAll(t task.Task, all []gatetask.Decision, signed func(g
 		}
 		approvers[d.By] = true
 	}
-	w, _ := c.workflows.of(t)
 	//mutate:false TestEditedStoreDoesNotRun one signature counts twice
-	if len(approvers) < max(1, w.Quorum) {
+	if len(approvers) < max(1, c.strictest(t).Quorum) {
 		return ErrPasskeyRequired
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/passkey"
+	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv/softkey"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
@@ -297,6 +298,30 @@ func TestEditedStoreDoesNotRun(t *testing.T) {
 				t.Errorf("ran %q", runs)
 			}
 		})
+	}
+}
+
+// In a store of gates with different configurations, each call says which gate holds it and what that gate
+// asks for. Somebody who edits that cannot make a call run without a passkey.
+func TestEditedHoldingGateDoesNotRun(t *testing.T) {
+	o := openConfirmed(t, approval.Workflow{})
+	asked := o.hold(t, call("ann", "/a"))
+	o.confirm(asked.ID, alice)
+	o.edited.id, o.edited.change = asked.ID, func(stored *task.Task) {
+		stored.Approval.Passkey, stored.Approval.Approvals[0].Passkey = false, nil
+		facts := review.ReadFacts(*stored)
+		facts.HoldingGate = review.NewHoldingGate("another gate", approval.Workflow{})
+		text, err := facts.Text()
+		if err != nil {
+			panic(err)
+		}
+		stored.Verdict.Facts = text
+	}
+	other := branch(t, o.store, func(c *approval.Config) { c.Mixed = true })
+	other.setWorkflow("ops", approval.Workflow{Passkey: true})
+	mustState(t, must(other.Wait(t.Context(), mine(asked), other.upstream.send))(t), task.Failed)
+	if runs := other.upstream.entries(); len(runs) > 0 {
+		t.Errorf("ran %q", runs)
 	}
 }
 

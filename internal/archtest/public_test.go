@@ -24,7 +24,7 @@ var public = map[string][]string{
 }
 
 // mostNames is how many names a package may export: those that the author of a server needs.
-// What only gateways or stores need has packages of its own.
+// Names that only gateways or stores need are in other packages.
 var mostNames = map[string]int{"task": 90, "mcptask": 25}
 
 func TestExportedNames(t *testing.T) {

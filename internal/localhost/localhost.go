@@ -2,6 +2,7 @@
 package localhost
 
 import (
+	"context"
 	"errors"
 	"net"
 	"sync"
@@ -16,8 +17,7 @@ func Both(l net.Listener) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	//nolint:noctx // binding a port does not wait for anything
-	six, err := net.Listen("tcp6", net.JoinHostPort("::1", port))
+	six, err := new(net.ListenConfig).Listen(context.Background(), "tcp6", net.JoinHostPort("::1", port))
 	if errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT) {
 		return l, nil // without IPv6, browsers cannot use it either
 	}
