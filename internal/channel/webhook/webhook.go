@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"net/netip"
 	"net/url"
 	"strconv"
 	"sync/atomic"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/publicip"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -74,6 +74,14 @@ func NewClient(c ClientConfig) *http.Client {
 		//mutate:swap "http.ErrUseLastResponse" "nil" internal/app.TestWebhookPostsToPublicAddressesOnly a webhook follows redirects
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+}
+
+// publicOnly refuses connections to private addresses.
+func publicOnly(network, address string, conn syscall.RawConn) error {
+	if err := publicip.Only(network, address, conn); err != nil {
+		return fmt.Errorf("%w: set allow_private to allow it", err)
+	}
+	return nil
 }
 
 // A Message is the body of a request to the URL.
@@ -175,48 +183,6 @@ func ResponseError(receiver string, res *http.Response) error {
 		return &channel.RetryError{After: time.Duration(min(seconds, 3600)) * time.Second, Err: err}
 	}
 	return err
-}
-
-var errPrivate = errors.New("the address is private: set allow_private to allow it")
-
-// publicOnly refuses connections to addresses that are not public. The dialer calls it
-// with the resolved address, so a DNS name cannot hide a private one.
-func publicOnly(_, address string, _ syscall.RawConn) error {
-	at, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return err
-	}
-	ip := at.Addr().Unmap()
-	//mutate:false TestPrivateAddressesAreRefused a webhook reaches private addresses
-	if !ip.IsGlobalUnicast() || ip.IsPrivate() {
-		return errPrivate
-	}
-	for _, reserved := range reservedNetworks {
-		if reserved.Contains(ip) {
-			return errPrivate
-		}
-	}
-	return nil
-}
-
-// reservedNetworks are not public, although package netip counts them as global: shared
-// addresses of providers, networks for tests, benchmarks and protocols, and IPv6 addresses
-// that contain an IPv4 address.
-var reservedNetworks = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"),
-	netip.MustParsePrefix("100.64.0.0/10"),
-	netip.MustParsePrefix("192.0.0.0/24"),
-	netip.MustParsePrefix("192.0.2.0/24"),
-	netip.MustParsePrefix("198.18.0.0/15"),
-	netip.MustParsePrefix("198.51.100.0/24"),
-	netip.MustParsePrefix("203.0.113.0/24"),
-	netip.MustParsePrefix("240.0.0.0/4"),
-	netip.MustParsePrefix("::/96"),
-	netip.MustParsePrefix("64:ff9b::/96"),
-	netip.MustParsePrefix("64:ff9b:1::/48"),
-	netip.MustParsePrefix("2001::/32"),
-	netip.MustParsePrefix("2001:db8::/32"),
-	netip.MustParsePrefix("2002::/16"),
 }
 
 // An Answer is a decision of the system.

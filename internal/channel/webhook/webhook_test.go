@@ -104,24 +104,6 @@ func TestParseKey(t *testing.T) {
 	}
 }
 
-func TestPrivateAddressesAreRefused(t *testing.T) {
-	for _, private := range []string{
-		"127.0.0.1:80", "10.1.2.3:80", "172.16.0.1:80", "192.168.1.1:80", "169.254.169.254:80", "100.64.0.1:80", "0.0.0.0:80",
-		"192.0.0.1:80", "198.18.0.1:80", "224.0.0.1:80", "255.255.255.255:80", "240.0.0.1:80",
-		"[::1]:80", "[::]:80", "[fe80::1]:80", "[fc00::1]:80", "[fd12::1]:80", "[ff02::1]:80", "[::ffff:127.0.0.1]:80", "[::ffff:10.0.0.1]:80",
-		"[64:ff9b::7f00:1]:80", "[2002:7f00:1::]:80", "[2001::1]:80", "[::7f00:1]:80", "nonsense",
-	} {
-		if publicOnly("tcp", private, nil) == nil {
-			t.Errorf("%s counts as public", private)
-		}
-	}
-	for _, public := range []string{"1.1.1.1:443", "93.184.216.34:443", "[2606:4700::1111]:443"} {
-		if err := publicOnly("tcp", public, nil); err != nil {
-			t.Errorf("%s: %v", public, err)
-		}
-	}
-}
-
 // TestMessageHasExactName checks that a message has the exact name of a tool, with hidden
 // characters escaped.
 func TestMessageHasExactName(t *testing.T) {
