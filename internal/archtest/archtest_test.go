@@ -59,6 +59,7 @@ var allowed = map[string]string{
 	"internal/provenance":           "task task/gatestore task/gatetask internal/process internal/safetext",
 	"internal/doctest":              "",
 	"internal/testenv":              "",
+	"internal/testenv/authserver":   "internal/testenv",
 	"internal/testenv/softkey":      "",
 	"internal/testenv/spans":        "",
 	"internal/testenv/pipeserver":   "jsonrpc",
