@@ -175,9 +175,19 @@ func useOf(r upstream.Request) Use {
 	}
 }
 
-// Do sends the request r of the client by with the given body. It sends it at most once. The error
+// Do sends the request r of the client by with the given body. It runs at most once. The error
 // is a [*mcp.Problem], or that of a context that is done.
-func (c *Client) Do(ctx context.Context, by Peer, r *http.Request, body []byte) (*http.Response, error) {
+func (c *Client) Do(ctx context.Context, by Peer, r *http.Request, body []byte) (resp *http.Response, err error) {
+	if c.cfg.Tokens != nil {
+		resp, err = c.sendWithToken(ctx, by, r, body)
+	} else {
+		resp, err = c.send(ctx, by, r, c.cfg.Headers, body)
+	}
+	return resp, upstreamProblem(ctx, err)
+}
+
+// send sends a request at most once, with extra headers.
+func (c *Client) send(ctx context.Context, by Peer, r *http.Request, extra http.Header, body []byte) (*http.Response, error) {
 	target, uri := c.cfg.URL, c.uri
 	if r.URL.RawQuery != "" {
 		with := *target
@@ -185,17 +195,15 @@ func (c *Client) Do(ctx context.Context, by Peer, r *http.Request, body []byte) 
 		target, uri = &with, with.RequestURI()
 	}
 	byTransport := func() (*http.Response, error) {
-		return c.viaTransport(ctx, by, &http.Request{Method: r.Method, URL: target, Header: c.header(r.Header), Host: c.address.host, Body: http.NoBody}, body)
+		return c.viaTransport(ctx, by, &http.Request{Method: r.Method, URL: target, Header: c.header(r.Header, extra), Host: c.address.host, Body: http.NoBody}, body)
 	}
 	if c.network == nil {
-		resp, err := byTransport()
-		return resp, upstreamProblem(ctx, err)
+		return byTransport()
 	}
-	resp, err := c.network.do(ctx, by.Use, &http1.Request{
-		Owner: by.Owner, Method: r.Method, Target: uri, Header: r.Header, Omit: c.omits, Extra: c.cfg.Headers,
+	return c.network.do(ctx, by.Use, &http1.Request{
+		Owner: by.Owner, Method: r.Method, Target: uri, Header: r.Header, Omit: c.omits, Extra: extra,
 		Body: body, Timeout: c.headTimeout(by.Use), Fresh: by.Use == held,
 	}, byTransport)
-	return resp, upstreamProblem(ctx, err)
 }
 
 // viaTransport sends a request with an HTTP/2 or configured transport.
@@ -252,15 +260,15 @@ func (c *Client) omits(name string) bool {
 	return replaced || NeverForwarded(name) || name == "Authorization" && !c.cfg.ForwardAuthorization
 }
 
-// header returns the headers to send, given those of a client.
-func (c *Client) header(from http.Header) http.Header {
-	to := make(http.Header, len(from)+len(c.cfg.Headers)+1)
+// header returns the headers to send, given those of a client, and those that are added.
+func (c *Client) header(from, extra http.Header) http.Header {
+	to := make(http.Header, len(from)+len(extra)+1)
 	for name, values := range from {
 		if !c.omits(name) {
 			to[name] = values
 		}
 	}
-	maps.Copy(to, c.cfg.Headers)
+	maps.Copy(to, extra)
 	if _, ok := to["User-Agent"]; !ok {
 		to["User-Agent"] = nil // keeps the transport from adding its own
 	}

@@ -22,6 +22,7 @@ type Config struct {
 	ForwardCredential    bool        // even if the gate authenticated the client by it
 	CredentialHeaders    []string    // headers of the client that a held call is sent with; [DefaultCredentials] if nil
 	ForwardQuery         []string    // parameters of the client's query to forward
+	Tokens               Tokens      // sent in place of the client's Authorization header; may be nil
 	TLS                  *tls.Config
 	ConnectTimeout       time.Duration
 	ResponseTimeout      time.Duration // until the head of an answer, and between pieces of its body

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -26,9 +25,13 @@ func (l *Link) Send(ctx context.Context, r upstream.Request) (*upstream.Response
 		return nil, &upstream.UnsentError{Cause: err}
 	}
 	resp, err := l.cfg.Client.Send(ctx, r)
-	//mutate:swap `resp.Status != http.StatusNotFound || id == "" || mayHaveRun(resp)` `id == ""` TestLegacy a call that may have run is sent again in a new session
-	if err != nil || resp.Status != http.StatusNotFound || id == "" || mayHaveRun(resp) {
+	if err != nil || resp.Status != http.StatusNotFound || id == "" {
 		return resp, err
+	}
+	var ran bool
+	//mutate:swap "; ran" "; false" TestLegacy a call that may have run is sent again in a new session
+	if resp.Body, ran = httpclient.MayHaveRun(resp.Body); ran {
+		return resp, nil
 	}
 	if err := l.renew(ctx, id); err != nil {
 		l.cfg.Log.WarnContext(ctx, "server ended the session; cannot begin another one", "err", err)
@@ -39,23 +42,6 @@ func (l *Link) Send(ctx context.Context, r upstream.Request) (*upstream.Response
 		return nil, &upstream.UnsentError{Cause: err}
 	}
 	return l.cfg.Client.Send(ctx, r)
-}
-
-// maxRefusal is how much of a refusal is checked for a result. A longer one counts as a result.
-const maxRefusal = 64 << 10
-
-// mayHaveRun reports whether a refusal may have the result of its request, so that the request must
-// not be sent again. The body can still be read.
-func mayHaveRun(resp *upstream.Response) bool {
-	head, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal+1))
-	resp.Body = &peekedBody{Reader: io.MultiReader(bytes.NewReader(head), resp.Body), Closer: resp.Body}
-	return err != nil || len(head) > maxRefusal || bytes.Contains(head, []byte(`"result"`))
-}
-
-// A peekedBody is a body whose beginning was read before.
-type peekedBody struct {
-	io.Reader
-	io.Closer
 }
 
 // authorize adds the token to a request and, if it is legacy, the session, whose id it returns.
