@@ -29,6 +29,7 @@ import (
 type agents struct {
 	base *base
 
+	servers   *servers
 	approvals *approvals
 	page      func(task.ID) string // returns the URL of a held call's approval page
 	bodies    *admission.Pool      // memory for request bodies
@@ -81,6 +82,7 @@ func (ag *agents) configure(cfg config.Config, authorities *x509.CertPool, authe
 		}
 	}
 	ag.identity, ag.authorities = authenticator, authorities
+	ag.servers.setOwners(cfg.Identity)
 	ag.gateway.Configure(ag.waiting(cfg))
 	if ag.listener == nil {
 		return nil

@@ -19,6 +19,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/connection"
 	"github.com/thoughtgate/thoughtgate-go/internal/httpserver"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/provenance"
@@ -73,15 +74,15 @@ func build(cfg config.Config, log *slog.Logger, complete func(*App) error) (*App
 	if err != nil {
 		return nil, err
 	}
-	a := &App{base: b, servers: &servers{base: b}}
+	a := &App{base: b, servers: &servers{base: b, connections: connection.New(connection.Config{})}}
 	a.serve = a.serveAgents
 	a.approvals = &approvals{base: b, servers: a.servers}
 	a.servers.records = func() gatestore.Records { return a.approvals.store.Store }
 	a.channels = &channels{base: b, approvals: a.approvals, replaced: make(chan struct{}, 1)}
 	a.channels.current.Store(&channelSet{outbox: channel.New(channel.Config{})})
-	a.operators = &operators{base: b, approvals: a.approvals, channels: a.channels}
+	a.operators = &operators{base: b, approvals: a.approvals, channels: a.channels, servers: a.servers}
 	a.channels.page, a.channels.recall = a.operators.page, a.operators.recall
-	a.agents = &agents{base: b, approvals: a.approvals, page: a.operators.page, bodies: b.newBodies(cfg.Limits)}
+	a.agents = &agents{base: b, servers: a.servers, approvals: a.approvals, page: a.operators.page, bodies: b.newBodies(cfg.Limits)}
 	a.shutdown.Store(&b.cfg.Shutdown)
 	if err := complete(a); err != nil {
 		_ = a.Close()
@@ -108,6 +109,7 @@ func (a *App) openApprovals() error {
 	if err := a.approvals.open(); err != nil {
 		return err
 	}
+	a.servers.connections.Open(a.approvals.store.Store, a.approvals.store.ring, a.operators.url()+connectionsPage)
 	set, err := a.channels.open(a.base.cfg)
 	if err != nil {
 		return err

@@ -32,6 +32,7 @@ type operators struct {
 
 	approvals      *approvals
 	channels       *channels
+	servers        *servers
 	status         status
 	agents         *provenance.Agents
 	listener       *httpserver.Listener
@@ -150,6 +151,7 @@ func (o *operators) routes(cfg config.Config) (http.Handler, *operator.Auth, err
 	pages, err := inbox.New(inbox.Config{
 		Approvals: o.approvals.service, Viewer: o.approvals.service.Viewer(), Agents: o.agents, Now: time.Now, Log: o.base.log,
 		NeedsRestart: o.status.needsRestart, Changes: o.approvals.recentChanges, Channels: o.channels.statuses, Push: o.channels.pusher,
+		Connections: o.servers.connections,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -160,6 +162,7 @@ func (o *operators) routes(cfg config.Config) (http.Handler, *operator.Auth, err
 	}
 	approvals, err := api.New(api.Config{
 		Approvals: o.approvals.service, Viewer: o.approvals.service.Viewer(), Auth: auth, Agents: o.agents, Page: o.page, Receiver: o.channels.receiver, Channels: o.channels.statuses, Now: time.Now, Log: o.base.log,
+		Connections: o.servers.connections,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -283,8 +283,8 @@ func restartSettings(c config.Config) []restartSetting {
 // comparableUpstreams returns upstreams with revealed secrets.
 func comparableUpstreams(upstreams []config.Upstream) (all []any) {
 	for _, u := range upstreams {
-		all = append(all, reveal(u.Headers), reveal(u.Env))
-		u.Headers, u.Env = nil, nil
+		all = append(all, reveal(u.Headers), reveal(u.Env), u.OAuth.ClientSecret.Reveal())
+		u.Headers, u.Env, u.OAuth.ClientSecret = nil, nil, config.Secret{}
 		all = append(all, u)
 	}
 	return all

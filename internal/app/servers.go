@@ -8,10 +8,12 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/connection"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/bridge"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
@@ -28,7 +30,9 @@ type servers struct {
 	upstreams []*upstream.Upstream     // for requests of the gate itself
 	records   func() gatestore.Records // returns the store of sessions, which is opened after connect
 
-	sessions *upstream.Sessions
+	sessions    *upstream.Sessions
+	connections *connection.Connections           // to upstreams that want OAuth
+	owners      atomic.Pointer[map[string]string] // of the agents' tokens, by the agent's name
 }
 
 // find returns the named upstream, or nil.
@@ -45,13 +49,17 @@ func (s *servers) find(name string) *upstream.Upstream {
 func (s *servers) connect() (map[string]*httpclient.Client, error) {
 	routes := make(map[string]*httpclient.Client)
 	s.sessions = upstream.NewSessions(s.records, s.base.log)
-	connections := httpclient.NewConnections(s.base.connections.upstreams)
+	connections, err := httpclient.NewConnections(s.base.connections.upstreams), error(nil)
+	if s.connections, err = s.newConnections(); err != nil {
+		return nil, err
+	}
 	for _, u := range s.base.cfg.Upstreams {
 		cfg, err := s.clientConfig(u)
 		if err != nil {
 			return nil, fmt.Errorf("upstream %s: %w", u.Name, err)
 		}
-		cfg.Connections, cfg.Sessions = connections, s.sessions
+		cfg.Connections, cfg.Sessions, cfg.Tokens = connections, s.sessions, s.connections.Tokens(u.Name)
+		cfg.ForwardCredential = cfg.ForwardCredential || connection.Mode(u.OAuth.Grant) == connection.TokenExchange // the token is exchanged, not sent
 		if u.Command != nil {
 			b := s.newBridge(u)
 			s.bridges = append(s.bridges, b)

@@ -34,13 +34,13 @@ func Storage(cfg config.Config) storage.Settings {
 	return s
 }
 
-// openStore opens the configured store. A gate without a policy holds no calls, so it uses
+// openStore opens the configured store. A gate without a policy and connections keeps nothing, so it uses
 // a store in memory and creates no file. The gate starts even if the store is unavailable.
 func (ap *approvals) openStore() (openStore, error) {
 	settings := Storage(ap.base.cfg)
 	settings.OnUnreadable, settings.OnUnsealed, settings.OnNotDurable = ap.unreadable, ap.unsealed, ap.doubtful
 	settings.Shared = ap.sharedStore
-	if !ap.catalog.Governs() && ap.base.cfg.Store.Reveal() != config.DeskStore {
+	if !ap.catalog.Governs() && !ap.servers.connections.Keeps() && ap.base.cfg.Store.Reveal() != config.DeskStore {
 		settings.DSN = storage.Memory
 	}
 	if file, ok := settings.File(); ok {

@@ -79,7 +79,7 @@ func RecordedSteps() []Step {
 	return []Step{
 		Held, Asked, ClientLeft, Extended, Decided, Rechecked, NotRun, Started, Finished, Delivered, Cancelled, Expired, Failed, Stopped,
 		Granted, Revoked, Configured, Refused, AcceptedChange, auditlog.ToolChanged, auditlog.Imported,
-		auditlog.PasskeyAdded, auditlog.PasskeyRemoved, auditlog.PasskeyInvited,
+		auditlog.PasskeyAdded, auditlog.PasskeyRemoved, auditlog.PasskeyInvited, auditlog.Connected, auditlog.Disconnected,
 	}
 }
 

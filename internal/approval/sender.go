@@ -92,6 +92,7 @@ type SendError struct {
 type Refusal struct {
 	Status    int      // the HTTP status: 404 for a session, 401 for credentials
 	Challenge []string // the WWW-Authenticate headers
+	Cause     error    // why the gate has no token to send; nil if the upstream has answered
 }
 
 // Error implements error.

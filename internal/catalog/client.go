@@ -76,6 +76,15 @@ func PrincipalIn(key string) string {
 	return key[:len(principalPrefix)+len(quoted)]
 }
 
+// PrincipalID returns the id of the principal that [PrincipalIn] has returned, or "".
+func PrincipalID(principal string) string {
+	id, err := strconv.Unquote(strings.TrimPrefix(principal, principalPrefix))
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
 // OwnerIn returns the part of a client's key that identifies the owner: its
 // principal, or the whole key of an anonymous client.
 //

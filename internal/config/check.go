@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -142,11 +143,38 @@ func (l *loader) checkUpstream(at string, u *Upstream) {
 		u.Paths = []string{"/mcp/" + u.Name}
 	}
 	l.checkUpstreamTLS(at, u)
+	if u.OAuth.Grant != "" {
+		l.checkOAuth(at, u)
+	}
+}
+
+// checkOAuth rejects settings that contradict the gate's own tokens for an upstream.
+func (l *loader) checkOAuth(at string, u *Upstream) {
+	setting := at + ".auth.oauth"
+	for _, name := range []string{"headers.Authorization", "forward_authorization", "forward_credential"} {
+		if other := at + "." + name; l.origins.give(other) {
+			l.reject(other, "cannot be set with auth.oauth: the gate sends a token of its own")
+		}
+	}
+	u.ForwardAuthorization = false
+	if u.URL != nil && u.URL.Scheme != "https" && !loopback(net.JoinHostPort(u.URL.Hostname(), "0")) {
+		l.reject(setting, "needs an https URL: others could read the tokens")
+	}
+	switch attended := u.OAuth.Grant == "shared" || u.OAuth.Grant == "principal"; {
+	case !attended && (u.OAuth.ClientID == "" || u.OAuth.ClientSecret.Reveal() == ""):
+		l.reject(setting, "needs client_id and client_secret, since nobody signs in")
+	case attended && l.cfg.Store.Reveal() == DeskStore:
+		l.reject(setting, "cannot be used with `store: 'desk:'`, whose inbox belongs to several gates")
+	case u.OAuth.Grant == "principal" && l.cfg.Storage.Keys.Reveal() == "":
+		l.reject(setting+".grant", "needs storage.keys: otherwise whoever can read the store can use the tokens of all people")
+	case u.OAuth.Grant == "principal" && !l.cfg.Identity.Recognises():
+		l.reject(setting+".grant", "needs identity: the gate must know whose agent it is")
+	}
 }
 
 // Settings of one of the two kinds of upstreams: with url, and with command.
 var (
-	ofURL     = []string{"url", "headers", "forward_authorization", "forward_credential", "forward_query", "tls", "connect_timeout"}
+	ofURL     = []string{"url", "headers", "forward_authorization", "forward_credential", "forward_query", "auth", "tls", "connect_timeout"}
 	ofCommand = []string{"env", "dir", "shared", "max_processes"}
 )
 

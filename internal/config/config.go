@@ -122,9 +122,19 @@ type Upstream struct {
 	ForwardCredential    bool              // send it even if the gate authenticated the client by it
 	CredentialHeaders    []string          // headers of the client that a held call is sent with; empty means the usual ones
 	ForwardQuery         []string          // query parameters of the agent that are sent upstream
+	OAuth                OAuth             // how the gate gets tokens for it
 	TLS                  TLS
 	ConnectTimeout       time.Duration
 	MaxTaskTTL           time.Duration // longest TTL to request for its own tasks; 0 means that of the gate's task
+}
+
+// OAuth says how the gate gets tokens for an upstream.
+type OAuth struct {
+	Grant        string // "shared", "principal", "client_credentials" or "token_exchange"; empty if it needs none
+	ClientID     string // as registered at the authorization server, or the URL of the client's metadata; may be empty
+	ClientSecret Secret
+	Issuer       string   // the only authorization server to use; empty means the one that the upstream names
+	Scopes       []string // to ask for; empty means those that the upstream names
 }
 
 // TLS says how an upstream is authenticated.

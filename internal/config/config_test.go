@@ -116,7 +116,7 @@ func TestDefaults(t *testing.T) {
 	wantUpstream := config.Upstream{
 		ForwardAuthorization: true, ConnectTimeout: 5 * time.Second, MaxProcesses: 64,
 	}
-	if diff := cmp.Diff(wantUpstream, config.DefaultUpstream()); diff != "" {
+	if diff := cmp.Diff(wantUpstream, config.DefaultUpstream(), revealed); diff != "" {
 		t.Errorf("upstream defaults (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(policy.Workflow{Quorum: 1, Timeout: 10 * time.Minute, QuietHours: policy.QuietHours{Timezone: "UTC"}, Grants: policy.Grants{Uses: 10}}, config.DefaultWorkflow()); diff != "" {
@@ -157,6 +157,9 @@ upstreams:
     tls: { ca_file: ca.pem, server_name: files, insecure_skip_verify: true }
     connect_timeout: 1s
     max_task_ttl: 2h
+  - name: tracker
+    url: https://tracker.example/mcp
+    auth: { oauth: { grant: shared, client_id: gate, client_secret: "${KEY}", issuer: https://idp.example/, scopes: [read] } }
   - name: files-3
     command: [npx, -y, "@x/server", 3]
     env: { KEY: "${KEY}", COUNT: 3 }
@@ -284,6 +287,13 @@ telemetry:
 			ConnectTimeout:    time.Second,
 			MaxTaskTTL:        2 * time.Hour,
 			MaxProcesses:      64,
+		}, {
+			Name:           "tracker",
+			URL:            mustURL(t, "https://tracker.example/mcp"),
+			OAuth:          config.OAuth{Grant: "shared", ClientID: "gate", ClientSecret: config.NewSecret("k=1-and-more-characters"), Issuer: "https://idp.example/", Scopes: []string{"read"}},
+			Paths:          []string{"/mcp/tracker"},
+			ConnectTimeout: 5 * time.Second,
+			MaxProcesses:   64,
 		}, {
 			Name:           "files-3",
 			Command:        []string{"npx", "-y", "@x/server", "3"},

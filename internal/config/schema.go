@@ -155,6 +155,7 @@ func (u *Upstream) settings() Group {
 		{"forward_credential", Bool(&u.ForwardCredential)},
 		{"credential_headers", List(func() Setting { return credentialHeader(&u.CredentialHeaders) })},
 		{"forward_query", texts(&u.ForwardQuery, "the name of a query parameter", isLineOfText)},
+		{"auth", Group{{"oauth", u.OAuth.settings()}}},
 		{"tls", Group{
 			{"ca_file", Text(&u.TLS.CAFile)},
 			{"server_name", Text(&u.TLS.ServerName)},
@@ -162,6 +163,16 @@ func (u *Upstream) settings() Group {
 		}},
 		{"connect_timeout", Duration(&u.ConnectTimeout, shortestTimeout)},
 		{"max_task_ttl", Duration(&u.MaxTaskTTL, 0)},
+	}
+}
+
+func (o *OAuth) settings() Group {
+	return Group{
+		{"grant", Required(OneOf(&o.Grant, "shared", "principal", "client_credentials", "token_exchange"))},
+		{"client_id", Line(&o.ClientID)},
+		{"client_secret", Read(&o.ClientSecret, "text", func(s string) (Secret, bool) { return NewSecret(s), true })},
+		{"issuer", issuerURL(&o.Issuer)},
+		{"scopes", texts(&o.Scopes, "the name of a scope", isLineOfText)},
 	}
 }
 

@@ -93,6 +93,9 @@ func refusalIn(err error) *approval.SendError {
 
 // Refused returns the problem of a client that the upstream has refused.
 func Refused(r *approval.Refusal) *mcp.Problem {
+	if problem, ok := errors.AsType[*mcp.Problem](r.Cause); ok {
+		return problem
+	}
 	if r.Status == http.StatusUnauthorized {
 		return &mcp.Problem{Type: mcp.Unauthenticated, Detail: "the upstream does not accept the credentials of this request; the call did not run", Challenge: r.Challenge}
 	}

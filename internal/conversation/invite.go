@@ -45,10 +45,27 @@ func (i inviter) byRound(m *jsonrpc.Message, t task.Task) bool {
 func (i inviter) params(t task.Task, elicitation string) []byte {
 	d := i.out.dialect()
 	d.ApprovalURL = nil // the host shows the URL beside the message
-	params := append([]byte(`{"mode":"url",`), elicitation...)
-	params = jsonrpc.AppendString(append(params, `"url":`...), i.out.gateway.Waiting().Page(t.ID))
-	params = jsonrpc.AppendString(append(params, `,"message":`...), d.StatusMessage(t))
-	return append(params, '}')
+	return mcp.ElicitURL(i.out.gateway.Waiting().Page(t.ID), d.StatusMessage(t), elicitation)
+}
+
+// InviteToConnect answers a request for which the gate has no token. If the client can, it asks its user to open
+// the page on which people connect, and repeats the request.
+func (r *Request) InviteToConnect(p *mcp.Problem) error {
+	if r.packet.Batch || len(r.packet.Messages) == 0 {
+		return r.out.reply.Refuse(p)
+	}
+	m, sender := &r.packet.Messages[0], r.sender.client.Identity()
+	switch {
+	case r.out.era == mcp.Modern && mcp.TakesInput(m.Method) && opensURLs(m.Params.Meta.Member(mcpname.MetaClientCapabilities)):
+		if m.Params.Member("inputResponses").Present() {
+			break // the user has not connected in time
+		}
+		result := append([]byte(`{"resultType":"input_required","inputRequests":{"connect":{"method":"elicitation/create","params":`), mcp.ElicitURL(p.Connect, p.Error(), "")...)
+		return r.out.answer(jsonrpc.AppendResult(nil, r.out.id, append(result, `}}}`...)))
+	case r.sender.client.Transport().Version == mcp.Version20251125 && r.gateway.cfg.Catalog.Handshake(sender).OpensURLs:
+		p = p.Elicits()
+	}
+	return r.out.reply.Refuse(p)
 }
 
 // send invites a legacy client on the stream on which it waits for t, once in its session. The
@@ -69,9 +86,8 @@ func (i inviter) send(stream Stream, t task.Task) error {
 	if !i.out.gateway.invite(invitationKey{i.sender.peer(), t.ID}, invited) {
 		return nil
 	}
-	elicitation := `"elicitationId":"` + string(t.ID) + `",`
 	return stream.Send(join(`{"jsonrpc":"2.0","id":"`, sealedPrefix, id, `","method":"elicitation/create","params":`,
-		string(i.params(t, elicitation)), `}`))
+		string(i.params(t, string(t.ID))), `}`))
 }
 
 // whenDecided returns a channel that gets t when it is decided. It is nil if the client was not

@@ -70,6 +70,10 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	route("GET /changes", operator.Viewer, i.changes)
 	//mutate:swap "Admin" "Approver" TestOnlyAdminAcceptsChangedTool an approver accepts a changed tool in the inbox
 	route("POST /changes/{id}/accept", operator.Admin, i.accept)
+	route("GET /connections", operator.Viewer, i.connections)
+	route("GET /connections/callback", operator.Viewer, i.connected)
+	route("POST /connections/{id}/connect", operator.Viewer, i.connect)
+	route("POST /connections/{id}/remove", operator.Viewer, i.disconnect)
 	route("GET /passkeys", operator.Viewer, i.passkeys)
 	route("POST /passkeys", operator.Approver, i.addPasskey)
 	route("POST /passkeys/new", operator.Approver, i.newPasskey)
@@ -178,6 +182,8 @@ func (i *Inbox) refuse(w http.ResponseWriter, r *http.Request, why *operator.Err
 	next := "/"
 	if id := r.PathValue("id"); strings.HasPrefix(r.URL.Path, "/grants") {
 		next = "/grants"
+	} else if strings.HasPrefix(r.URL.Path, "/connections") {
+		next = "/connections"
 	} else if id != "" {
 		next = "/approvals/" + id
 	}

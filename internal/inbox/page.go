@@ -20,6 +20,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/push"
+	"github.com/thoughtgate/thoughtgate-go/internal/connection"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/provenance"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
@@ -31,6 +32,10 @@ type Config struct {
 	Approvals *approval.Service
 	Viewer    *review.Viewer
 	Agents    *provenance.Agents // tells which program sends a decision; may be nil
+
+	// Connections are the connections to servers that want OAuth.
+	Connections *connection.Connections
+
 	Now       func() time.Time
 	KeepAlive time.Duration // interval of the beats in a stream of events; 15 s by default
 	Log       *slog.Logger
@@ -72,6 +77,8 @@ type frame struct {
 	self    string // address from which the script reloads the page
 	restart string // names of the settings that need a restart
 
+	connects bool // there are servers to connect
+
 	channels []string // warnings about channels with errors
 
 	push   string // the key for subscribing to notifications; empty if this is not possible
@@ -109,6 +116,7 @@ func (i *Inbox) frame(r *http.Request, who operator.Operator, section, title str
 	f := i.bareFrame(title)
 	f.waiting = waiting
 	f.section, f.who, f.form, f.self = section, who, i.auth.FormToken(who), r.URL.RequestURI()
+	f.connects = len(i.cfg.Connections.Servers()) > 0
 	f.restart = strings.Join(i.cfg.NeedsRestart(), ", ")
 	f.push, f.device = i.pushKey(r, who)
 	for _, s := range i.cfg.Channels() {

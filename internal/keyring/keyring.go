@@ -44,9 +44,10 @@ type Purpose string
 
 // The purposes.
 const (
-	Agents   Purpose = "texts that agents hand back"
-	Sessions Purpose = "sessions of operators"
-	Logins   Purpose = "logins of operators under way"
+	Agents      Purpose = "texts that agents hand back"
+	Sessions    Purpose = "sessions of operators"
+	Logins      Purpose = "logins of operators under way"
+	Connections Purpose = "tokens for servers"
 )
 
 // ErrForeign reports a text that was not sealed for this purpose by this gate, or

@@ -262,3 +262,8 @@ func missingMeta(key string) *Problem {
 func mismatch(detail string) *Problem {
 	return &Problem{Type: HeaderMismatch, Detail: detail}
 }
+
+// TakesInput reports whether a modern server may answer a request with questions for its client.
+func TakesInput(method string) bool {
+	return method == mcpname.ToolsCall || method == mcpname.PromptsGet || method == mcpname.ResourcesRead
+}

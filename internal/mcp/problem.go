@@ -1,6 +1,8 @@
 package mcp
 
 import (
+	"cmp"
+	"crypto/rand"
 	"maps"
 	"net/http"
 	"slices"
@@ -34,6 +36,7 @@ const (
 	HostNotAllowed     Type = "host_not_allowed"     // Add the `Host` header to `allowed_hosts`.
 	OriginNotAllowed   Type = "origin_not_allowed"   // Add the `Origin` header to `allowed_origins` if that site may use the gate.
 	Unauthenticated    Type = "unauthenticated"      // `WWW-Authenticate` says what the gate accepts, or the server that refused a held call. See [identity.md](identity.md).
+	NotConnected       Type = "not_connected"        // A person must sign in at the link in the message. See [connections.md](connections.md).
 	IdentityDown       Type = "identity_unavailable" // The keys of the issuer of the JWT cannot be fetched.
 	Overloaded         Type = "overloaded"           // A limit of the whole gate; see [Limits](configuration.md#limits).
 	ClientLimit        Type = "client_limit"         // The share of one client; see [Limits](configuration.md#limits).
@@ -87,6 +90,7 @@ var table = map[Type]codes{
 	HostNotAllowed:     {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 403, 0, "host not allowed"},
 	OriginNotAllowed:   {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 403, 0, "origin not allowed"},
 	Unauthenticated:    {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 401, 0, "credentials required"},
+	NotConnected:       {codeUnavailable, jsonrpc.CodeInternal, 0, 403, "the gate needs the right to use this server"},
 	IdentityDown:       {codeUnavailable, jsonrpc.CodeInternal, 503, 0, "your identity cannot be verified at the moment, try again"},
 	Overloaded:         {codeUnavailable, jsonrpc.CodeInternal, 503, 0, "too many requests at once, try again"},
 	ClientLimit:        {codeUnavailable, jsonrpc.CodeInternal, 429, 0, "you have too many requests or streams open at once, try again when some have ended"},
@@ -118,6 +122,7 @@ const (
 	codeHeaderMismatch     = -32020
 	codeUnsupportedVersion = -32022
 	codeUnavailable        = -32013
+	codeURLElicitation     = -32042
 )
 
 // A Problem is an error that is shown to a client. Cause is for the log only.
@@ -128,12 +133,14 @@ type Problem struct { //nolint:errname // it is more often sent than returned
 	Hint       string   // what the client could do
 	RetryAfter int      // seconds; 0 to omit
 	Challenge  []string // the upstream's WWW-Authenticate
+	Connect    string   // the page on which a person connects the gate to the upstream
 	Cause      error
 	Meta       schema.Object // additional _meta of a tool result
 	Result     bool          // send as a tool result, so that the model can read it
 
 	extra  []byte // additional members of data, as JSON without braces
 	status int    // overrides the table
+	code   int    // overrides the table
 }
 
 func (p *Problem) Error() string {
@@ -177,6 +184,7 @@ func (p *Problem) RPCError(e Era, correlationID string) *jsonrpc.Error {
 	if e == Modern {
 		code = t.modern
 	}
+	code = cmp.Or(p.code, code)
 	data := append([]byte(`{"error_type":"`), p.Type...)
 	data = append(data, `","correlation_id":`...)
 	data = jsonrpc.AppendString(data, correlationID)
@@ -189,10 +197,34 @@ func (p *Problem) RPCError(e Era, correlationID string) *jsonrpc.Error {
 	if p.RetryAfter > 0 {
 		data = strconv.AppendInt(append(data, `,"retry_after":`...), int64(p.RetryAfter), 10)
 	}
+	if p.Connect != "" {
+		data = jsonrpc.AppendString(append(data, `,"connect_url":`...), p.Connect)
+	}
 	if p.extra != nil {
 		data = append(append(data, ','), p.extra...)
 	}
 	return &jsonrpc.Error{Code: code, Message: p.Error(), Data: append(data, '}')}
+}
+
+// Elicits returns the problem for a client of 2025-11-25 that can ask its user to open p.Connect. The client
+// may repeat its request then.
+func (p Problem) Elicits() *Problem {
+	p.code = codeURLElicitation
+	p.extra = append([]byte(`"elicitations":[`), ElicitURL(p.Connect, p.Error(), rand.Text())...)
+	p.extra = append(p.extra, ']')
+	return &p
+}
+
+// ElicitURL returns the params of an elicitation that asks a user to open a URL. The id is that of the
+// elicitation in 2025-11-25, and empty in other versions.
+func ElicitURL(at, message, id string) []byte {
+	params := []byte(`{"mode":"url","url":`)
+	if id != "" {
+		params = append(jsonrpc.AppendString([]byte(`{"mode":"url","elicitationId":`), id), `,"url":`...)
+	}
+	params = jsonrpc.AppendString(params, at)
+	params = jsonrpc.AppendString(append(params, `,"message":`...), message)
+	return append(params, '}')
 }
 
 // StoreProblem returns the problem of a call that could not be stored.

@@ -2,6 +2,7 @@ package mcphttp
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
@@ -111,6 +112,9 @@ func (f *forwarding) failUpstream(ctx context.Context, err error) error {
 	}
 	if ctx.Err() == nil && f.needsGateStream(nil) {
 		return f.listenToGate(ctx)
+	}
+	if problem, ok := errors.AsType[*mcp.Problem](err); ok && problem.Connect != "" {
+		return f.request.InviteToConnect(problem)
 	}
 	return f.reply.Fail(err)
 }

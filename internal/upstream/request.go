@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net/http"
 	"slices"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
@@ -54,6 +55,13 @@ func unsendable(err error) error {
 func sendError(err error) error {
 	_, unsent := errors.AsType[*UnsentError](err)
 	problem, known := errors.AsType[*mcp.Problem](err)
+	//mutate:false internal/app.TestEndedConnectionKeepsApproval an approved call is lost when the connection of its person has ended
+	if known && problem.Type == mcp.NotConnected {
+		return &approval.SendError{
+			Stage: lifecycle.StageSessionGone, Ran: task.RanNo, Err: problem,
+			Refusal: &approval.Refusal{Status: http.StatusUnauthorized, Cause: problem},
+		}
+	}
 	failure := &approval.SendError{Stage: lifecycle.StageUpstreamInvalid, Ran: task.RanUnknown}
 	switch {
 	case unsent:

@@ -42,6 +42,9 @@ const (
 	PasskeyAdded   = "passkey_added"   // an operator has a new passkey
 	PasskeyRemoved = "passkey_removed" // a passkey counts no more
 	PasskeyInvited = "passkey_invited" // an administrator lets an operator add a passkey
+
+	Connected    = "connected"    // the gate may use a server in the name of a person, or of all agents
+	Disconnected = "disconnected" // it may not any more
 )
 
 func checkNote(n *task.Note) string {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/connection"
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/provenance"
@@ -37,6 +38,8 @@ type Config struct {
 	Page      func(task.ID) string                  // the URL of a call in the inbox; may be nil
 	Now       func() time.Time
 	Log       *slog.Logger
+
+	Connections *connection.Connections // to servers that want OAuth
 }
 
 // A handler serves the API.

@@ -24,6 +24,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/connection"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/provenance"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
@@ -93,6 +94,8 @@ func (h *handler) routes() []route {
 		{"POST /api/changes/{id}/accept", operator.Admin, h.accept, nil},
 		{"GET /api/audit", operator.Admin, h.audit, journal},
 		{"GET /api/audit/ends", operator.Admin, h.auditEnds, nil},
+		{"GET /api/connections", operator.Viewer, h.connections, nil},
+		{"POST /api/connections/{id}/remove", operator.Viewer, h.removeConnection, nil},
 		{"GET /api/channels", operator.Viewer, h.channels, nil},
 		{"GET /api/openapi.json", operator.Viewer, h.describe, nil},
 	}
@@ -331,6 +334,36 @@ func (h *handler) accept(w http.ResponseWriter, r *http.Request, who operator.Op
 		return nil, err
 	}
 	return h.Approvals.AcceptChange(r.Context(), r.PathValue("id"), Approver(who), h.ruling(r, who, approval.Approve, v.Reason))
+}
+
+// connections answers with the connections to servers that the operator may see.
+func (h *handler) connections(_ http.ResponseWriter, r *http.Request, who operator.Operator) (any, error) {
+	all, err := h.Connections.Visible(r.Context(), actor(who))
+	if all == nil {
+		all = []connection.Connection{}
+	}
+	return map[string]any{"connections": all}, err
+}
+
+// actor returns an operator as the one who changes a connection.
+func actor(who operator.Operator) connection.Actor {
+	return connection.Actor{Name: who.Name, Admin: who.Role.Includes(operator.Admin)}
+}
+
+// removeConnection removes a connection.
+func (h *handler) removeConnection(w http.ResponseWriter, r *http.Request, who operator.Operator) (any, error) {
+	var v revocation
+	if err := readBody(w, r, &v); err != nil {
+		return nil, err
+	}
+	one, err := h.Connections.Remove(r.Context(), r.PathValue("id"), actor(who), v.Reason)
+	switch {
+	case errors.Is(err, connection.ErrNotFound):
+		return nil, task.ErrNotFound
+	case errors.Is(err, connection.ErrForbidden):
+		return nil, approval.ErrForbidden
+	}
+	return one, err
 }
 
 // audit answers with journal entries, one per line.

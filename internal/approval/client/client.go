@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/connection"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/internal/toolhistory"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -178,6 +179,19 @@ func (c *Client) Changes(ctx context.Context) ([]toolhistory.Change, error) {
 	return list.Changes, err
 }
 
+// Connections returns the connections to servers that the operator may see.
+func (c *Client) Connections(ctx context.Context) ([]connection.Connection, error) {
+	list, err := get[struct {
+		Connections []connection.Connection `json:"connections"`
+	}](ctx, c, connections)
+	return list.Connections, err
+}
+
+// RemoveConnection removes a connection and returns it.
+func (c *Client) RemoveConnection(ctx context.Context, id, reason string) (connection.Connection, error) {
+	return post[connection.Connection](ctx, c, connections+"/"+url.PathEscape(id)+"/remove", verdict{Reason: reason})
+}
+
 // AcceptChange accepts a tool change.
 func (c *Client) AcceptChange(ctx context.Context, id, reason string) (toolhistory.Change, error) {
 	return post[toolhistory.Change](ctx, c, changes+"/"+url.PathEscape(id)+"/accept", verdict{Reason: reason})
@@ -191,7 +205,9 @@ const (
 	approvals = "/approvals"
 	grants    = "/grants"
 	changes   = "/changes"
-	journal   = "/audit"
+
+	connections = "/connections"
+	journal     = "/audit"
 )
 
 // get makes a GET request.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/connection"
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/internal/toolhistory"
@@ -125,6 +126,19 @@ func (c *Client) FindChange(ctx context.Context, text string) (string, error) {
 	found := matching(all, strings.ToLower(text), func(one toolhistory.Change) string { return one.ID })
 	if len(found) != 1 || len(text) < leastID {
 		return "", &IDError{Text: text, Matches: len(found), What: "changed tool"}
+	}
+	return found[0], nil
+}
+
+// FindConnection returns the id of the connection that starts with text.
+func (c *Client) FindConnection(ctx context.Context, text string) (string, error) {
+	all, err := c.Connections(ctx)
+	if err != nil {
+		return "", err
+	}
+	found := matching(all, strings.ToLower(text), func(one connection.Connection) string { return one.ID })
+	if len(found) != 1 || len(text) < leastID {
+		return "", &IDError{Text: text, Matches: len(found), What: "connection"}
 	}
 	return found[0], nil
 }

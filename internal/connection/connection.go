@@ -1,0 +1,355 @@
+// Package connection keeps the tokens with which the gate uses MCP servers that want OAuth. A person connects
+// the gate to a server by signing in there; see [Connections.Begin]. The tokens are sealed records of the store,
+// so all replicas use and renew the same ones. [Connections.Tokens] gives them to the client of the server.
+package connection
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
+	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+)
+
+// A Mode says whose tokens a server gets.
+type Mode string
+
+// The modes.
+const (
+	Shared            Mode = "shared"             // those of one sign-in, by an administrator, for all agents
+	Principal         Mode = "principal"          // those of the person behind each agent
+	ClientCredentials Mode = "client_credentials" // those of the gate itself, without a person
+	TokenExchange     Mode = "token_exchange"     // those that the authorization server gives for the token of the agent
+)
+
+// A Server is an MCP server that wants OAuth.
+type Server struct {
+	Name   string // of the upstream
+	Mode   Mode
+	Client oauth.Client
+}
+
+// A Config configures [New].
+type Config struct {
+	Servers []Server
+	// Person returns the name of the operator who is the person behind a principal.
+	Person func(principal string) string
+	Now    func() time.Time
+	Log    *slog.Logger
+}
+
+// A Store has the records and the journal of a gate.
+type Store interface {
+	gatestore.Records
+	auditlog.Journal
+}
+
+// Connections keeps the connections of a gate.
+type Connections struct {
+	cfg    Config
+	page   string // where people connect
+	store  Store
+	sealer keyring.Sealer
+
+	renewing singleflight.Group
+
+	mu      sync.Mutex
+	known   map[string]cached       // by record name
+	direct  map[string]*oauth.Grant // tokens that no person has signed in for
+	invited map[string]time.Time    // when the agent of a record name was last told to connect
+}
+
+// New returns the connections of cfg, which must be opened before they are used.
+func New(cfg Config) *Connections {
+	return &Connections{cfg: cfg, known: make(map[string]cached), direct: make(map[string]*oauth.Grant), invited: make(map[string]time.Time)}
+}
+
+// Callback is the path to which authorization servers send browsers back, below that of the page on which people
+// connect.
+const Callback = "/callback"
+
+// Open sets the store, which has the connections, and the address of the page on which people connect.
+func (c *Connections) Open(s Store, ring *keyring.Ring, page string) {
+	c.store, c.sealer, c.page = s, ring.Sealer(keyring.Connections), page
+	for i := range c.cfg.Servers {
+		if s := &c.cfg.Servers[i]; s.connects() {
+			s.Client.Redirect = page + Callback
+		}
+	}
+}
+
+// Keeps reports whether connections are stored.
+func (c *Connections) Keeps() bool {
+	return slices.ContainsFunc(c.cfg.Servers, func(s Server) bool { return s.connects() })
+}
+
+// A Connection is the right of a person, or of the whole gate, to use a server.
+type Connection struct {
+	ID       string    `json:"id"`
+	Upstream string    `json:"upstream"`
+	Person   string    `json:"person,omitzero"` // empty if all agents share it
+	By       string    `json:"by"`              // the operator who has connected
+	At       time.Time `json:"at"`
+	Scopes   []string  `json:"scopes,omitempty"`
+	// Ended means that the server or its authorization server does not accept the tokens any more, so the
+	// person must connect again.
+	Ended time.Time `json:"ended,omitzero"`
+}
+
+// A record is the stored form of a connection.
+type record struct {
+	About     Connection `json:"about"`
+	Challenge []string   `json:"challenge,omitempty"` // of the server, with which it has asked for more scopes
+	Renewing  time.Time  `json:"renewing,omitzero"`   // until when a replica renews the token
+	Sealed    string     `json:"sealed"`              // the oauth.Grant
+
+	version int64
+	grant   oauth.Grant
+}
+
+// A cached record was read at some time.
+type cached struct {
+	record record
+	at     time.Time
+}
+
+// Errors of this package.
+var (
+	// ErrNotFound means that there is no such connection or server.
+	ErrNotFound = errors.New("there is no such connection")
+	// ErrForbidden means that the operator may not change the connection.
+	ErrForbidden = errors.New("only an administrator may do this")
+	// ErrSignIn means that a sign-in is not valid: it was used, is too old, or another browser has begun it.
+	ErrSignIn = errors.New("this sign-in is not valid any more: begin again, in this browser")
+)
+
+const (
+	connections = "connection/"
+	signIns     = "signin/"
+	// maxReason is the maximum length of the reason for a removal.
+	maxReason = 500
+	// maxConnections is how many connections are listed.
+	maxConnections = 10_000
+)
+
+// idOf returns the id of the connection of a person, or of all if person is empty.
+func idOf(upstream, person string) string {
+	//mutate:swap "strings.ToLower(person)" `""` TestPeopleHaveTheirOwnConnections a person uses the connection of another
+	return digestOf(upstream + "\x00" + strings.ToLower(person))
+}
+
+// digestOf returns a short digest, which is unique.
+func digestOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:16])
+}
+
+// server returns the server of an upstream with connections, or nil.
+func (c *Connections) server(upstream string) *Server {
+	i := slices.IndexFunc(c.cfg.Servers, func(s Server) bool { return s.Name == upstream && s.connects() })
+	if i < 0 {
+		return nil
+	}
+	return &c.cfg.Servers[i]
+}
+
+// connects reports whether people connect the server.
+func (s *Server) connects() bool { return s.Mode == Shared || s.Mode == Principal }
+
+// owner returns the person of the connection that an operator makes.
+func (s *Server) owner(operator string) string {
+	if s.Mode == Shared {
+		return ""
+	}
+	return operator
+}
+
+// Servers returns the servers that people connect.
+func (c *Connections) Servers() []Server {
+	return slices.DeleteFunc(slices.Clone(c.cfg.Servers), func(s Server) bool { return !s.connects() })
+}
+
+// Visible returns the connections that an operator may see, by server and person: all of them for an
+// administrator, and otherwise the own ones and the shared ones.
+func (c *Connections) Visible(ctx context.Context, who Actor) ([]Connection, error) {
+	all, err := c.list(ctx)
+	return slices.DeleteFunc(all, func(one Connection) bool {
+		//mutate:false TestOnlyOwnersRemoveConnections an operator sees the connections of others
+		return !who.Admin && one.Person != "" && !strings.EqualFold(one.Person, who.Name)
+	}), err
+}
+
+// list returns all connections, by server and person.
+func (c *Connections) list(ctx context.Context) ([]Connection, error) {
+	var all []Connection
+	for r, err := range gatestore.EachRecord(ctx, c.store, gatestore.RecordQuery{Prefix: connections, Limit: 200}) {
+		if err != nil {
+			return nil, err
+		}
+		var found record
+		if json.Unmarshal(r.Value, &found) == nil && len(all) < maxConnections {
+			all = append(all, found.About)
+		}
+	}
+	slices.SortFunc(all, func(a, b Connection) int {
+		return cmp.Or(cmp.Compare(a.Upstream, b.Upstream), cmp.Compare(a.Person, b.Person))
+	})
+	return all, nil
+}
+
+// An Actor is the operator who changes a connection.
+type Actor struct {
+	Name    string
+	Admin   bool
+	Session string // of the browser; empty for a program
+}
+
+// Remove deletes a connection and revokes its tokens. A failed revocation is only logged: the gate does not use
+// the tokens any more.
+func (c *Connections) Remove(ctx context.Context, id string, who Actor, reason string) (Connection, error) {
+	found, err := c.read(ctx, id)
+	if err != nil {
+		return Connection{}, err
+	}
+	about := found.About
+	//mutate:false TestOnlyOwnersRemoveConnections a person removes the connection of another
+	if !who.Admin && (about.Person == "" || !strings.EqualFold(about.Person, who.Name)) {
+		return Connection{}, ErrForbidden
+	}
+	ctx = context.WithoutCancel(ctx)
+	if err := c.note(ctx, auditlog.Disconnected, about, who.Name, reason); err != nil {
+		return Connection{}, err
+	}
+	if err := c.store.DeleteRecord(ctx, connections+id); err != nil {
+		return Connection{}, err
+	}
+	c.forget(id)
+	if s := c.server(about.Upstream); s != nil {
+		if err := s.Client.Revoke(ctx, &found.grant); err != nil {
+			c.cfg.Log.WarnContext(ctx, "the tokens of a removed connection may still be valid", "upstream", about.Upstream, "person", about.Person, "err", err)
+		}
+	}
+	c.cfg.Log.InfoContext(ctx, "connection removed", "upstream", about.Upstream, "person", about.Person, "by", who.Name)
+	return about, nil
+}
+
+// note adds an entry about a connection to the journal.
+func (c *Connections) note(ctx context.Context, step string, about Connection, actor, reason string) error {
+	return c.store.Append(ctx, task.Note{At: c.cfg.Now(), Step: step, Actor: actor, Approver: about.Person, Upstream: about.Upstream, Reason: safetext.Text(reason, maxReason), Outcome: strings.Join(about.Scopes, " ")})
+}
+
+// read returns a record from the store.
+func (c *Connections) read(ctx context.Context, id string) (record, error) {
+	stored, err := c.store.GetRecord(ctx, connections+id)
+	if errors.Is(err, task.ErrNotFound) {
+		return record{}, ErrNotFound
+	}
+	if err != nil {
+		return record{}, err
+	}
+	found := record{version: stored.Version}
+	if json.Unmarshal(stored.Value, &found) != nil {
+		return record{}, errors.New("a stored connection is not valid")
+	}
+	text, err := c.sealer.Open(ctx, found.Sealed, id)
+	if errors.Is(err, keyring.ErrForeign) {
+		return record{}, ErrNotFound // its key is gone, so it is of no use
+	}
+	if err != nil {
+		return record{}, err
+	}
+	if json.Unmarshal([]byte(text), &found.grant) != nil {
+		return record{}, errors.New("a stored connection is not valid")
+	}
+	return found, nil
+}
+
+// write stores the next version of a record. The error is [task.ErrConcurrentModification] if it has changed.
+func (c *Connections) write(ctx context.Context, r *record) error {
+	text, err := json.Marshal(&r.grant)
+	if err != nil {
+		return err
+	}
+	r.About.Scopes = r.grant.Scopes
+	if r.Sealed, err = c.sealer.Seal(ctx, string(text), r.About.ID); err != nil {
+		return err
+	}
+	value, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := c.store.PutRecord(ctx, gatestore.Record{Name: connections + r.About.ID, Version: r.version + 1, Value: value}); err != nil {
+		return err
+	}
+	r.version++
+	c.remember(*r)
+	return nil
+}
+
+// The limits of the caches.
+const (
+	cacheTime  = 5 * time.Second
+	maxCached  = 10_000
+	inviteTime = 2 * time.Minute
+)
+
+func (c *Connections) remember(r record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	makeRoom(c.known)
+	c.known[r.About.ID] = cached{r, c.cfg.Now()}
+}
+
+// makeRoom removes an entry from a cache that is full.
+func makeRoom[K comparable, V any](cache map[K]V) {
+	for old := range cache {
+		if len(cache) < maxCached {
+			return
+		}
+		delete(cache, old)
+	}
+}
+
+func (c *Connections) forget(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.known, id)
+}
+
+// load returns a record that is at most cacheTime old. If the store is not available, it returns the last one.
+func (c *Connections) load(ctx context.Context, id string) (record, error) {
+	c.mu.Lock()
+	last, ok := c.known[id]
+	c.mu.Unlock()
+	if ok && c.cfg.Now().Sub(last.at) < cacheTime {
+		return last.record, nil
+	}
+	found, err := c.read(ctx, id)
+	switch {
+	case err == nil:
+		c.remember(found)
+	case errors.Is(err, ErrNotFound):
+		c.forget(id)
+	case ok:
+		return last.record, nil
+	default:
+		return record{}, fmt.Errorf("read a connection: %w", err)
+	}
+	return found, err
+}

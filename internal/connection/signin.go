@@ -1,0 +1,161 @@
+package connection
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+)
+
+const (
+	// signInTime is how long a sign-in may take.
+	signInTime = 10 * time.Minute
+	// probeTime limits the request that asks a server how to sign in.
+	probeTime = 15 * time.Second
+)
+
+// Begin begins the sign-in of an operator at a server. It returns the address of the authorization server for
+// the browser. People connect themselves, so that nobody uses the rights of another; an administrator connects
+// what all agents share.
+func (c *Connections) Begin(ctx context.Context, upstream string, who Actor) (string, error) {
+	s := c.server(upstream)
+	if s == nil {
+		return "", ErrNotFound
+	}
+	//mutate:swap "s.Mode == Shared && !who.Admin" "false" TestOnlyAdminsConnectForAll an approver connects for all agents
+	if s.Mode == Shared && !who.Admin || who.Session == "" {
+		return "", ErrForbidden
+	}
+	var earlier *oauth.Grant
+	var challenge []string
+	id := idOf(upstream, s.owner(who.Name))
+	switch found, err := c.read(ctx, id); {
+	case err == nil:
+		earlier, challenge = &found.grant, found.Challenge
+	case !errors.Is(err, ErrNotFound):
+		return "", err
+	}
+	if challenge == nil {
+		challenge = probe(ctx, s)
+	}
+	begun, err := s.Client.Begin(ctx, challenge, earlier)
+	if err != nil {
+		return "", err
+	}
+	return begun.URL, c.putSignIn(ctx, upstream, begun, who)
+}
+
+// putSignIn stores a sign-in until it ends, sealed for the session that has begun it.
+func (c *Connections) putSignIn(ctx context.Context, upstream string, begun *oauth.SignIn, who Actor) error {
+	text, err := json.Marshal(begun)
+	if err != nil {
+		return err
+	}
+	sealed, err := c.sealer.Seal(ctx, string(text), upstream, who.Name, who.Session)
+	if err != nil {
+		return err
+	}
+	value, err := json.Marshal(storedSignIn{Upstream: upstream, Sealed: sealed})
+	if err != nil {
+		return err
+	}
+	return c.store.PutRecord(ctx, gatestore.Record{Name: signIns + digestOf(begun.State), Version: 1, Value: value, Expires: c.cfg.Now().Add(signInTime)})
+}
+
+// A storedSignIn is the record of a sign-in. The browser session that has begun it is part of the seal.
+type storedSignIn struct {
+	Upstream string `json:"upstream"`
+	Sealed   string `json:"sealed"` // the oauth.SignIn
+}
+
+// takeSignIn returns the sign-in to which an answer belongs, once.
+func (c *Connections) takeSignIn(ctx context.Context, answer url.Values, who Actor) (*Server, *oauth.SignIn, error) {
+	r, err := c.store.GetRecord(ctx, signIns+digestOf(answer.Get("state")))
+	if errors.Is(err, task.ErrNotFound) || err == nil && c.cfg.Now().After(r.Expires) {
+		return nil, nil, ErrSignIn
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	var stored storedSignIn
+	_ = json.Unmarshal(r.Value, &stored) // a sign-in that was used has no value
+	s := c.server(stored.Upstream)
+	if s == nil {
+		return nil, nil, ErrSignIn
+	}
+	//mutate:swap "who.Name, who.Session" `"", ""` TestSignInBelongsToBrowser the sign-in of one person ends in the browser of another
+	text, err := c.sealer.Open(ctx, stored.Sealed, stored.Upstream, who.Name, who.Session)
+	if err != nil {
+		return nil, nil, ErrSignIn
+	}
+	begun := new(oauth.SignIn)
+	if json.Unmarshal([]byte(text), begun) != nil {
+		return nil, nil, ErrSignIn
+	}
+	//mutate:drop TestSignInCountsOnce an answer counts twice
+	err = c.store.PutRecord(ctx, gatestore.Record{Name: r.Name, Version: r.Version + 1, Value: []byte("{}"), Expires: r.Expires})
+	if errors.Is(err, task.ErrConcurrentModification) {
+		err = ErrSignIn
+	}
+	return s, begun, err
+}
+
+// Finish ends a sign-in with the parameters with which the authorization server has sent the browser back, and
+// keeps the connection. The journal records it before it is used.
+func (c *Connections) Finish(ctx context.Context, answer url.Values, who Actor) (Connection, error) {
+	s, begun, err := c.takeSignIn(ctx, answer, who)
+	if err != nil {
+		return Connection{}, err
+	}
+	grant, err := s.Client.Finish(ctx, begun, answer)
+	if err != nil {
+		return Connection{}, err
+	}
+	ctx = context.WithoutCancel(ctx)
+	about := Connection{Upstream: s.Name, Person: s.owner(who.Name), By: who.Name, At: c.cfg.Now().UTC(), Scopes: grant.Scopes}
+	about.ID = idOf(s.Name, about.Person)
+	if err := c.note(ctx, auditlog.Connected, about, who.Name, ""); err != nil {
+		return Connection{}, err
+	}
+	for {
+		old, err := c.store.GetRecord(ctx, connections+about.ID)
+		if err != nil && !errors.Is(err, task.ErrNotFound) {
+			return Connection{}, err
+		}
+		if err = c.write(ctx, &record{About: about, grant: *grant, version: old.Version}); !errors.Is(err, task.ErrConcurrentModification) {
+			c.cfg.Log.InfoContext(ctx, "connected", "upstream", s.Name, "person", about.Person, "by", who.Name, "err", err)
+			return about, err
+		}
+	}
+}
+
+// probe asks a server without a token, and returns its challenges. A server that does not answer has none: then
+// its metadata says how to sign in.
+func probe(ctx context.Context, s *Server) []string {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.Client.Resource, bytes.NewReader([]byte(ping)))
+	if err != nil {
+		return nil
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	resp, err := s.Client.HTTP.Do(r)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = resp.Body.Close() }()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<10))
+	return resp.Header.Values("Www-Authenticate")
+}

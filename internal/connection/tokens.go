@@ -1,0 +1,343 @@
+package connection
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
+	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
+	"github.com/thoughtgate/thoughtgate-go/task"
+)
+
+// Tokens returns the tokens of an upstream, or nil if it has no OAuth settings.
+func (c *Connections) Tokens(upstream string) httpclient.Tokens {
+	for i := range c.cfg.Servers {
+		switch s := &c.cfg.Servers[i]; {
+		case s.Name != upstream:
+		case s.connects():
+			return connected{of: c, server: s}
+		default:
+			return unattended{of: c, server: s}
+		}
+	}
+	return nil
+}
+
+const (
+	// renewTime limits the renewal of a token. Another replica may try again after it.
+	renewTime = 30 * time.Second
+	// renewPoll is how often a replica looks whether another one has renewed a token.
+	renewPoll = 200 * time.Millisecond
+	// patience is how long a tool call waits for the person who was just told to connect.
+	patience     = 25 * time.Second
+	patiencePoll = time.Second
+)
+
+// connected gives the tokens of people who have connected a server.
+type connected struct {
+	of     *Connections
+	server *Server
+}
+
+// Token implements [httpclient.Tokens].
+func (t connected) Token(ctx context.Context, by httpclient.Peer, _ http.Header) (string, error) {
+	id, err := t.connectionOf(by)
+	if err != nil {
+		return "", err
+	}
+	token, err := t.current(ctx, id, "")
+	//mutate:swap "isInvitation(err)" "false" TestCallWaitsForConnection a call fails while its person signs in
+	if by.Use == httpclient.Call && isInvitation(err) && t.wasInvited(id) {
+		return t.await(ctx, id)
+	}
+	return token, err
+}
+
+// connectionOf returns the id of the connection that a client uses.
+func (t connected) connectionOf(by httpclient.Peer) (string, error) {
+	if t.server.Mode == Shared {
+		return idOf(t.server.Name, ""), nil
+	}
+	principal := catalog.PrincipalID(by.Principal)
+	//mutate:false TestPeopleHaveTheirOwnConnections agents without identity use a connection
+	if principal == "" {
+		return "", &mcp.Problem{Type: mcp.NotConnected, Detail: "this server is used in the name of a person, and the gate does not know whose agent this is; give the agent an identity"}
+	}
+	return idOf(t.server.Name, t.of.cfg.Person(principal)), nil
+}
+
+// current returns a token that is valid for a while and is not the refused one.
+func (t connected) current(ctx context.Context, id, refused string) (string, error) {
+	found, err := t.of.load(ctx, id)
+	if errors.Is(err, ErrNotFound) {
+		return "", t.invitation("not connected to " + t.server.Name + " yet")
+	}
+	if err != nil {
+		return "", mcp.StoreProblem(mcp.Legacy, err)
+	}
+	if found.isUsable(t.of.cfg.Now(), refused) {
+		return found.grant.Access, nil
+	}
+	// All requests of this replica share one renewal, which goes on when one of them ends.
+	done := t.of.renewing.DoChan(id, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), renewTime)
+		defer cancel()
+		return t.renew(ctx, id, refused)
+	})
+	select {
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	case result := <-done:
+		if result.Err != nil {
+			return "", result.Err
+		}
+		return result.Val.(string), nil
+	}
+}
+
+// isUsable reports whether the token of r can be used, and is not the refused one.
+func (r *record) isUsable(now time.Time, refused string) bool {
+	return r.About.Ended.IsZero() && r.grant.Access != refused && r.grant.Fresh(now)
+}
+
+// renew renews a token, or waits for the replica that does so. Only the replica that has claimed the record by
+// compare-and-set asks the authorization server: it may take a second use of a refresh token for a theft.
+func (t connected) renew(ctx context.Context, id, refused string) (string, error) {
+	for {
+		r, err := t.of.read(ctx, id)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			t.of.forget(id)
+			return "", t.invitation("not connected to " + t.server.Name + " any more")
+		case err != nil:
+			return "", mcp.StoreProblem(mcp.Legacy, err)
+		case !r.About.Ended.IsZero():
+			return "", t.invitation("the connection to " + t.server.Name + " has ended")
+		case r.isUsable(t.of.cfg.Now(), refused):
+			t.of.remember(r)
+			return r.grant.Access, nil
+		}
+		//mutate:swap "t.of.cfg.Now().Before(r.Renewing)" "false" TestReplicasRenewOnce two replicas use one refresh token
+		if t.of.cfg.Now().Before(r.Renewing) {
+			if err := sleep(ctx, renewPoll); err != nil {
+				return "", err
+			}
+			continue
+		}
+		r.Renewing = t.of.cfg.Now().Add(renewTime)
+		if err := t.of.write(ctx, &r); errors.Is(err, task.ErrConcurrentModification) {
+			continue
+		} else if err != nil {
+			return "", mcp.StoreProblem(mcp.Legacy, err)
+		}
+		return t.renewClaimed(ctx, r, refused)
+	}
+}
+
+// renewClaimed renews the token of a record that this replica has claimed.
+func (t connected) renewClaimed(ctx context.Context, r record, refused string) (string, error) {
+	next, failed := t.server.Client.Renew(ctx, &r.grant)
+	r.Renewing = time.Time{}
+	switch {
+	case failed == nil:
+		r.grant = *next
+	case errors.Is(failed, oauth.ErrSignInAgain):
+		r.About.Ended = t.of.cfg.Now().UTC()
+	}
+	// The new tokens must not be lost: the old ones may count no more.
+	if err := t.of.write(context.WithoutCancel(ctx), &r); err != nil {
+		t.of.forget(r.About.ID)
+		t.of.cfg.Log.ErrorContext(ctx, "a renewed token was not stored", "upstream", r.About.Upstream, "person", r.About.Person, "err", err)
+	}
+	switch {
+	case failed == nil:
+		return r.grant.Access, nil
+	case !r.About.Ended.IsZero():
+		t.of.cfg.Log.WarnContext(ctx, "a connection has ended", "upstream", r.About.Upstream, "person", r.About.Person, "err", failed)
+		return "", t.invitation("the connection to " + t.server.Name + " has ended")
+	case refused == "" && t.of.cfg.Now().Before(r.grant.Expires):
+		return r.grant.Access, nil // it is still valid for a moment
+	default:
+		return "", noToken(failed)
+	}
+}
+
+// Renew implements [httpclient.Tokens].
+func (t connected) Renew(ctx context.Context, by httpclient.Peer, _ http.Header, refused httpclient.RefusedToken) (string, error) {
+	id, err := t.connectionOf(by)
+	if err != nil {
+		return "", err
+	}
+	if refused.Status == http.StatusForbidden {
+		if !oauth.NeedsSignIn(refused.Status, refused.Challenge) {
+			return "", nil // it concerns the call and not the token
+		}
+		return "", t.askForMore(ctx, id, refused)
+	}
+	if refused.Last {
+		return "", t.invitation(t.server.Name + " does not accept the token of the connection")
+	}
+	return t.current(ctx, id, refused.Token)
+}
+
+// askForMore stores the scopes that a server asks for, and returns the invitation to connect once more.
+func (t connected) askForMore(ctx context.Context, id string, refused httpclient.RefusedToken) error {
+	r, err := t.of.read(ctx, id)
+	if err == nil && r.grant.Access == refused.Token {
+		r.Challenge = refused.Challenge
+		err = t.of.write(ctx, &r)
+	}
+	if err != nil && !errors.Is(err, task.ErrConcurrentModification) && !errors.Is(err, ErrNotFound) {
+		return mcp.StoreProblem(mcp.Legacy, err)
+	}
+	return t.invitation("this needs more rights at " + t.server.Name)
+}
+
+// invitation returns the problem of an agent whose person must connect.
+func (t connected) invitation(why string) error {
+	p := &mcp.Problem{Type: mcp.NotConnected, Connect: t.of.page}
+	if t.server.Mode == Shared {
+		p.Detail = why + ": an administrator must connect it at " + p.Connect
+	} else {
+		p.Detail = why + ": open " + p.Connect + " and connect, then call again"
+	}
+	return p
+}
+
+// isInvitation reports whether err asks a person to connect.
+func isInvitation(err error) bool {
+	p, ok := errors.AsType[*mcp.Problem](err)
+	return ok && p.Type == mcp.NotConnected
+}
+
+// wasInvited reports whether the agents of a connection were told to connect a short time ago, and notes that
+// they are told now.
+func (t connected) wasInvited(id string) bool {
+	t.of.mu.Lock()
+	defer t.of.mu.Unlock()
+	now := t.of.cfg.Now()
+	last, ok := t.of.invited[id]
+	makeRoom(t.of.invited)
+	t.of.invited[id] = now
+	return ok && now.Sub(last) < inviteTime
+}
+
+// await waits for a connection.
+func (t connected) await(ctx context.Context, id string) (string, error) {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		//mutate:drop TestCallWaitsForConnection a call fails while its person signs in
+		left := sleep(waiting, patiencePoll)
+		token, err := t.current(ctx, id, "")
+		if left != nil || !isInvitation(err) {
+			return token, err
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// noToken returns the problem of a request for which the authorization server gave no token.
+func noToken(cause error) error {
+	return &mcp.Problem{Type: mcp.UpstreamDown, Detail: "the gate got no token for the upstream; the call did not run", Cause: cause}
+}
+
+// unattended gives tokens for which nobody signs in. They are in memory only.
+type unattended struct {
+	of     *Connections
+	server *Server
+}
+
+// Token implements [httpclient.Tokens].
+func (t unattended) Token(ctx context.Context, _ httpclient.Peer, header http.Header) (string, error) {
+	return t.token(ctx, header, httpclient.RefusedToken{})
+}
+
+// Renew implements [httpclient.Tokens].
+func (t unattended) Renew(ctx context.Context, _ httpclient.Peer, header http.Header, refused httpclient.RefusedToken) (string, error) {
+	if refused.Status == http.StatusForbidden && !oauth.NeedsSignIn(refused.Status, refused.Challenge) {
+		return "", nil
+	}
+	if refused.Last {
+		return "", &mcp.Problem{Type: mcp.UpstreamDown, Detail: "the upstream does not accept the token of the gate; the call did not run"}
+	}
+	return t.token(ctx, header, refused)
+}
+
+// token returns a token that is valid for a while and is not the refused one.
+func (t unattended) token(ctx context.Context, header http.Header, refused httpclient.RefusedToken) (string, error) {
+	subject, key := "", t.server.Name
+	if t.server.Mode == TokenExchange {
+		if subject = bearer(header); subject == "" {
+			return "", &mcp.Problem{Type: mcp.Unauthenticated, Detail: "this server needs the bearer token of the agent"}
+		}
+		//mutate:drop TestTokenExchange agents use the token of another
+		key += "\x00" + digestOf(subject)
+	}
+	t.of.mu.Lock()
+	last := t.of.direct[key]
+	t.of.mu.Unlock()
+	if last != nil && last.Access != refused.Token && last.Fresh(t.of.cfg.Now()) {
+		return last.Access, nil
+	}
+	done := t.of.renewing.DoChan("direct "+key, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), renewTime)
+		defer cancel()
+		return t.get(ctx, key, subject, refused.Challenge)
+	})
+	select {
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	case result := <-done:
+		if result.Err != nil {
+			return "", noToken(result.Err)
+		}
+		return result.Val.(string), nil
+	}
+}
+
+// get asks for a token.
+func (t unattended) get(ctx context.Context, key, subject string, challenge []string) (string, error) {
+	if challenge == nil {
+		challenge = probe(ctx, t.server)
+	}
+	var grant *oauth.Grant
+	var err error
+	if subject == "" {
+		grant, err = t.server.Client.ByItself(ctx, challenge)
+	} else {
+		grant, err = t.server.Client.Exchange(ctx, challenge, subject)
+	}
+	if err != nil {
+		return "", err
+	}
+	t.of.mu.Lock()
+	defer t.of.mu.Unlock()
+	makeRoom(t.of.direct)
+	t.of.direct[key] = grant
+	return grant.Access, nil
+}
+
+// bearer returns the bearer token of a client, or "".
+func bearer(header http.Header) string {
+	scheme, token, _ := strings.Cut(header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
