@@ -150,7 +150,7 @@ const (
 
 // idOf returns the id of the connection of a person, or of all if person is empty.
 func idOf(upstream, person string) string {
-	//mutate:swap "strings.ToLower(person)" `""` TestPeopleHaveTheirOwnConnections a person uses the connection of another
+	//mutate:swap "strings.ToLower(person)" `""` internal/app.TestPeopleHaveTheirOwnConnections a person uses the connection of another
 	return digestOf(upstream + "\x00" + strings.ToLower(person))
 }
 
@@ -190,7 +190,7 @@ func (c *Connections) Servers() []Server {
 func (c *Connections) Visible(ctx context.Context, who Actor) ([]Connection, error) {
 	all, err := c.list(ctx)
 	return slices.DeleteFunc(all, func(one Connection) bool {
-		//mutate:false TestOnlyOwnersRemoveConnections an operator sees the connections of others
+		//mutate:false internal/app.TestOnlyOwnersRemoveConnections an operator sees the connections of others
 		return !who.Admin && one.Person != "" && !strings.EqualFold(one.Person, who.Name)
 	}), err
 }
@@ -228,7 +228,7 @@ func (c *Connections) Remove(ctx context.Context, id string, who Actor, reason s
 		return Connection{}, err
 	}
 	about := found.About
-	//mutate:false TestOnlyOwnersRemoveConnections a person removes the connection of another
+	//mutate:false internal/app.TestOnlyOwnersRemoveConnections a person removes the connection of another
 	if !who.Admin && (about.Person == "" || !strings.EqualFold(about.Person, who.Name)) {
 		return Connection{}, ErrForbidden
 	}
@@ -312,12 +312,12 @@ const (
 func (c *Connections) remember(r record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	makeRoom(c.known)
+	evictOne(c.known)
 	c.known[r.About.ID] = cached{r, c.cfg.Now()}
 }
 
-// makeRoom removes an entry from a cache that is full.
-func makeRoom[K comparable, V any](cache map[K]V) {
+// evictOne removes an entry from a cache that is full, any one.
+func evictOne[K comparable, V any](cache map[K]V) {
 	for old := range cache {
 		if len(cache) < maxCached {
 			return

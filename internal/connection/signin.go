@@ -93,7 +93,7 @@ func (c *Connections) takeSignIn(ctx context.Context, answer url.Values, who Act
 	if s == nil {
 		return nil, nil, ErrSignIn
 	}
-	//mutate:swap "who.Name, who.Session" `"", ""` TestSignInBelongsToBrowser the sign-in of one person ends in the browser of another
+	//mutate:swap "who.Name, who.Session" `"", ""` internal/app.TestSignInBelongsToBrowser the sign-in of one person ends in the browser of another
 	text, err := c.sealer.Open(ctx, stored.Sealed, stored.Upstream, who.Name, who.Session)
 	if err != nil {
 		return nil, nil, ErrSignIn
@@ -102,7 +102,7 @@ func (c *Connections) takeSignIn(ctx context.Context, answer url.Values, who Act
 	if json.Unmarshal([]byte(text), begun) != nil {
 		return nil, nil, ErrSignIn
 	}
-	//mutate:drop TestSignInCountsOnce an answer counts twice
+	//mutate:drop internal/app.TestSignInCountsOnce an answer counts twice
 	err = c.store.PutRecord(ctx, gatestore.Record{Name: r.Name, Version: r.Version + 1, Value: []byte("{}"), Expires: r.Expires})
 	if errors.Is(err, task.ErrConcurrentModification) {
 		err = ErrSignIn

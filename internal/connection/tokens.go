@@ -51,7 +51,7 @@ func (t connected) Token(ctx context.Context, by httpclient.Peer, _ http.Header)
 		return "", err
 	}
 	token, err := t.current(ctx, id, "")
-	//mutate:swap "isInvitation(err)" "false" TestCallWaitsForConnection a call fails while its person signs in
+	//mutate:swap "isInvitation(err)" "false" internal/app.TestCallWaitsForConnection a call fails while its person signs in
 	if by.Use == httpclient.Call && isInvitation(err) && t.wasInvited(id) {
 		return t.await(ctx, id)
 	}
@@ -64,7 +64,7 @@ func (t connected) connectionOf(by httpclient.Peer) (string, error) {
 		return idOf(t.server.Name, ""), nil
 	}
 	principal := catalog.PrincipalID(by.Principal)
-	//mutate:false TestPeopleHaveTheirOwnConnections agents without identity use a connection
+	//mutate:false internal/app.TestPeopleHaveTheirOwnConnections agents without identity use a connection
 	if principal == "" {
 		return "", &mcp.Problem{Type: mcp.NotConnected, Detail: "this server is used in the name of a person, and the gate does not know whose agent this is; give the agent an identity"}
 	}
@@ -222,7 +222,7 @@ func (t connected) wasInvited(id string) bool {
 	defer t.of.mu.Unlock()
 	now := t.of.cfg.Now()
 	last, ok := t.of.invited[id]
-	makeRoom(t.of.invited)
+	evictOne(t.of.invited)
 	t.of.invited[id] = now
 	return ok && now.Sub(last) < inviteTime
 }
@@ -232,7 +232,6 @@ func (t connected) await(ctx context.Context, id string) (string, error) {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		//mutate:drop TestCallWaitsForConnection a call fails while its person signs in
 		left := sleep(waiting, patiencePoll)
 		token, err := t.current(ctx, id, "")
 		if left != nil || !isInvitation(err) {
@@ -286,7 +285,7 @@ func (t unattended) token(ctx context.Context, header http.Header, refused httpc
 		if subject = bearer(header); subject == "" {
 			return "", &mcp.Problem{Type: mcp.Unauthenticated, Detail: "this server needs the bearer token of the agent"}
 		}
-		//mutate:drop TestTokenExchange agents use the token of another
+		//mutate:drop internal/app.TestTokenExchange agents use the token of another
 		key += "\x00" + digestOf(subject)
 	}
 	t.of.mu.Lock()
@@ -328,7 +327,7 @@ func (t unattended) get(ctx context.Context, key, subject string, challenge []st
 	}
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
-	makeRoom(t.of.direct)
+	evictOne(t.of.direct)
 	t.of.direct[key] = grant
 	return grant.Access, nil
 }

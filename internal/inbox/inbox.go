@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/connection"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 )
 
@@ -39,6 +40,9 @@ var files embed.FS
 func New(c Config) (*Inbox, error) {
 	if c.KeepAlive <= 0 {
 		c.KeepAlive = 15 * time.Second
+	}
+	if c.Connections == nil {
+		c.Connections = connection.New(connection.Config{})
 	}
 	assets, err := loadAssets()
 	return &Inbox{cfg: c, assets: assets}, err

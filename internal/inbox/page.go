@@ -33,7 +33,7 @@ type Config struct {
 	Viewer    *review.Viewer
 	Agents    *provenance.Agents // tells which program sends a decision; may be nil
 
-	// Connections are the connections to servers that want OAuth.
+	// Connections are the connections to servers that want OAuth; nil if there are none.
 	Connections *connection.Connections
 
 	Now       func() time.Time

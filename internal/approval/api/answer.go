@@ -39,7 +39,7 @@ type Config struct {
 	Now       func() time.Time
 	Log       *slog.Logger
 
-	Connections *connection.Connections // to servers that want OAuth
+	Connections *connection.Connections // to servers that want OAuth; may be nil
 }
 
 // A handler serves the API.

@@ -47,6 +47,9 @@ func New(c Config) (http.Handler, error) {
 	if c.Page == nil {
 		c.Page = func(id task.ID) string { return "/approvals/" + url.PathEscape(string(id)) }
 	}
+	if c.Connections == nil {
+		c.Connections = connection.New(connection.Config{})
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}

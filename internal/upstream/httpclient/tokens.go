@@ -36,7 +36,7 @@ func (c *Client) sendWithToken(ctx context.Context, by Peer, r *http.Request, bo
 			return resp, err
 		}
 		var ran bool
-		//mutate:swap "; ran" "; false" internal/app.TestRefusalWithResultIsNotRepeated a call that may have run is sent again
+		//mutate:swap "; ran {" "; ran && false {" internal/app.TestRefusalWithResultIsNotRepeated a call that may have run is sent again
 		if resp.Body, ran = MayHaveRun(resp.Body); ran {
 			return resp, nil
 		}

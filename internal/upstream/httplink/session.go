@@ -29,7 +29,7 @@ func (l *Link) Send(ctx context.Context, r upstream.Request) (*upstream.Response
 		return resp, err
 	}
 	var ran bool
-	//mutate:swap "; ran" "; false" TestLegacy a call that may have run is sent again in a new session
+	//mutate:swap "; ran {" "; ran && false {" TestLegacy a call that may have run is sent again in a new session
 	if resp.Body, ran = httpclient.MayHaveRun(resp.Body); ran {
 		return resp, nil
 	}

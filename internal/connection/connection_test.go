@@ -1,0 +1,186 @@
+package connection_test
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/connection"
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
+	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv/authserver"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+)
+
+// A fleet has the replicas of a gate, with one store, in front of a server that wants OAuth.
+type fleet struct {
+	t     *testing.T
+	auth  *authserver.Server
+	url   string
+	store gatestore.Store
+
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	f := &fleet{t: t, auth: authserver.New(t, authserver.Options{}), store: memstore.New(memstore.Options{}), now: time.Now()}
+	f.auth.SetHooks(f.hooks())
+	up := httptest.NewServer(f.auth.Protect("/mcp", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	t.Cleanup(up.Close)
+	f.url = up.URL + "/mcp"
+	return f
+}
+
+// hooks make tokens valid for an hour of the clock of the fleet. Package oauth2 goes by the real one.
+func (f *fleet) hooks() authserver.Hooks {
+	return authserver.Hooks{Tokens: func(m map[string]any) { m["expires_in"] = int(time.Until(f.clock().Add(time.Hour)).Seconds()) }}
+}
+
+func (f *fleet) clock() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.now
+}
+
+func (f *fleet) wait(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.now = f.now.Add(d)
+}
+
+// replica starts a replica.
+func (f *fleet) replica() *connection.Connections {
+	c := connection.New(connection.Config{
+		Servers: []connection.Server{{Name: "up", Mode: connection.Shared, Client: oauth.Client{Resource: f.url, HTTP: oauth.HTTPClient(nil, f.url), Now: f.clock}}},
+		Person:  func(string) string { return "" }, Now: f.clock, Log: slog.New(slog.DiscardHandler),
+	})
+	c.Open(f.store, keyring.New(f.store, f.clock), "http://127.0.0.1:1/connections")
+	return c
+}
+
+var admin = connection.Actor{Name: "root", Admin: true, Session: "s"}
+
+// connect connects the server by a sign-in that begins at one replica and ends at another.
+func (f *fleet) connect(begins, ends *connection.Connections) {
+	f.t.Helper()
+	at, err := begins.Begin(f.t.Context(), "up", admin)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	answer, err := f.auth.Browse(f.t.Context(), &auth.AuthorizationArgs{URL: at})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if _, err := ends.Finish(f.t.Context(), url.Values{"code": {answer.Code}, "state": {answer.State}, "iss": {answer.Iss}}, admin); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fleet) renewals() (n int) {
+	for _, r := range f.auth.Requests() {
+		if r.Form.Get("grant_type") == "refresh_token" {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *fleet) token(c *connection.Connections) (string, error) {
+	return c.Tokens("up").Token(f.t.Context(), httpclient.Peer{}, nil)
+}
+
+// Many requests at two replicas find an old token. It is renewed once: the authorization server takes the second
+// use of a refresh token for a theft, and revokes everything.
+func TestReplicasRenewOnce(t *testing.T) {
+	f := newFleet(t)
+	one, other := f.replica(), f.replica()
+	f.connect(one, other)
+	for round := 1; round <= 3; round++ {
+		f.wait(2 * time.Hour)
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		tokens := make(map[string]bool)
+		for i := range 40 {
+			all.Go(func() {
+				token, err := f.token([]*connection.Connections{one, other}[i%2])
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				tokens[token] = true
+			})
+		}
+		all.Wait()
+		if n := f.renewals(); n != round || len(tokens) != 1 {
+			t.Fatalf("round %d: %d renewals, %d tokens", round, n, len(tokens))
+		}
+	}
+}
+
+// A replica that died while it renewed a token leaves the renewal to another one.
+func TestRenewalOfDeadReplica(t *testing.T) {
+	f := newFleet(t)
+	one, other := f.replica(), f.replica()
+	f.connect(one, one)
+	f.wait(2 * time.Hour)
+	dead, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	f.auth.SetHooks(authserver.Hooks{Request: func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.PostForm.Get("grant_type") != "refresh_token" {
+			return false
+		}
+		f.auth.SetHooks(f.hooks())
+		close(dead)
+		<-release // the replica gets no answer
+		return true
+	}})
+	go func() { _, _ = f.token(one) }()
+	<-dead
+	f.wait(time.Minute)
+	if _, err := f.token(other); err != nil {
+		t.Error(err)
+	}
+}
+
+// If the authorization server is down, nothing is lost: the token is renewed later.
+func TestRenewalIsRepeated(t *testing.T) {
+	f := newFleet(t)
+	c := f.replica()
+	f.connect(c, c)
+	f.wait(2 * time.Hour)
+	f.auth.SetHooks(authserver.Hooks{Request: func(w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(http.StatusBadGateway)
+		return true
+	}})
+	_, err := f.token(c)
+	if p, ok := errors.AsType[*mcp.Problem](err); !ok || p.Type != mcp.UpstreamDown {
+		t.Errorf("the authorization server is down: %v", err)
+	}
+	f.auth.SetHooks(f.hooks())
+	if _, err := f.token(c); err != nil {
+		t.Error(err)
+	}
+}
+
+// Only an administrator connects a server for all agents, and only in a browser.
+func TestOnlyAdminsConnectForAll(t *testing.T) {
+	c := newFleet(t).replica()
+	for _, who := range []connection.Actor{{Name: "ann", Session: "s"}, {Name: "root", Admin: true}} {
+		if _, err := c.Begin(t.Context(), "up", who); !errors.Is(err, connection.ErrForbidden) {
+			t.Errorf("%v: %v", who, err)
+		}
+	}
+}
