@@ -49,7 +49,8 @@ func (s *servers) find(name string) *upstream.Upstream {
 func (s *servers) connect() (map[string]*httpclient.Client, error) {
 	routes := make(map[string]*httpclient.Client)
 	s.sessions = upstream.NewSessions(s.records, s.base.log)
-	connections, err := httpclient.NewConnections(s.base.connections.upstreams), error(nil)
+	connections := httpclient.NewConnections(s.base.connections.upstreams)
+	var err error
 	if s.connections, err = s.newConnections(); err != nil {
 		return nil, err
 	}

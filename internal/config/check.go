@@ -160,14 +160,24 @@ func (l *loader) checkOAuth(at string, u *Upstream) {
 	if u.URL != nil && u.URL.Scheme != "https" && !loopback(net.JoinHostPort(u.URL.Hostname(), "0")) {
 		l.reject(setting, "needs an https URL: others could read the tokens")
 	}
-	switch attended := u.OAuth.Grant == "shared" || u.OAuth.Grant == "principal"; {
-	case !attended && (u.OAuth.ClientID == "" || u.OAuth.ClientSecret.Reveal() == ""):
-		l.reject(setting, "needs client_id and client_secret, since nobody signs in")
-	case attended && l.cfg.Store.Reveal() == DeskStore:
+	switch u.OAuth.Grant {
+	case "client_credentials", "token_exchange":
+		if u.OAuth.ClientID == "" || u.OAuth.ClientSecret.Reveal() == "" {
+			l.reject(setting, "needs client_id and client_secret, since nobody signs in")
+		}
+	default:
+		l.checkSignIn(setting, u)
+	}
+}
+
+// checkSignIn rejects settings with which people cannot sign in for an upstream.
+func (l *loader) checkSignIn(setting string, u *Upstream) {
+	switch byPerson := u.OAuth.Grant == "principal"; {
+	case l.cfg.Store.Reveal() == DeskStore:
 		l.reject(setting, "cannot be used with `store: 'desk:'`, whose inbox belongs to several gates")
-	case u.OAuth.Grant == "principal" && l.cfg.Storage.Keys.Reveal() == "":
+	case byPerson && l.cfg.Storage.Keys.Reveal() == "":
 		l.reject(setting+".grant", "needs storage.keys: otherwise whoever can read the store can use the tokens of all people")
-	case u.OAuth.Grant == "principal" && !l.cfg.Identity.Recognises():
+	case byPerson && !l.cfg.Identity.Recognises():
 		l.reject(setting+".grant", "needs identity: the gate must know whose agent it is")
 	}
 }

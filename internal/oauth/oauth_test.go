@@ -205,10 +205,10 @@ func document(t *testing.T, serve http.HandlerFunc) oauth.Client {
 }
 
 func TestWrongResource(t *testing.T) {
-	real := newSite(t, authserver.Options{})
+	site := newSite(t, authserver.Options{})
 	for _, resource := range []string{"https://other.example/mcp", "", "http://user@HOST/mcp", "http://HOST/mc", "http://HOST/mcp/deeper", "http://HOST/mcp#x"} {
 		c := document(t, func(w http.ResponseWriter, r *http.Request) {
-			io.WriteString(w, `{"resource":"`+strings.ReplaceAll(resource, "HOST", r.Host)+`","authorization_servers":["`+real.auth.URL+`"]}`)
+			io.WriteString(w, `{"resource":"`+strings.ReplaceAll(resource, "HOST", r.Host)+`","authorization_servers":["`+site.auth.URL+`"]}`)
 		})
 		if _, err := c.Begin(t.Context(), nil, nil); err == nil || !strings.Contains(err.Error(), "another server") {
 			t.Errorf("resource %q: %v", resource, err)

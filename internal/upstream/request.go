@@ -53,15 +53,16 @@ func unsendable(err error) error {
 
 // sendError returns the error of a call whose request failed, and says whether it may have run.
 func sendError(err error) error {
+	if problem, ok := errors.AsType[*mcp.Problem](err); ok && problem.Type == mcp.NotConnected {
+		return notConnected(problem)
+	}
+	return sendFailure(err)
+}
+
+// sendFailure is [sendError] for a failed connection or answer.
+func sendFailure(err error) error {
 	_, unsent := errors.AsType[*UnsentError](err)
 	problem, known := errors.AsType[*mcp.Problem](err)
-	//mutate:false internal/app.TestEndedConnectionKeepsApproval an approved call is lost when the connection of its person has ended
-	if known && problem.Type == mcp.NotConnected {
-		return &approval.SendError{
-			Stage: lifecycle.StageSessionGone, Ran: task.RanNo, Err: problem,
-			Refusal: &approval.Refusal{Status: http.StatusUnauthorized, Cause: problem},
-		}
-	}
 	failure := &approval.SendError{Stage: lifecycle.StageUpstreamInvalid, Ran: task.RanUnknown}
 	switch {
 	case unsent:
@@ -78,4 +79,13 @@ func sendError(err error) error {
 		failure.Stage = lifecycle.StageUpstreamTimeout
 	}
 	return failure
+}
+
+// notConnected returns the error of a call for which the gate has no token.
+func notConnected(problem *mcp.Problem) error {
+	return &approval.SendError{
+		//mutate:swap "lifecycle.StageSessionGone" "lifecycle.StageUpstreamError" internal/app.TestEndedConnectionKeepsApproval an approved call is lost when the connection of its person has ended
+		Stage: lifecycle.StageSessionGone, Ran: task.RanNo, Err: problem,
+		Refusal: &approval.Refusal{Status: http.StatusUnauthorized, Cause: problem},
+	}
 }
