@@ -225,7 +225,10 @@ func (r Registration) isFor(next Registration, now time.Time) bool {
 func (c *Client) registerItself(ctx context.Context, endpoint string, r Registration) (Registration, error) {
 	about := oauthex.ClientRegistrationMetadata{
 		ClientName: c.Name, TokenEndpointAuthMethod: "none", GrantTypes: []string{"authorization_code", "refresh_token"}, ResponseTypes: []string{"code"},
-		RedirectURIs: []string{c.Redirect},
+		RedirectURIs: []string{c.Redirect}, ApplicationType: "web",
+	}
+	if at, err := url.Parse(c.Redirect); err == nil && (c.Redirect == "" || isLoopback(at.Hostname())) {
+		about.ApplicationType = "native" // OpenID forbids loopback addresses to others
 	}
 	if c.Redirect == "" {
 		about.GrantTypes, about.ResponseTypes, about.RedirectURIs = []string{"urn:ietf:params:oauth:grant-type:device_code", "refresh_token"}, nil, []string{}
