@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -19,7 +18,6 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
-	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -41,7 +39,6 @@ type agents struct {
 	// These are nil for a wrap, whose one agent uses a pipe.
 	listener *httpserver.Listener
 	handler  *mcphttp.Handler
-	paths    []string // of the upstreams
 }
 
 // bind binds the agents' address.
@@ -66,10 +63,9 @@ func (ag *agents) bind(secure *tls.Config) (err error) {
 }
 
 // serve sets the handler for agents. The keys of routes are the paths of the upstreams.
-func (ag *agents) serve(routes map[string]*httpclient.Client) error {
+func (ag *agents) serve(routes map[string]mcphttp.Endpoint) error {
 	ag.gateway = conversation.NewGateway(ag.gatewayConfig())
 	ag.handler = mcphttp.NewHandler(ag.handlerConfig(routes))
-	ag.paths = slices.Collect(maps.Keys(routes))
 	return ag.configure(ag.base.cfg, ag.authorities, nil)
 }
 
@@ -87,12 +83,12 @@ func (ag *agents) configure(cfg config.Config, authorities *x509.CertPool, authe
 	if ag.listener == nil {
 		return nil
 	}
-	ag.handler.Configure(mcphttp.Settings{Guard: ag.guard(cfg), Identity: authenticator})
-	ag.listener.SetHandler(operator.WithoutCookies(authenticator.Metadata(ag.paths, ag.handler)))
+	ag.handler.Configure(mcphttp.Settings{Guard: ag.guard(cfg), Identity: authenticator, URL: cfg.Identity.URL})
+	ag.listener.SetHandler(operator.WithoutCookies(ag.handler))
 	return nil
 }
 
-func (ag *agents) handlerConfig(routes map[string]*httpclient.Client) mcphttp.Config {
+func (ag *agents) handlerConfig(routes map[string]mcphttp.Endpoint) mcphttp.Config {
 	limits := ag.base.cfg.Limits
 	return mcphttp.Config{
 		Routes:  routes,

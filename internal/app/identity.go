@@ -96,7 +96,7 @@ const clockSkew = time.Minute
 // agents, and are nil if certificates are not used.
 func newAuthenticator(gate config.Config, authorities *x509.CertPool, log *slog.Logger) (*identity.Authenticator, error) {
 	cfg := gate.Identity
-	c := identity.Config{Anonymous: cfg.Anonymous, URL: cfg.URL, Client: providerClient(), Now: time.Now, Log: log}
+	c := identity.Config{Anonymous: cfg.Anonymous, Client: providerClient(), Now: time.Now, Log: log}
 	for _, t := range cfg.Tokens {
 		hash, err := identity.ParseHash(t.Hash)
 		if err != nil {

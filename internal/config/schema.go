@@ -156,6 +156,7 @@ func (u *Upstream) settings() Group {
 		{"credential_headers", List(func() Setting { return credentialHeader(&u.CredentialHeaders) })},
 		{"forward_query", texts(&u.ForwardQuery, "the name of a query parameter", isLineOfText)},
 		{"auth", Group{{"oauth", u.OAuth.settings()}}},
+		{"scopes", texts(&u.Scopes, "the name of a scope", isScope)},
 		{"tls", Group{
 			{"ca_file", Text(&u.TLS.CAFile)},
 			{"server_name", Text(&u.TLS.ServerName)},

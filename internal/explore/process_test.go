@@ -186,7 +186,7 @@ func startProcess(w *world, name string) *process {
 		Catalog: p.gate, Approvals: p.desk, Records: p.store, Waiting: waiting, Texts: ring, Log: log,
 	})
 	p.handler = mcphttp.NewHandler(mcphttp.Config{
-		Routes: map[string]*httpclient.Client{"/mcp": p.client}, Catalog: p.gate, Gateway: p.hub, Log: log,
+		Routes: map[string]mcphttp.Endpoint{"/mcp": {Upstream: p.client}}, Catalog: p.gate, Gateway: p.hub, Log: log,
 		Limits: mcphttp.Limits{
 			Requests: admission.Limits{Total: 100}, Streams: admission.Limits{Total: 100}, Body: 1 << 20,
 			ReadTimeout: time.Minute, WriteTimeout: time.Minute,

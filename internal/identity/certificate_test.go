@@ -106,12 +106,12 @@ func TestCertificateExpiresOnOpenConnection(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			if tt.after > 0 { // the gate remembers it for up to 5 minutes
-				if _, err := tt.gate.Authenticate(t.Context(), connected(t, tt.agent, short)); err != nil {
+				if _, err := tt.gate.Authenticate(t.Context(), connected(t, tt.agent, short), identity.Resource{}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			tt.gate.ahead.Store(int64(tt.after / time.Second))
-			got, err := tt.gate.Authenticate(t.Context(), connected(t, tt.agent, short))
+			got, err := tt.gate.Authenticate(t.Context(), connected(t, tt.agent, short), identity.Resource{})
 			if tt.want == "" {
 				if e, ok := errors.AsType[*identity.Error](err); !ok || !strings.Contains(e.Reason, "expired") {
 					t.Errorf("recognised %+v, %v", got, err)
@@ -171,7 +171,7 @@ func TestCertificateWithTwoNamesIsRefused(t *testing.T) {
 			"one serial number":  {named(serial, "1"), true},
 			"two serial numbers": {named(serial, "1", "2"), false},
 		} {
-			got, err := gate.Authenticate(t.Context(), connected(t, tt.agent, authority))
+			got, err := gate.Authenticate(t.Context(), connected(t, tt.agent, authority), identity.Resource{})
 			if (err == nil) != tt.fine {
 				t.Errorf("%s, recognised by %s: %+v, %v", name, field, got, err)
 			}

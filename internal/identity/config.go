@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -56,13 +55,15 @@ type Config struct {
 	Proxy       *Proxy
 	LocalUsers  bool // the clients are users of this machine, at a Unix socket
 
-	// URL is the gate's URL for agents, or nil. With it, challenges link to the metadata that
-	// names the issuers.
-	URL *url.URL
-
 	Client *http.Client // fetches the keys of issuers
 	Now    func() time.Time
 	Log    *slog.Logger
+}
+
+// A Resource is what an agent wants to use, as a protected resource of OAuth.
+type Resource struct {
+	URL    string   // a JWT may be issued for it; empty if it is not known
+	Scopes []string // that a JWT needs
 }
 
 // needsCredentials reports whether any kind of credential is configured.
@@ -72,9 +73,9 @@ func (c *Config) needsCredentials() bool {
 
 // An Issuer is a trusted issuer of JWTs.
 type Issuer struct {
-	URL       string // the claim iss
-	KeysURL   string // URL of its key set; discovered if empty
-	Audiences []string
+	URL       string        // the claim iss
+	KeysURL   string        // URL of its key set; discovered if empty
+	Audiences []string      // besides the URL of the resource
 	Skew      time.Duration // tolerated clock difference
 	ID        string        // the claim with the agent's id; sub if empty
 	Groups    string        // the claim with the agent's groups; groups if empty

@@ -6,7 +6,22 @@ type Error struct {
 	Unavailable bool   // the issuer cannot be reached
 	Cause       error  // for the log only
 
+	// InsufficientScope means that the token is valid, but does not have the scopes of the resource.
+	InsufficientScope bool
+
 	given bool // the request had credentials
+}
+
+// Code returns the error code of RFC 6750, or "" if the request had no credentials.
+func (e *Error) Code() string {
+	switch {
+	case e.InsufficientScope:
+		return "insufficient_scope"
+	case e.given:
+		return "invalid_token"
+	default:
+		return ""
+	}
 }
 
 // Error implements error.

@@ -3,7 +3,7 @@
 // socket. It uses nothing from the body
 // of a message.
 //
-//	agent, err := authenticator.Authenticate(ctx, request)
+//	agent, err := authenticator.Authenticate(ctx, request, resource)
 package identity
 
 import (
@@ -22,9 +22,9 @@ import (
 type Authenticator struct {
 	cfg     Config
 	issuers issuers
-	tokens  cache // verified JWTs, by hash
+	tokens  cache[verifiedToken] // by hash
 
-	certificates cache // verified certificates, by hash
+	certificates cache[Agent] // the agents of verified certificates, by hash
 }
 
 // New returns an authenticator.
@@ -40,8 +40,8 @@ func New(c Config) (*Authenticator, error) {
 	}
 	r := &Authenticator{cfg: c, issuers: make(issuers)}
 	for _, i := range c.Issuers {
-		if i.URL == "" || len(i.Audiences) == 0 {
-			return nil, errors.New("identity: an issuer needs a URL and audiences")
+		if i.URL == "" {
+			return nil, errors.New("identity: an issuer needs a URL")
 		}
 		if r.issuers[i.URL] != nil {
 			return nil, errors.New("identity: duplicate issuer")
@@ -54,13 +54,31 @@ func New(c Config) (*Authenticator, error) {
 // HasNamedAgents reports whether agents can authenticate themselves.
 func (i *Authenticator) HasNamedAgents() bool { return i != nil && i.cfg.needsCredentials() }
 
-// Authenticate returns the agent that sent a request, or an [*Error]. It logs with ctx. It removes
+// ReadsAuthorization reports whether the Authorization header is for the gate.
+func (i *Authenticator) ReadsAuthorization() bool {
+	return i != nil && (len(i.cfg.Tokens) > 0 || len(i.cfg.Issuers) > 0)
+}
+
+// IssuerURLs returns the URLs of the trusted issuers of JWTs.
+func (i *Authenticator) IssuerURLs() []string {
+	if i == nil {
+		return nil
+	}
+	var all []string
+	for _, issuer := range i.cfg.Issuers {
+		all = append(all, issuer.URL)
+	}
+	return all
+}
+
+// Authenticate returns the agent that sent a request to a resource, or an [*Error]. It logs with ctx. It removes
 // the proxy's headers from requests of others, so that upstreams do not trust them either.
 //
 // Credentials of the connection take precedence over those of the request: behind a trusted proxy,
 // or with a certificate, an Authorization header is for the upstream.
-func (i *Authenticator) Authenticate(ctx context.Context, r *http.Request) (Agent, error) {
-	for _, way := range []func(*http.Request) (Agent, *Error){i.byLocalUser, i.cfg.Proxy.agent, i.byCertificate, i.byToken} {
+func (i *Authenticator) Authenticate(ctx context.Context, r *http.Request, to Resource) (Agent, error) {
+	byToken := func(r *http.Request) (Agent, *Error) { return i.byToken(r, to) }
+	for _, way := range []func(*http.Request) (Agent, *Error){i.byLocalUser, i.cfg.Proxy.agent, i.byCertificate, byToken} {
 		switch agent, err := way(r); {
 		case err == nil:
 			return agent, nil
@@ -85,8 +103,8 @@ func (i *Authenticator) byLocalUser(r *http.Request) (Agent, *Error) {
 	return Agent{Principal: policy.Principal{ID: r.RemoteAddr}}, nil
 }
 
-func (i *Authenticator) byToken(r *http.Request) (Agent, *Error) {
-	if len(i.cfg.Tokens) == 0 && len(i.cfg.Issuers) == 0 {
+func (i *Authenticator) byToken(r *http.Request, to Resource) (Agent, *Error) {
+	if !i.ReadsAuthorization() {
 		return Agent{}, errNoCredentials // an Authorization header is for the upstream
 	}
 	token, given := BearerToken(r)
@@ -108,7 +126,7 @@ func (i *Authenticator) byToken(r *http.Request) (Agent, *Error) {
 	if len(i.issuers) == 0 {
 		return Agent{}, errUnknown
 	}
-	return i.byJWT(r.Context(), token, hash)
+	return i.byJWT(r.Context(), token, hash, to)
 }
 
 func (t Token) principal() policy.Principal {
@@ -119,17 +137,21 @@ func (t Token) principal() policy.Principal {
 	return p
 }
 
-// byJWT authenticates a JWT, without verifying one again that is in the cache.
-func (i *Authenticator) byJWT(ctx context.Context, token string, hash Hash) (Agent, *Error) {
+// byJWT authenticates a JWT for a resource, without verifying one again that is in the cache.
+func (i *Authenticator) byJWT(ctx context.Context, token string, hash Hash, to Resource) (Agent, *Error) {
 	now := i.cfg.Now()
-	if agent, ok := i.tokens.get(hash, now); ok {
-		return agent, nil
+	verified, known := i.tokens.get(hash, now)
+	if !known {
+		var err *Error
+		if verified, err = i.issuers.verify(ctx, token, now); err != nil {
+			return Agent{}, err
+		}
 	}
-	c, err := i.issuers.verify(ctx, token, now)
-	if err != nil {
+	if err := verified.check(to); err != nil {
 		return Agent{}, err
 	}
-	agent := Agent{Principal: c.principal, UsedToken: true}
-	i.tokens.put(hash, agent, c.until, now)
-	return agent, nil
+	if !known {
+		i.tokens.put(hash, verified, verified.until, now)
+	}
+	return Agent{Principal: verified.principal, UsedToken: true}, nil
 }

@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -39,6 +38,7 @@ type fixture struct {
 
 	issuer *testenv.Issuer
 	ahead  atomic.Int64 // seconds
+	tokens map[string]string
 }
 
 func open(t *testing.T, change func(*identity.Config)) *fixture {
@@ -71,7 +71,7 @@ func request(t *testing.T, token string) *http.Request {
 
 func (d *fixture) good(t *testing.T, token string) policy.Principal {
 	t.Helper()
-	agent, err := d.Authenticate(t.Context(), request(t, token))
+	agent, err := d.Authenticate(t.Context(), request(t, token), identity.Resource{})
 	if err != nil {
 		t.Fatalf("not recognised: %v", err)
 	}
@@ -80,7 +80,7 @@ func (d *fixture) good(t *testing.T, token string) policy.Principal {
 
 func (d *fixture) bad(t *testing.T, token, why string) {
 	t.Helper()
-	agent, err := d.Authenticate(t.Context(), request(t, token))
+	agent, err := d.Authenticate(t.Context(), request(t, token), identity.Resource{})
 	e, ok := errors.AsType[*identity.Error](err)
 	if !ok || e.Unavailable || !strings.Contains(e.Reason, why) {
 		t.Errorf("recognised %+v, %v; want %q", agent.Principal, err, why)
@@ -270,7 +270,7 @@ func TestIssuerDown(t *testing.T) {
 	d := open(t, nil)
 	token := d.issuer.Sign(claims(nil), nil)
 	d.issuer.SetDown(true)
-	_, err := d.Authenticate(t.Context(), request(t, token))
+	_, err := d.Authenticate(t.Context(), request(t, token), identity.Resource{})
 	if e, ok := errors.AsType[*identity.Error](err); !ok || !e.Unavailable {
 		t.Errorf("got %v", err)
 	}
@@ -314,7 +314,7 @@ func TestStaticTokens(t *testing.T) {
 			{Hash: identity.HashOf("short"), Name: "short"},
 		}
 	})
-	agent, err := d.Authenticate(t.Context(), request(t, agentToken))
+	agent, err := d.Authenticate(t.Context(), request(t, agentToken), identity.Resource{})
 	want := identity.Agent{Principal: policy.Principal{ID: "ci", Groups: []string{"bots"}, Aliases: []string{"ann"}}, UsedToken: true}
 	if diff := cmp.Diff(want, agent); err != nil || diff != "" {
 		t.Error(err, diff)
@@ -326,7 +326,7 @@ func TestStaticTokens(t *testing.T) {
 	for _, header := range []string{"Basic " + agentToken, "Bearer", agentToken} {
 		r := request(t, "")
 		r.Header.Set("Authorization", header)
-		if _, err := d.Authenticate(t.Context(), r); err == nil {
+		if _, err := d.Authenticate(t.Context(), r, identity.Resource{}); err == nil {
 			t.Errorf("%q was accepted", header)
 		}
 	}
@@ -362,7 +362,7 @@ func TestProxy(t *testing.T) {
 		for i := 0; i < len(headers); i += 2 {
 			r.Header.Add(headers[i], headers[i+1])
 		}
-		agent, err := d.Authenticate(t.Context(), r)
+		agent, err := d.Authenticate(t.Context(), r, identity.Resource{})
 		return r, agent.Principal, err
 	}
 	for _, address := range []string{"10.1.2.3:99", "[::ffff:10.1.2.3]:99", "[fd00::1]:99"} {
@@ -395,36 +395,55 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// The challenge tells an agent how to authenticate.
-func TestChallenge(t *testing.T) {
-	public := &url.URL{Scheme: "https", Host: "gate.example"}
-	d := open(t, func(c *identity.Config) { c.URL = public })
-	_, err := d.Authenticate(t.Context(), request(t, "wrong"))
-	e, _ := errors.AsType[*identity.Error](err)
-	want := `Bearer realm="thoughtgate", error="invalid_token", error_description="unknown credentials", ` +
-		`resource_metadata="https://gate.example/.well-known/oauth-protected-resource/mcp"`
-	if got := d.Challenge("/mcp", e); got != want {
-		t.Errorf("got %s", got)
-	}
-	server := httptest.NewServer(d.Metadata([]string{"/mcp"}, http.NotFoundHandler()))
-	defer server.Close()
-	for path, status := range map[string]int{"/mcp": 200, "": 404, "/other": 404} {
-		resp, err := http.Get(server.URL + "/.well-known/oauth-protected-resource" + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != status {
-			t.Errorf("%s: %d", path, resp.StatusCode)
+// A token for one resource is refused at another, also when it is in the cache.
+func TestJWTIsForItsResource(t *testing.T) {
+	d := open(t, func(c *identity.Config) { c.Issuers[0].Audiences = []string{"gate"} })
+	const a, b = "https://gate.example/mcp/a", "https://gate.example/mcp/b"
+	for _, tt := range []struct {
+		aud, at string
+		ok      bool
+	}{
+		{a, a, true}, {a, b, false}, {b, b, true}, {"gate", a, true}, {"gate", b, true}, {"", "", false}, {a, "", false}, {a + "/", a, false}, {"https://other.example", a, false}, {a, a, true},
+	} {
+		_, err := d.Authenticate(t.Context(), request(t, d.token(tt.aud)), identity.Resource{URL: tt.at})
+		if (err == nil) != tt.ok {
+			t.Errorf("a token for %q at %q: %v", tt.aud, tt.at, err)
 		}
 	}
-	// Otherwise the server would wait for the rest of the body.
-	stalled := httptest.NewRequest(http.MethodGet, "/.well-known/oauth-protected-resource/mcp", strings.NewReader("x"))
-	answer := httptest.NewRecorder()
-	if server.Config.Handler.ServeHTTP(answer, stalled); answer.Code != http.StatusNotFound {
-		t.Errorf("with a body: %d", answer.Code)
+}
+
+// token returns the same token for an audience each time.
+func (d *fixture) token(aud string) string {
+	if d.tokens[aud] == "" {
+		if d.tokens == nil {
+			d.tokens = make(map[string]string)
+		}
+		d.tokens[aud] = d.issuer.Sign(claims(map[string]any{"aud": aud}), nil)
 	}
-	http.DefaultClient.CloseIdleConnections()
+	return d.tokens[aud]
+}
+
+func TestJWTNeedsScopes(t *testing.T) {
+	d := open(t, nil)
+	for _, tt := range []struct {
+		has map[string]any
+		ok  bool
+	}{
+		{nil, false},
+		{map[string]any{"scope": "read"}, false},
+		{map[string]any{"scope": "reader writer"}, false},
+		{map[string]any{"scope": "read write"}, true},
+		{map[string]any{"scope": "write other read"}, true},
+		{map[string]any{"scp": []string{"read", "write"}}, true},
+		{map[string]any{"scp": "read write"}, true},
+		{map[string]any{"scp": []string{"read"}, "scope": "write"}, true},
+	} {
+		_, err := d.Authenticate(t.Context(), request(t, d.issuer.Sign(claims(tt.has), nil)), identity.Resource{Scopes: []string{"read", "write"}})
+		e, refused := errors.AsType[*identity.Error](err)
+		if refused == tt.ok || refused && (e.Code() != "insufficient_scope" || !strings.Contains(e.Reason, "read write")) {
+			t.Errorf("%v: %v", tt.has, err)
+		}
+	}
 }
 
 // FuzzToken checks that only texts that the issuer signed are accepted as tokens.
@@ -441,7 +460,7 @@ func FuzzToken(f *testing.F) {
 	f.Fuzz(func(t *testing.T, token string) {
 		req := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		req.Header["Authorization"] = []string{"Bearer " + token}
-		if agent, err := r.Authenticate(t.Context(), req); err == nil {
+		if agent, err := r.Authenticate(t.Context(), req, identity.Resource{}); err == nil {
 			t.Errorf("%q was accepted as %+v", token, agent)
 		}
 	})
@@ -477,7 +496,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := r.Authenticate(b.Context(), req); err != nil {
+				if _, err := r.Authenticate(b.Context(), req, identity.Resource{}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -502,12 +521,12 @@ func TestLocalUser(t *testing.T) {
 		r := request(t, "a-token-of-another-agent")
 		r.RemoteAddr = localuser.Peer("ann").String()
 		r.Header.Set("X-Forwarded-User", "bob")
-		agent, err := i.Authenticate(t.Context(), r)
+		agent, err := i.Authenticate(t.Context(), r, identity.Resource{})
 		if want := (policy.Principal{ID: "local:ann"}); err != nil || local && !cmp.Equal(agent.Principal, want) || local == agent.Principal.Anonymous {
 			t.Errorf("at a socket %t: %v, %v", local, agent, err)
 		}
 		r.RemoteAddr = "127.0.0.1:1"
-		if agent, err := i.Authenticate(t.Context(), r); local && err == nil {
+		if agent, err := i.Authenticate(t.Context(), r, identity.Resource{}); local && err == nil {
 			t.Errorf("a client without a user is %v", agent)
 		}
 	}

@@ -37,6 +37,25 @@ func newIssuer(i Issuer, c *Config) *issuer {
 type verifiedToken struct {
 	principal policy.Principal
 	until     time.Time
+	audiences []string
+	scopes    []string
+	by        *issuer
+}
+
+// check verifies that the token is for a resource and has its scopes.
+func (v verifiedToken) check(to Resource) *Error {
+	//mutate:swap "to.URL != \"\" && a == to.URL" "a != \"\"" TestJWTIsForItsResource a token for another server is accepted
+	isFor := func(a string) bool { return slices.Contains(v.by.Audiences, a) || to.URL != "" && a == to.URL }
+	if !slices.ContainsFunc(v.audiences, isFor) {
+		return invalidToken("it was issued for another audience", nil)
+	}
+	for _, scope := range to.Scopes {
+		//mutate:false TestJWTNeedsScopes a token without the scopes is accepted
+		if !slices.Contains(v.scopes, scope) {
+			return &Error{Reason: "the token needs the scopes " + strings.Join(to.Scopes, " "), InsufficientScope: true, given: true}
+		}
+	}
+	return nil
 }
 
 // maxToken is the maximum length of a JWT.
@@ -102,7 +121,7 @@ func isAccessToken(h jose.Header) bool {
 	return text == "jwt" || text == "at+jwt"
 }
 
-// checkClaims verifies that the claims are for the gate and valid now.
+// checkClaims verifies that the claims are those of an agent, and valid now.
 func (i *issuer) checkClaims(c Claims, now time.Time) (verifiedToken, *Error) {
 	expires, ok := c.time("exp")
 	if !ok {
@@ -120,9 +139,6 @@ func (i *issuer) checkClaims(c Claims, now time.Time) (verifiedToken, *Error) {
 			return verifiedToken{}, invalidToken("it is not valid yet", nil)
 		}
 	}
-	if !slices.ContainsFunc(c.Texts("aud"), func(a string) bool { return slices.Contains(i.Audiences, a) }) {
-		return verifiedToken{}, invalidToken("it was issued for another audience", nil)
-	}
 	if _, bound := c["cnf"]; bound {
 		return verifiedToken{}, invalidToken("it is bound to a key, and the agent did not prove that it has the key", nil)
 	}
@@ -138,8 +154,13 @@ func (i *issuer) checkClaims(c Claims, now time.Time) (verifiedToken, *Error) {
 			ID: i.Prefix + name, Groups: c.Texts(i.Groups),
 			Aliases: Aliases(i.Prefix+name, name, c.Text("sub"), c.Text("email"), c.Text("preferred_username"), c.Text("upn"), c.Text("act.sub")),
 		},
-		until: until,
+		until: until, audiences: c.Texts("aud"), scopes: c.scopes(), by: i,
 	}, nil
+}
+
+// scopes returns the scopes of a token. Some issuers have them in scp, as a text or as a list.
+func (c Claims) scopes() []string {
+	return strings.Fields(c.Text("scope") + " " + strings.Join(c.Texts("scp"), " "))
 }
 
 // Claims are the claims of a JWT, or of another document of an issuer.

@@ -29,6 +29,7 @@ type client struct {
 	r        *http.Request
 	ctx      *conversation.RequestContext // of r
 	out      *response
+	path     string // of the endpoint
 	upstream *httpclient.Client
 
 	agent         identity.Agent // see recognise
@@ -53,9 +54,9 @@ func (c *client) recognise() *mcp.Problem {
 	if recogniser == nil {
 		return nil
 	}
-	agent, err := recogniser.Authenticate(c.ctx, c.r)
+	agent, err := recogniser.Authenticate(c.ctx, c.r, c.h.resource(c.epoch, c.path))
 	if err != nil {
-		return c.unrecognised(recogniser, err)
+		return c.unrecognised(err)
 	}
 	c.agent = agent
 	c.authorization = c.r.Header["Authorization"]
@@ -80,7 +81,7 @@ func (c *client) recogniseAgain() *mcp.Problem {
 	return c.recognise()
 }
 
-func (c *client) unrecognised(recogniser *identity.Authenticator, err error) *mcp.Problem {
+func (c *client) unrecognised(err error) *mcp.Problem {
 	why, ok := errors.AsType[*identity.Error](err)
 	if !ok || why.Unavailable {
 		c.out.header().Set("Retry-After", "10")
@@ -89,7 +90,10 @@ func (c *client) unrecognised(recogniser *identity.Authenticator, err error) *mc
 	if c.r.TLS != nil && len(c.r.TLS.PeerCertificates) > 0 {
 		c.out.header().Set("Connection", "close") // so that the client can present a new certificate on a new connection
 	}
-	c.out.header().Set("WWW-Authenticate", recogniser.Challenge(c.r.URL.Path, why))
+	c.out.header().Set("WWW-Authenticate", c.h.challenge(c.epoch, c.path, why))
+	if why.InsufficientScope {
+		return &mcp.Problem{Type: mcp.InsufficientScope, Detail: why.Reason}
+	}
 	return &mcp.Problem{Type: mcp.Unauthenticated, Detail: why.Reason}
 }
 
@@ -297,6 +301,7 @@ type recognition struct {
 	h       *Handler
 	epoch   atomic.Pointer[identityEpoch] // when the agent was last recognised
 	agent   identity.Agent
+	path    string          // of the endpoint
 	request *http.Request   // without its body
 	ctx     context.Context // outlives the request
 }
@@ -308,7 +313,7 @@ func (c *client) Authentication() conversation.Authentication {
 	if c.authorization != nil {
 		shown.Header["Authorization"] = c.authorization
 	}
-	r := &recognition{h: c.h, agent: c.agent, request: shown, ctx: context.WithoutCancel(c.ctx)}
+	r := &recognition{h: c.h, agent: c.agent, path: c.path, request: shown, ctx: context.WithoutCancel(c.ctx)}
 	r.epoch.Store(c.epoch)
 	return r
 }
@@ -322,18 +327,18 @@ func (r *recognition) Valid() bool {
 	if now.done == r.epoch.Load().done {
 		return true
 	}
-	if !r.recognised(now.Identity) {
+	if !r.recognised(now) {
 		return false
 	}
 	r.epoch.Store(now)
 	return true
 }
 
-// recognised reports whether recogniser still identifies the client as the same agent.
-func (r *recognition) recognised(recogniser *identity.Authenticator) bool {
-	if recogniser == nil {
+// recognised reports whether the client is still identified as the same agent.
+func (r *recognition) recognised(now *identityEpoch) bool {
+	if now.Identity == nil {
 		return r.agent.Principal.Anonymous
 	}
-	again, err := recogniser.Authenticate(r.ctx, r.request)
+	again, err := now.Identity.Authenticate(r.ctx, r.request, r.h.resource(now, r.path))
 	return err == nil && again.Principal.ID == r.agent.Principal.ID && again.Principal.Anonymous == r.agent.Principal.Anonymous
 }

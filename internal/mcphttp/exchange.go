@@ -67,9 +67,10 @@ func (x *exchange) enter() (events string, problem *mcp.Problem) {
 		return "", problem
 	}
 	var ok bool
-	if x.client.upstream, events, ok = x.h.route(x.r.URL.Path); !ok {
+	if x.client.path, events, ok = x.h.route(x.r.URL.Path); !ok {
 		return "", &mcp.Problem{Type: mcp.NotFound}
 	}
+	x.client.upstream = x.h.cfg.Routes[x.client.path].Upstream
 	if problem := ambiguous(x.r.Header, x.client.upstream.IsCredential); problem != nil {
 		return "", problem
 	}

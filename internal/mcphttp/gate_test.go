@@ -83,7 +83,7 @@ func startGate(t testing.TB, target string, adjust func(settings)) *gateway {
 	}
 	client := httpclient.New(upstream)
 	g.client = client
-	cfg.Routes = map[string]*httpclient.Client{"/mcp": client, "/mcp/v1": client}
+	cfg.Routes = map[string]mcphttp.Endpoint{"/mcp": {Upstream: client}, "/mcp/v1": {Upstream: client}}
 	cfg.Gateway = conversation.NewGateway(conversation.Config{
 		Catalog: cfg.Catalog, Approvals: cfg.Approvals, Records: cfg.Records, Waiting: cfg.Waiting, Texts: cfg.Texts, Parse: cfg.Limits.Parse,
 		Log: cfg.Log, Metrics: cfg.Metrics, Tracing: cfg.Tracing,

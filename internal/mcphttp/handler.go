@@ -11,6 +11,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -38,7 +39,7 @@ type Limits struct {
 
 // Config configures a [Handler].
 type Config struct {
-	Routes  map[string]*httpclient.Client // by path
+	Routes  map[string]Endpoint // by path
 	Catalog *catalog.Catalog
 	Gateway *conversation.Gateway
 	Limits  Limits
@@ -54,10 +55,17 @@ type Config struct {
 	Settings
 }
 
+// An Endpoint is what agents reach at a path.
+type Endpoint struct {
+	Upstream *httpclient.Client
+	Scopes   []string // that the JWT of an agent needs
+}
+
 // Settings is the part of a [Config] that can change while the handler serves.
 type Settings struct {
 	Guard    Guard
 	Identity *identity.Authenticator // identifies agents; nil treats all of them as anonymous
+	URL      *url.URL                // of the gate for agents, without a path; may be nil
 }
 
 // A Handler serves MCP endpoints to agents.
@@ -136,24 +144,27 @@ func (h *Handler) endable(ctx context.Context, since *identityEpoch) (context.Co
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.servesMetadata(w, r) {
+		return
+	}
 	x := newExchange(h, w, r)
 	x.finish(x.account.Safely(x.serve, x.reply.Refuse))
 }
 
-// route returns the upstream for a path. For the event stream of a task, which is at
-// PATH/tasks/ID/events, it also returns the task ID.
-func (h *Handler) route(path string) (u *httpclient.Client, events string, ok bool) {
-	if u, ok = h.cfg.Routes[path]; ok {
-		return u, "", true
+// route returns the path of the endpoint that a request at path is for. For the event stream of a
+// task, which is at PATH/tasks/ID/events, it also returns the task ID.
+func (h *Handler) route(path string) (endpoint, events string, ok bool) {
+	if _, ok = h.cfg.Routes[path]; ok {
+		return path, "", true
 	}
 	rest, ok := strings.CutSuffix(path, "/events")
 	at := strings.LastIndex(rest, "/tasks/")
 	if !ok || at < 0 {
-		return nil, "", false
+		return "", "", false
 	}
-	id := rest[at+len("/tasks/"):]
-	u, ok = h.cfg.Routes[rest[:at]]
-	return u, id, ok && id != "" && !strings.Contains(id, "/")
+	endpoint, id := rest[:at], rest[at+len("/tasks/"):]
+	_, ok = h.cfg.Routes[endpoint]
+	return endpoint, id, ok && id != "" && !strings.Contains(id, "/")
 }
 
 // readMessage parses a message from the upstream. Offsets count from the start of its Raw.
