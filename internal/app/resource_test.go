@@ -2,27 +2,33 @@ package app_test
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv/authserver"
 )
 
 const metadataPath = "/.well-known/oauth-protected-resource"
 
 // fetch sends a request with a Host header, and returns the status, the body and the headers.
-func fetch(t *testing.T, method, url, host, body string, headers ...string) (int, string, http.Header) {
+func fetch(t *testing.T, method, at, host, body string, headers ...string) (int, string, http.Header) {
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true}
 	named := roundTripper(func(r *http.Request) (*http.Response, error) {
 		r.Host = host
 		return transport.RoundTrip(r)
 	})
-	return request(t, &http.Client{Transport: named}, method, url, body, headers...)
+	return request(t, &http.Client{Transport: named}, method, at, body, headers...)
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -148,4 +154,139 @@ func TestTokenIsForEndpoint(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
+}
+
+// signedIn starts an upstream whose agents sign in with an authorization server. It is a mirror.
+func signedIn(t *testing.T, scopes ...string) (*authserver.Server, string) {
+	t.Helper()
+	up, _ := mirror(t)
+	at, err := url.Parse(up)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := authserver.New(t, authserver.Options{Scopes: scopes})
+	server := httptest.NewServer(s.Protect("/mcp", httputil.NewSingleHostReverseProxy(at), scopes...))
+	t.Cleanup(server.Close)
+	return s, server.URL + "/mcp"
+}
+
+// Where the gate forwards tokens, its metadata names the authorization server of the upstream, and so
+// do the challenges of the upstream that it forwards.
+func TestForwardedSignIn(t *testing.T) {
+	s, up := signedIn(t, "read")
+	for name, tt := range map[string]struct {
+		settings, host, origin string // of the gate in the metadata
+	}{
+		"the address that the agent used": {"{anonymous: true}", "", "http://ADDRESS"},
+		"another name of the machine":     {"{anonymous: true}", "localhost:1234", "http://localhost:1234"},
+		"a configured URL":                {"{anonymous: true, url: 'https://gate.example'}", "localhost:1234", "https://gate.example"},
+		"agents that a proxy names":       {"{anonymous: true, url: 'https://gate.example', proxy: {from: [10.0.0.7], header: X-User}}", "gate.example", "https://gate.example"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, stop := start(t, guarded(up, tt.settings))
+			gate := "http://" + a.AgentAddr()
+			origin := strings.ReplaceAll(tt.origin, "ADDRESS", a.AgentAddr())
+			ours := `resource_metadata="` + origin + metadataPath + `/mcp"`
+			status, text, header := fetch(t, "POST", gate+"/mcp", tt.host, call("read_x"))
+			if got, want := header.Get("Www-Authenticate"), `Bearer error="invalid_token", `+ours+`, scope="read"`; status != 401 || got != want {
+				t.Errorf("no token: %d %s\n got %s\nwant %s", status, text, got, want)
+			}
+			var m map[string]any
+			status, text, _ = fetch(t, "GET", gate+metadataPath+"/mcp", tt.host, "")
+			if err := json.Unmarshal([]byte(text), &m); err != nil || status != 200 {
+				t.Fatalf("%d %s", status, text)
+			}
+			if diff := cmp.Diff(map[string]any{
+				"resource": origin + "/mcp", "authorization_servers": []any{s.URL}, "scopes_supported": []any{"read"}, "bearer_methods_supported": []any{"header"},
+			}, m); diff != "" {
+				t.Errorf("metadata (-want +got):\n%s", diff)
+			}
+			if status, text, _ := fetch(t, "GET", gate+metadataPath+"/mcp", "evil.example", ""); status != 403 || strings.Contains(text, s.URL) {
+				t.Errorf("another host: %d %s", status, text)
+			}
+			token := func(scope string) string {
+				return "Bearer " + s.Sign(map[string]any{"sub": "alice", "aud": up, "scope": scope})
+			}
+			status, _, header = fetch(t, "POST", gate+"/mcp", tt.host, call("read_x"), "Authorization", token("write"))
+			if got, want := header.Get("Www-Authenticate"), `Bearer error="insufficient_scope", `+ours+`, scope="read"`; status != 403 || got != want {
+				t.Errorf("too few scopes: %d\n got %s\nwant %s", status, got, want)
+			}
+			if status, text, header := fetch(t, "POST", gate+"/mcp", tt.host, call("read_x"), "Authorization", token("read")); status != 200 || header.Get("Www-Authenticate") != "" {
+				t.Errorf("a token: %d %s", status, text)
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A held call whose token the upstream refuses is answered with the challenge of the upstream.
+func TestForwardedSignInOfHeldCall(t *testing.T) {
+	var ended atomic.Bool
+	up := httptest.NewServer(listsNoTools(func(w http.ResponseWriter, r *http.Request) {
+		if ended.Load() {
+			w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token", resource_metadata="https://upstream.example/metadata"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":{"content":[]}}`)
+	}))
+	defer up.Close()
+	a, stop := start(t, guarded(up.URL, "{anonymous: true}"))
+	gate := "http://" + a.AgentAddr()
+	token := []string{"Authorization", "Bearer of-alice"}
+	_, created, _ := fetch(t, "POST", gate+"/mcp", "", strings.Replace(call("hold_x"), `"arguments":{}`, `"task":{}`, 1), token...)
+	_, rest, _ := strings.Cut(created, `"taskId":"`)
+	id, _, _ := strings.Cut(rest, `"`)
+	at := "http://" + a.OperatorAddr() + "/api/approvals/" + id
+	_, shown, _ := fetch(t, "GET", at, "", "", "Authorization", "Bearer "+adminToken)
+	_, shown, _ = strings.Cut(shown, `"shownDigest":"`)
+	if len(shown) < 64 {
+		t.Fatalf("not held: %s", created)
+	}
+	ended.Store(true)
+	fetch(t, "POST", at+"/approve", "", `{"shownDigest":"`+shown[:64]+`"}`, "Authorization", "Bearer "+adminToken)
+	status, text, header := fetch(t, "POST", gate+"/mcp", "", `{"jsonrpc":"2.0","id":2,"method":"tasks/result","params":{"taskId":"`+id+`"}}`, token...)
+	if want := `Bearer error="invalid_token", resource_metadata="` + gate + metadataPath + `/mcp"`; status != 401 || header.Get("Www-Authenticate") != want {
+		t.Errorf("%d %s\n%s", status, text, header.Get("Www-Authenticate"))
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Without tokens to forward, the gate has no metadata of the upstream.
+func TestNothingForwardedNoMetadata(t *testing.T) {
+	_, up := signedIn(t)
+	open := httptest.NewServer(http.NotFoundHandler())
+	defer open.Close()
+	for name, text := range map[string]string{
+		"an upstream without sign-in": guarded(open.URL, "{anonymous: true}"),
+		"agents with tokens":          guarded(up, "{url: 'https://gate.example', tokens: [{name: a, HASH}]}"),
+		"not forwarded":               strings.Replace(guarded(up, "{anonymous: true}"), "url: "+up, "forward_authorization: false, url: "+up, 1),
+		"the gate's own token":        strings.Replace(guarded(up, "{anonymous: true}"), "url: "+up, "headers: {authorization: Bearer x}, url: "+up, 1),
+	} {
+		a, stop := start(t, text)
+		status, body, _ := fetch(t, "GET", "http://"+a.AgentAddr()+metadataPath+"/mcp", "", "")
+		if status != 404 || !strings.Contains(body, "not_found") {
+			t.Errorf("%s: %d %s", name, status, body)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Run("unreadable", func(t *testing.T) {
+		broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
+		defer broken.Close()
+		a, stop := start(t, guarded(broken.URL, "{anonymous: true}"))
+		if status, body, _ := fetch(t, "GET", "http://"+a.AgentAddr()+metadataPath+"/mcp", "", ""); status != 502 {
+			t.Errorf("%d %s", status, body)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }

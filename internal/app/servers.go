@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"maps"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/connection"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
+	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/bridge"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
@@ -70,8 +72,9 @@ func (s *servers) connect() (map[string]mcphttp.Endpoint, error) {
 		}
 		client := httpclient.New(cfg)
 		s.clients, s.upstreams = append(s.clients, client), append(s.upstreams, client.Upstream())
+		protection := s.protection(u, cfg.TLS)
 		for _, path := range u.Paths {
-			routes[path] = mcphttp.Endpoint{Upstream: client, Scopes: u.Scopes}
+			routes[path] = mcphttp.Endpoint{Upstream: client, Scopes: u.Scopes, Protection: protection}
 		}
 	}
 	return routes, nil
@@ -101,6 +104,18 @@ func (s *servers) clientConfig(u config.Upstream) (httpclient.Config, error) {
 		Metrics:              s.base.metrics,
 		Tracing:              s.base.tracing,
 	}, err
+}
+
+// protection returns where agents get tokens for an upstream, or nil if theirs are not forwarded. Nobody
+// signs in over plain http, except on this machine.
+func (s *servers) protection(u config.Upstream, secure *tls.Config) *oauth.Protection {
+	_, own := u.Headers["Authorization"]
+	if u.URL == nil || !u.ForwardAuthorization || own || u.OAuth.Grant != "" || u.URL.Scheme != "https" && !oauth.IsLoopback(u.URL.Hostname()) {
+		return nil
+	}
+	at := url.URL{Scheme: u.URL.Scheme, Host: u.URL.Host, Path: u.URL.Path, RawPath: u.URL.RawPath} // the query may have a secret
+	client := &oauth.Client{Resource: at.String(), HTTP: oauth.HTTPClient(secure, at.String()), Now: time.Now}
+	return oauth.NewProtection(client, s.base.log.With("upstream", u.Name))
 }
 
 func headers(secrets map[string]config.Secret) http.Header {

@@ -93,7 +93,7 @@ var allowed = map[string]string{
 	"internal/upstream/bridge":      "jsonrpc internal/admission internal/logging internal/safetext internal/upstream internal/upstream/httpclient internal/upstream/stdioclient internal/mcp mcpname",
 	"internal/upstream/httplink":    "jsonrpc internal/upstream internal/upstream/httpclient internal/mcp mcpname",
 	"internal/conversation":         "jsonrpc task task/gatestore task/lifecycle task/storekit mcptask internal/approval internal/catalog internal/keyring internal/policy internal/mcp internal/metrics internal/tracing internal/admission internal/logging internal/safetext internal/upstream internal/ownstack internal/pause mcpname mcptask/schema",
-	"internal/mcphttp":              "jsonrpc task internal/conversation internal/catalog internal/identity internal/localuser internal/mcp internal/metrics internal/tracing internal/admission internal/upstream internal/upstream/httpclient internal/ownstack mcpname",
+	"internal/mcphttp":              "jsonrpc task internal/conversation internal/catalog internal/identity internal/localuser internal/mcp internal/metrics internal/oauth internal/tracing internal/admission internal/upstream internal/upstream/httpclient internal/ownstack mcpname",
 	"internal/mcpstdio":             "jsonrpc internal/admission internal/conversation internal/catalog internal/policy internal/mcp internal/metrics internal/tracing internal/logging internal/safetext internal/upstream mcpname",
 	"internal/storage":              "task task/gatestore task/storekit task/auditlog task/*store internal/toolhistory",
 	"internal/localdesk":            "internal/localhost internal/localuser internal/logging internal/pause",

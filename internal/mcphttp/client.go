@@ -90,7 +90,7 @@ func (c *client) unrecognised(err error) *mcp.Problem {
 	if c.r.TLS != nil && len(c.r.TLS.PeerCertificates) > 0 {
 		c.out.header().Set("Connection", "close") // so that the client can present a new certificate on a new connection
 	}
-	c.out.header().Set("WWW-Authenticate", c.h.challenge(c.epoch, c.path, why))
+	c.out.header().Set("WWW-Authenticate", c.challenge(why))
 	if why.InsufficientScope {
 		return &mcp.Problem{Type: mcp.InsufficientScope, Detail: why.Reason}
 	}

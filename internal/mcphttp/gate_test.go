@@ -20,6 +20,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
@@ -54,6 +55,8 @@ type handlerConfig struct {
 	Records   gatestore.Records
 	Waiting   conversation.Waiting
 	Texts     *keyring.Ring
+
+	Protection *oauth.Protection // of both endpoints
 }
 
 // startGate starts a gate in front of the upstream at target, with small limits.
@@ -83,7 +86,7 @@ func startGate(t testing.TB, target string, adjust func(settings)) *gateway {
 	}
 	client := httpclient.New(upstream)
 	g.client = client
-	cfg.Routes = map[string]mcphttp.Endpoint{"/mcp": {Upstream: client}, "/mcp/v1": {Upstream: client}}
+	cfg.Routes = map[string]mcphttp.Endpoint{"/mcp": {Upstream: client, Protection: cfg.Protection}, "/mcp/v1": {Upstream: client, Protection: cfg.Protection}}
 	cfg.Gateway = conversation.NewGateway(conversation.Config{
 		Catalog: cfg.Catalog, Approvals: cfg.Approvals, Records: cfg.Records, Waiting: cfg.Waiting, Texts: cfg.Texts, Parse: cfg.Limits.Parse,
 		Log: cfg.Log, Metrics: cfg.Metrics, Tracing: cfg.Tracing,

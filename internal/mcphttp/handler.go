@@ -21,6 +21,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -59,6 +60,10 @@ type Config struct {
 type Endpoint struct {
 	Upstream *httpclient.Client
 	Scopes   []string // that the JWT of an agent needs
+
+	// Protection tells where agents get tokens of the upstream, which the gate forwards unless it
+	// reads them itself. Nil means that it forwards none.
+	Protection *oauth.Protection
 }
 
 // Settings is the part of a [Config] that can change while the handler serves.

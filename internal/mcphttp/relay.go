@@ -95,6 +95,9 @@ func (a *relay) copyHeader() {
 			to[name] = values
 		}
 	}
+	if challenge := from["Www-Authenticate"]; challenge != nil {
+		to["Www-Authenticate"] = a.client.challenged(challenge)
+	}
 	if given := from[sessionHeader]; len(given) == 1 && (a.begins || given[0] == a.client.r.Header.Get(sessionHeader)) {
 		to[sessionHeader] = given
 	}

@@ -93,7 +93,7 @@ func (r *reply) refuseID(problem *mcp.Problem, id []byte) error {
 		return conversation.ErrBrokenOff
 	}
 	if problem.Challenge != nil {
-		r.out.header()["Www-Authenticate"] = problem.Challenge
+		r.out.header()["Www-Authenticate"] = r.client.challenged(problem.Challenge)
 	}
 	body := problem.AppendResponse(nil, r.client.era, id, r.Correlation())
 	if r.body.unread {

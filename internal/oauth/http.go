@@ -72,7 +72,7 @@ type limited struct{ next http.RoundTripper }
 // RoundTrip implements [http.RoundTripper].
 func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	// oauthex checks only the addresses that it gets, not those that a server redirects to.
-	if r.URL.Scheme != "https" && !isLoopback(r.URL.Hostname()) {
+	if r.URL.Scheme != "https" && !IsLoopback(r.URL.Hostname()) {
 		return nil, fmt.Errorf("%s://%s must use https", r.URL.Scheme, r.URL.Host)
 	}
 	res, err := l.next.RoundTrip(r)
@@ -89,8 +89,8 @@ type limitedBody struct {
 	io.Closer
 }
 
-// isLoopback reports whether a host is this machine.
-func isLoopback(host string) bool {
+// IsLoopback reports whether a host is this machine.
+func IsLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
