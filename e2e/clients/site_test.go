@@ -144,10 +144,14 @@ func openGate(t *testing.T, upstream http.Handler, policy string) (agents, opera
 	t.Helper()
 	server := httptest.NewServer(upstream)
 	t.Cleanup(server.Close)
-	dir := t.TempDir()
-	file := filepath.Join(dir, "gate.yaml")
-	text := fmt.Sprintf("version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0}\nstore: %q\nupstreams: [{name: demo, url: %q}]\n%s",
-		"sqlite:"+filepath.Join(dir, "gate.db"), server.URL, policy)
+	return runGate(t, fmt.Sprintf("store: %q\nupstreams: [{name: demo, url: %q}]\n%s", "sqlite:"+filepath.Join(t.TempDir(), "gate.db"), server.URL, policy))
+}
+
+// runGate runs a gate with further settings until the test ends.
+func runGate(t *testing.T, settings string) (agents, operators, token string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "gate.yaml")
+	text := "version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0}\n" + settings
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,108 @@
+package clients_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv/authserver"
+)
+
+// A signedIn is what a TypeScript client got, and what its user was asked to consent to: the
+// resource and the scopes.
+type signedIn struct {
+	Tools []string    `json:"tools"`
+	Asked [][2]string `json:"asked"`
+}
+
+// wantSignIn lets a TypeScript client of each era sign in at an endpoint. It begins with a token,
+// which may be empty.
+func wantSignIn(t *testing.T, endpoint, begin, scopes string) {
+	t.Helper()
+	for _, era := range []string{"legacy", "modern"} {
+		t.Run(era, func(t *testing.T) {
+			a := start(t, "signin.mjs", endpoint, era)
+			if begin != "" {
+				a.tell("begin", map[string]string{"token": begin}).await("returned", nil)
+			}
+			var got signedIn
+			a.tell("list", nil).await("returned", &got)
+			for i := range got.Asked {
+				got.Asked[i][1] = strings.Join(slices.Sorted(strings.FieldsSeq(got.Asked[i][1])), " ")
+			}
+			if diff := cmp.Diff(signedIn{[]string{"name"}, [][2]string{{endpoint, scopes}}}, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// named starts an MCP server with a tool.
+func named(t *testing.T) string {
+	t.Helper()
+	server := mcp.NewServer(&mcp.Implementation{Name: "named", Version: "1"}, nil)
+	mcp.AddTool(server, &mcp.Tool{Name: "name"}, func(_ context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+		return nil, nil, nil
+	})
+	up := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true}))
+	t.Cleanup(up.Close)
+	return up.URL
+}
+
+// gateOf starts a gate with two endpoints that need tokens of an issuer, and returns their URLs.
+func gateOf(t *testing.T, issuer string) (a, b string) {
+	t.Helper()
+	var gate *url.URL
+	front := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(gate)
+		r.Out.Host = r.In.Host
+	}})
+	t.Cleanup(front.Close)
+	up := named(t)
+	at, _, _ := runGate(t, fmt.Sprintf("upstreams: [{name: a, url: %q, scopes: [read, write]}, {name: b, url: %q}]\nidentity: {url: %q, jwt: [{issuer: %q}]}\n", up, up, front.URL, issuer))
+	u, err := url.Parse(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate = &url.URL{Scheme: u.Scheme, Host: u.Host}
+	return front.URL + "/mcp/a", front.URL + "/mcp/b"
+}
+
+// TypeScript clients sign in at the gate, with the authorization servers of two languages.
+func TestSDKSignsInAtGate(t *testing.T) {
+	t.Run("Go", func(t *testing.T) {
+		s := authserver.New(t, authserver.Options{})
+		a, b := gateOf(t, s.URL)
+		wantSignIn(t, a, "", "read write")
+		t.Run("step up", func(t *testing.T) {
+			wantSignIn(t, a, s.Sign(map[string]any{"sub": "alice", "aud": a, "scope": "read"}), "read write")
+		})
+		t.Run("token for the other endpoint", func(t *testing.T) {
+			wantSignIn(t, a, s.Sign(map[string]any{"sub": "alice", "aud": b, "scope": "read write"}), "read write")
+		})
+	})
+	t.Run("oidc-provider", func(t *testing.T) {
+		var issuer string
+		start(t, "oidc.mjs").tell("url", nil).await("returned", &issuer)
+		a, _ := gateOf(t, issuer)
+		wantSignIn(t, a, "", "read write")
+	})
+}
+
+// TypeScript clients sign in for a TypeScript server behind the gate.
+func TestSDKSignsInAtUpstream(t *testing.T) {
+	var endpoint string
+	start(t, "protected.mjs").tell("url", nil).await("returned", &endpoint)
+	t.Run("directly", func(t *testing.T) { wantSignIn(t, endpoint, "", "read") })
+	gate, _, _ := runGate(t, fmt.Sprintf("upstreams: [{url: %q}]\n", endpoint))
+	wantSignIn(t, gate, "", "read")
+}
