@@ -28,14 +28,17 @@ type Protection struct {
 	client *Client
 	log    *slog.Logger
 
-	named atomic.Pointer[string] // where the server says that its metadata is; may be nil
+	challenge atomic.Pointer[challenge] // the last one, or nil
 
 	mu     sync.Mutex // held while the metadata is read
-	asked  string     // the value of named then
+	after  *challenge // the last challenge then
 	known  Metadata
 	failed error
 	until  time.Time // then the metadata is read again
 }
+
+// A challenge is that of a server that wants another token.
+type challenge struct{ metadata string } // where the server says that its metadata is; may be empty
 
 // Metadata is what an MCP server says about tokens for it.
 type Metadata struct {
@@ -48,27 +51,26 @@ func NewProtection(c *Client, log *slog.Logger) *Protection { return &Protection
 
 // Challenged takes note of the WWW-Authenticate headers of the server.
 func (p *Protection) Challenged(headers []string) {
-	if at := challengeIn(headers)["resource_metadata"]; at != "" && len(at) <= maxMetadataURL {
-		p.named.Store(&at)
+	if asked := challengeIn(headers); asked != nil && len(asked["resource_metadata"]) <= maxMetadataURL {
+		p.challenge.Store(&challenge{asked["resource_metadata"]})
 	}
 }
 
 // Metadata returns the metadata of the server. The error is [ErrNoOAuth] if it has none. It goes on if ctx is done,
 // because others may wait for the answer.
 func (p *Protection) Metadata(ctx context.Context) (Metadata, error) {
-	named := ""
-	if at := p.named.Load(); at != nil {
-		named = *at
-	}
+	after := p.challenge.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.asked == named && p.client.Now().Before(p.until) {
+	//mutate:swap "p.after == after || " "true || " TestProtectionIsReadAfterChallenge agents are sent to an authorization server that the upstream has left
+	counts := p.after == after || p.failed != nil && p.after != nil && after != nil && *p.after == *after
+	if counts && p.client.Now().Before(p.until) {
 		return p.known, p.failed
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), metadataTimeout)
 	defer cancel()
-	p.asked, p.until = named, p.client.Now().Add(metadataPause)
-	if p.known, p.failed = p.client.metadata(ctx, named); p.failed == nil {
+	p.after, p.until = after, p.client.Now().Add(metadataPause)
+	if p.known, p.failed = p.client.metadata(ctx, after); p.failed == nil {
 		p.until = p.client.Now().Add(metadataFresh)
 	} else if !errors.Is(p.failed, ErrNoOAuth) {
 		p.log.WarnContext(ctx, "agents cannot sign in: the metadata of the upstream cannot be read", "err", p.failed)
@@ -76,13 +78,17 @@ func (p *Protection) Metadata(ctx context.Context) (Metadata, error) {
 	return p.known, p.failed
 }
 
-// metadata reads the metadata of the MCP server. Named is where the server says that it is; it may be empty.
-func (c *Client) metadata(ctx context.Context, named string) (Metadata, error) {
+// metadata reads the metadata of the MCP server after a challenge, which may be nil.
+func (c *Client) metadata(ctx context.Context, after *challenge) (Metadata, error) {
+	named := ""
+	if after != nil {
+		named = after.metadata
+	}
 	about, err := c.resourceMetadata(ctx, named)
 	if err != nil {
 		return Metadata{}, err
 	}
-	if about.assumed {
+	if about.assumed && after == nil { // a server of 2025-03-26 that wants a token need not have any metadata
 		server, err := auth.GetAuthServerMetadata(ctx, about.AuthorizationServers[0], c.HTTP)
 		if err != nil {
 			return Metadata{}, fmt.Errorf("read the metadata of %s: %w", about.AuthorizationServers[0], withoutURL(err))
@@ -93,9 +99,15 @@ func (c *Client) metadata(ctx context.Context, named string) (Metadata, error) {
 	}
 	for _, issuer := range about.AuthorizationServers {
 		//mutate:false TestProtectionRefuses an upstream makes agents open any kind of URL
-		if u, err := url.Parse(issuer); err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !IsLoopback(u.Hostname())) {
+		if !isSafe(issuer) {
 			return Metadata{}, fmt.Errorf("%s names an authorization server that is no https URL: %s", c.Resource, safetext.Text(issuer, 200))
 		}
 	}
 	return Metadata{Issuers: about.AuthorizationServers, Scopes: about.ScopesSupported}, nil
+}
+
+// isSafe reports whether agents can be sent to an issuer.
+func isSafe(issuer string) bool {
+	u, err := url.Parse(issuer)
+	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http" && IsLoopback(u.Hostname()))
 }

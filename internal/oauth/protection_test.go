@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,7 @@ type described struct {
 	protection *oauth.Protection
 	clock      time.Time
 	asked      atomic.Int64
+	mu         sync.Mutex // guards the documents
 }
 
 func describe(t *testing.T, documents map[string]string) *described {
@@ -33,7 +35,9 @@ func describe(t *testing.T, documents map[string]string) *described {
 	d := &described{clock: time.Now()}
 	d.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.asked.Add(1)
+		d.mu.Lock()
 		text, ok := documents[r.URL.Path]
+		d.mu.Unlock()
 		text = strings.ReplaceAll(text, "SELF", d.URL)
 		switch {
 		case !ok:
@@ -70,6 +74,7 @@ func TestProtection(t *testing.T) {
 			"",
 			oauth.Metadata{Issuers: []string{"SELF"}},
 		},
+		"of 2025-03-26, with fixed endpoints": {nil, `Bearer realm="x"`, oauth.Metadata{Issuers: []string{"SELF"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := describe(t, tt.documents)
@@ -121,6 +126,21 @@ func TestProtectionRefuses(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// An upstream that refuses an agent may have another authorization server since.
+func TestProtectionIsReadAfterChallenge(t *testing.T) {
+	documents := make(map[string]string)
+	d := describe(t, documents)
+	for _, issuer := range []string{"https://a.example", "https://b.example"} {
+		d.mu.Lock()
+		documents[wellKnown+"/mcp"] = `{"resource":"SELF/mcp","authorization_servers":["` + issuer + `"]}`
+		d.mu.Unlock()
+		d.protection.Challenged([]string{"Bearer"})
+		if got, err := d.protection.Metadata(t.Context()); err != nil || !slices.Equal(got.Issuers, []string{issuer}) {
+			t.Errorf("got %v, %v; want %s", got, err, issuer)
+		}
+	}
 }
 
 // Many agents at once, and soon after each other, cost the server one request.
