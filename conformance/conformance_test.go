@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/thoughtgate/thoughtgate-go/conformance/suite"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 )
 
 // With this variable, the test binary plays the three programs: the server (-http=…), the gate
@@ -177,6 +180,32 @@ func TestProcessThatDoesNotStart(t *testing.T) {
 	err = p.await(t.Context(), func() bool { return false })
 	if err == nil || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("error = %v, want one with the program's output", err)
+	}
+}
+
+// A difference by design is reported, and is no loss.
+func TestReportOfClients(t *testing.T) {
+	const check = "resource-parameter-matches-prm"
+	good, bad := suite.Check{ID: check, Status: suite.Success}, suite.Check{ID: check, Status: suite.Failure}
+	r := report{{leg: clients, direct: suite.Results{"auth/x": {good}}, gated: suite.Results{"auth/x": {bad}}}}
+	if text := r.String(); !strings.Contains(text, "by design: clients auth/x "+check) || !strings.HasSuffix(text, "\n0 passed, 0 failed\n") {
+		t.Error(text)
+	}
+	r[0].leg = leg{}
+	if text := r.String(); !strings.HasSuffix(text, "\n0 passed, 1 failed\n") {
+		t.Error(text)
+	}
+}
+
+// The suite runs the client with the gate between it and the server.
+func TestThrough(t *testing.T) {
+	b := newRig(t, "")
+	client := filepath.Join(t.TempDir(), "client")
+	testenv.WriteProgram(t, client, "#!/bin/sh\necho \"$1\" >$0.url\nexit 3\n")
+	err := through(t.Context(), b.gate, client, "http://127.0.0.1:1/mcp")
+	got, _ := os.ReadFile(client + ".url")
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 3 || !strings.HasPrefix(string(got), "http://127.0.0.1:") || strings.Contains(string(got), ":1/") {
+		t.Errorf("the client got %q and ended with %v", got, err)
 	}
 }
 

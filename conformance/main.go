@@ -1,6 +1,6 @@
 // Command conformance runs the official MCP conformance suite against the Go SDK's
-// everything-server, directly and through ThoughtGate. It fails if a check has a worse result
-// through the gate.
+// everything-server and everything-client, directly and through ThoughtGate. It fails if a check
+// has a worse result through the gate.
 //
 // Run it from the root of the repository. It needs Go and npm. Checks that the server itself
 // fails do not count, only the differences. A scenario that differs is run again before it
@@ -25,8 +25,19 @@ import (
 func main() {
 	verbose := flag.Bool("v", false, "list the checks that fail without the gate as well")
 	limit := flag.Duration("timeout", 10*time.Minute, "give up after this long")
-	only := flag.String("legs", "", "run only the legs whose name contains this, such as rules or 2026-07-28-stateless")
+	only := flag.String("legs", "", "run only the legs whose name contains this, such as rules, clients or 2026-07-28-stateless")
+	gate := flag.String("through", "", "for the suite: run the client in the first argument with this gate in front of the server in the second")
 	flag.Parse()
+	if *gate != "" {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		err := through(ctx, *gate, flag.Arg(0), flag.Arg(1))
+		stop()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "conformance:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	r, err := run(*limit, *only)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "conformance:", err)

@@ -19,9 +19,29 @@ type outcome struct {
 	reruns []string // the scenarios that differed at first, once for each repetition
 }
 
+// byDesign are the checks of clients that must be worse through the gate, and why.
+var byDesign = map[string]string{
+	"prm-pathbased-requested":        "the gate reads the metadata of the server again only after a challenge, and 10 seconds after it was wrong",
+	"resource-parameter-matches-prm": "a client asks for a token for the gate, which is the resource that it uses, and not for the server of the suite",
+}
+
+// losses returns how many checks pass in both ways, and which are worse through the gate: those that should not be,
+// and those that are by design.
+func (o outcome) losses() (passed int, losses, expected []suite.Loss) {
+	passed, all := suite.Compare(o.direct, o.gated)
+	for _, l := range all {
+		if o.leg == clients && byDesign[l.Check] != "" {
+			expected = append(expected, l)
+		} else {
+			losses = append(losses, l)
+		}
+	}
+	return passed, losses, expected
+}
+
 // differing returns the scenarios that are worse through the gate.
 func (o outcome) differing() []string {
-	_, losses := suite.Compare(o.direct, o.gated)
+	_, losses, _ := o.losses()
 	var names []string
 	for _, l := range losses {
 		names = append(names, l.Scenario)
@@ -41,7 +61,7 @@ type report []outcome
 // count returns how many checks pass in both ways, and how many are worse through the gate.
 func (r report) count() (passed, lost int) {
 	for _, o := range r {
-		n, losses := suite.Compare(o.direct, o.gated)
+		n, losses, _ := o.losses()
 		passed, lost = passed+n, lost+len(losses)
 	}
 	return passed, lost
@@ -57,7 +77,10 @@ func (r report) String() string {
 		}
 	}
 	for _, o := range r {
-		_, losses := suite.Compare(o.direct, o.gated)
+		_, losses, expected := o.losses()
+		for _, l := range expected {
+			fmt.Fprintf(&b, "by design: %s %s %s: %s\n", o.leg, l.Scenario, l.Check, byDesign[l.Check])
+		}
 		for _, l := range losses {
 			fmt.Fprintf(&b, "LOST: %s %s\n", o.leg, describe(l))
 		}

@@ -47,11 +47,19 @@ func legs() []leg {
 		{"2026-07-28", false, "rules"},
 		{"2025-11-25", true, "forward"},
 		{"2026-07-28", false, "forward"},
+		clients,
 	}
 }
 
+// clients is the leg in which the SDK's client is compared, with servers of the suite: directly,
+// and with a gate between them. Most scenarios are about signing in for the server.
+var clients = leg{version: "clients"}
+
 // String returns the name of the leg, which also names its files.
 func (l leg) String() string {
+	if l == clients {
+		return l.version
+	}
 	version, mode := l.version, "stateless"
 	if version == "" {
 		version = "any"
@@ -79,12 +87,13 @@ type rig struct {
 	suite  *suite.Suite
 	dir    string // for programs, logs and the suite's files
 	server string
+	client string
 	gate   string
 	known  map[leg]suite.Results // of legs without a policy, directly
 }
 
-// build builds the gate, and the server from the SDK version in go.mod. It builds the server
-// inside the SDK's own module, so that this module needs none of the server's dependencies.
+// build builds the gate, and the server and client from the SDK version in go.mod. It builds those
+// inside the SDK's own module, so that this module needs none of their dependencies.
 func (b *rig) build(ctx context.Context) error {
 	const sdk = "github.com/modelcontextprotocol/go-sdk"
 	if _, err := tool(ctx, "mod", "download", sdk); err != nil {
@@ -94,9 +103,11 @@ func (b *rig) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.server, b.gate = filepath.Join(b.dir, "everything-server"), filepath.Join(b.dir, "thoughtgate")
-	if _, err := tool(ctx, "build", "-C", source, "-o", b.server, "./conformance/everything-server"); err != nil {
-		return err
+	b.server, b.client, b.gate = filepath.Join(b.dir, "everything-server"), filepath.Join(b.dir, "everything-client"), filepath.Join(b.dir, "thoughtgate")
+	for _, program := range []string{b.server, b.client} {
+		if _, err := tool(ctx, "build", "-C", source, "-o", program, "./conformance/"+filepath.Base(program)); err != nil {
+			return err
+		}
 	}
 	_, err = tool(ctx, "build", "-o", b.gate, "./cmd/thoughtgate")
 	return err
@@ -162,6 +173,9 @@ func (b *rig) directly(ctx context.Context, l leg) (suite.Results, error) {
 }
 
 func (b *rig) runDirectly(ctx context.Context, l leg) (suite.Results, error) {
+	if l == clients {
+		return b.suite.Run(ctx, suite.Target{Client: b.client}, filepath.Join(b.dir, l.String()+"-direct"))
+	}
 	url, server, err := b.startServer(ctx, l)
 	if err != nil {
 		return nil, err
@@ -173,6 +187,13 @@ func (b *rig) runDirectly(ctx context.Context, l leg) (suite.Results, error) {
 // throughGate runs one scenario of a leg, or all without a name, against a new server behind a
 // new gate.
 func (b *rig) throughGate(ctx context.Context, l leg, scenario string) (suite.Results, error) {
+	dir, err := os.MkdirTemp(b.dir, l.String()+"-gate-")
+	if err != nil {
+		return nil, err
+	}
+	if l == clients {
+		return b.clientThroughGate(ctx, scenario, dir)
+	}
 	url, server, err := b.startServer(ctx, l)
 	if err != nil {
 		return nil, err
@@ -183,12 +204,31 @@ func (b *rig) throughGate(ctx context.Context, l leg, scenario string) (suite.Re
 		return nil, err
 	}
 	defer gate.stop()
-	dir, err := os.MkdirTemp(b.dir, l.String()+"-gate-")
+	results, err := b.suite.Run(ctx, suite.Target{URL: url, Version: l.version, Scenario: scenario}, dir)
+	return results, errors.Join(err, os.WriteFile(filepath.Join(dir, "gate.log"), gate.log(), 0o600))
+}
+
+// clientThroughGate runs one scenario of the client, or all without a name. The suite starts a server for each, and
+// this program as the client, which does what through does.
+func (b *rig) clientThroughGate(ctx context.Context, scenario, dir string) (suite.Results, error) {
+	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	results, err := b.suite.Run(ctx, suite.Target{URL: url, Version: l.version, Scenario: scenario}, dir)
-	return results, errors.Join(err, os.WriteFile(filepath.Join(dir, "gate.log"), gate.log(), 0o600))
+	command := strings.Join([]string{self, "-through", b.gate, b.client}, " ")
+	return b.suite.Run(ctx, suite.Target{Client: command, Scenario: scenario}, dir)
+}
+
+// through runs a client with the gate in front of a server.
+func through(ctx context.Context, gate, client, server string) error {
+	url, p, err := (&rig{gate: gate}).startGate(ctx, server, leg{})
+	if err != nil {
+		return err
+	}
+	defer p.stop()
+	cmd := exec.CommandContext(ctx, client, url)
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = os.Stdout, os.Stderr, stopLimit
+	return cmd.Run()
 }
 
 // startServer starts the SDK's server and returns the URL of its endpoint.

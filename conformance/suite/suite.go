@@ -1,10 +1,9 @@
-// Package suite runs the official MCP conformance suite against servers, and compares the
-// results of two servers.
+// Package suite runs the official MCP conformance suite against servers and clients, and compares
+// the results of two of them.
 //
 // The suite is a Node.js program with pinned versions, including Node.js itself. [Install]
-// installs it in a cache outside the repository, [Suite.Run] runs it against a server and
-// reads the results, and [Compare] returns what one server loses compared with another. The
-// package is independent of gateways.
+// installs it in a cache outside the repository, [Suite.Run] runs it and reads the results, and
+// [Compare] returns what one server or client loses compared with another. The package is independent of gateways.
 package suite
 
 import (
@@ -60,12 +59,13 @@ func Install(ctx context.Context, cache string) (*Suite, error) {
 
 // A Target describes a run of the suite.
 type Target struct {
-	URL      string
+	URL      string // of the server
+	Client   string // the command of a client, which gets the URL of a server of the suite; then there is no URL
 	Version  string // protocol version; empty runs each scenario, extensions included, at the version it was written for
 	Scenario string // empty runs all scenarios of the version
 }
 
-// Run runs the suite against a server, and keeps the suite's files in dir, which it creates.
+// Run runs the suite against a server or a client, and keeps the suite's files in dir, which it creates.
 // Failing checks are not an error, but an incomplete run is.
 func (s *Suite) Run(ctx context.Context, t Target, dir string) (Results, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -89,10 +89,11 @@ func (s *Suite) Run(ctx context.Context, t Target, dir string) (Results, error) 
 }
 
 func (s *Suite) arguments(t Target, dir string) []string {
-	args := []string{
-		s.Script, "server", "--url", t.URL, "--output-dir", dir,
-		"--timeout", strconv.FormatInt(scenarioTimeout.Milliseconds(), 10),
+	args := []string{s.Script, "server", "--url", t.URL}
+	if t.Client != "" {
+		args = []string{s.Script, "client", "--command", t.Client}
 	}
+	args = append(args, "--output-dir", dir, "--timeout", strconv.FormatInt(scenarioTimeout.Milliseconds(), 10))
 	if t.Scenario != "" {
 		args = append(args, "--scenario", t.Scenario)
 	} else {
@@ -123,34 +124,34 @@ func expected(t Target, out []byte) int {
 	return n
 }
 
-var resultDir = regexp.MustCompile(`^server-(.+)-\d{4}-\d{2}-\d{2}T[\d-]+Z$`)
+var resultDir = regexp.MustCompile(`^(?:server-)?(.+)-\d{4}-\d{2}-\d{2}T[\d-]+Z$`)
 
 // read reads the files in dir: one directory for each scenario that the suite began, with the
-// checks if the scenario was completed.
+// checks if the scenario was completed. The name of a scenario may have a slash.
 func read(dir string) (Results, error) {
-	entries, err := os.ReadDir(dir)
+	results := make(Results)
+	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, e fs.DirEntry, err error) error {
+		name := resultDir.FindStringSubmatch(path)
+		if err != nil || !e.IsDir() || name == nil {
+			return err
+		}
+		results[name[1]], err = checksIn(filepath.Join(dir, path))
+		if err != nil {
+			return fmt.Errorf("checks of scenario %s: %w", name[1], err)
+		}
+		return fs.SkipDir
+	})
+	return results, err
+}
+
+// checksIn returns the checks of a scenario, or nil if it was not completed.
+func checksIn(dir string) (checks []Check, err error) {
+	data, err := os.ReadFile(filepath.Join(dir, "checks.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	results := make(Results)
-	for _, e := range entries {
-		name := resultDir.FindStringSubmatch(e.Name())
-		if name == nil {
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join(dir, e.Name(), "checks.json"))
-		if errors.Is(err, fs.ErrNotExist) {
-			results[name[1]] = nil
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		var checks []Check
-		if err := json.Unmarshal(data, &checks); err != nil {
-			return nil, fmt.Errorf("checks of scenario %s: %w", name[1], err)
-		}
-		results[name[1]] = checks
-	}
-	return results, nil
+	return checks, json.Unmarshal(data, &checks)
 }

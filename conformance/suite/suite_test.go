@@ -55,6 +55,28 @@ exit 1
 	}
 }
 
+func TestRunClient(t *testing.T) {
+	s := script(t, `
+echo "Running all suite (3 scenarios) in parallel..."
+mkdir "$out/auth"
+for of in tools_call auth/2025-03-26-x; do mkdir "$out/$of-2026-11-15T03-06-26-991Z" && echo '[{"id":"a","status":"SUCCESS"}]' >"$out/$of-2026-11-15T03-06-26-991Z/checks.json"; done
+mkdir "$out/auth/y-2026-11-15T03-06-26-992Z"
+`)
+	dir := t.TempDir()
+	got, err := s.Run(t.Context(), suite.Target{Client: "a client"}, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := suite.Results{"tools_call": {ok("a")}, "auth/2025-03-26-x": {ok("a")}, "auth/y": nil}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+	args, err := os.ReadFile(s.Script + ".args")
+	if want := "client --command a client --output-dir " + dir + " --timeout 120000 --suite all\n"; err != nil || string(args) != want {
+		t.Errorf("arguments %q, %v; want %q", args, err, want)
+	}
+}
+
 func TestRunOneScenario(t *testing.T) {
 	s := script(t, `write ping '[{"id":"a","status":"SUCCESS"}]'`)
 	got, err := s.Run(t.Context(), suite.Target{Scenario: "ping"}, t.TempDir())
