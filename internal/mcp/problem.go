@@ -37,7 +37,7 @@ const (
 	OriginNotAllowed   Type = "origin_not_allowed"   // Add the `Origin` header to `allowed_origins` if that site may use the gate.
 	Unauthenticated    Type = "unauthenticated"      // `WWW-Authenticate` says what the gate accepts, or the server that refused a held call. See [identity.md](identity.md).
 	NotConnected       Type = "not_connected"        // A person must sign in at the link in the message. See [connections.md](connections.md).
-	InsufficientScope  Type = "insufficient_scope"   // See `upstreams[].scopes`. `WWW-Authenticate` names the scopes.
+	InsufficientScope  Type = "insufficient_scope"   // See `upstreams[].scopes`.
 	IdentityDown       Type = "identity_unavailable" // The keys of the issuer of the JWT cannot be fetched.
 	Overloaded         Type = "overloaded"           // A limit of the whole gate; see [Limits](configuration.md#limits).
 	ClientLimit        Type = "client_limit"         // The share of one client; see [Limits](configuration.md#limits).
@@ -92,7 +92,7 @@ var table = map[Type]codes{
 	OriginNotAllowed:   {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 403, 0, "origin not allowed"},
 	Unauthenticated:    {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 401, 0, "credentials required"},
 	NotConnected:       {codeUnavailable, jsonrpc.CodeInternal, 0, 403, "the gate needs the right to use this server"},
-	InsufficientScope:  {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 403, 0, "the token has not all scopes that are needed here"},
+	InsufficientScope:  {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 403, 0, "the token lacks scopes that are needed here"},
 	IdentityDown:       {codeUnavailable, jsonrpc.CodeInternal, 503, 0, "your identity cannot be verified at the moment, try again"},
 	Overloaded:         {codeUnavailable, jsonrpc.CodeInternal, 503, 0, "too many requests at once, try again"},
 	ClientLimit:        {codeUnavailable, jsonrpc.CodeInternal, 429, 0, "you have too many requests or streams open at once, try again when some have ended"},
