@@ -227,7 +227,7 @@ func (c *Client) registerItself(ctx context.Context, endpoint string, r Registra
 		ClientName: c.Name, TokenEndpointAuthMethod: "none", GrantTypes: []string{"authorization_code", "refresh_token"}, ResponseTypes: []string{"code"},
 		RedirectURIs: []string{c.Redirect}, ApplicationType: "web",
 	}
-	if at, err := url.Parse(c.Redirect); err == nil && (c.Redirect == "" || isLoopback(at.Hostname())) {
+	if at, err := url.Parse(c.Redirect); err == nil && (c.Redirect == "" || IsLoopback(at.Hostname())) {
 		about.ApplicationType = "native" // OpenID forbids loopback addresses to others
 	}
 	if c.Redirect == "" {
