@@ -27,10 +27,16 @@ func main() {
 	limit := flag.Duration("timeout", 10*time.Minute, "give up after this long")
 	only := flag.String("legs", "", "run only the legs whose name contains this, such as rules, clients or 2026-07-28-stateless")
 	gate := flag.String("through", "", "for the suite: run the client in the first argument with this gate in front of the server in the second")
+	gateThatSignsIn := flag.String("connected", "", "like through, with a gate that signs in at the server")
 	flag.Parse()
-	if *gate != "" {
+	if *gate+*gateThatSignsIn != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		err := through(ctx, *gate, flag.Arg(0), flag.Arg(1))
+		var err error
+		if *gate != "" {
+			err = through(ctx, *gate, flag.Arg(0), flag.Arg(1))
+		} else {
+			err = runConnected(ctx, *gateThatSignsIn, flag.Arg(0), flag.Arg(1))
+		}
 		stop()
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "conformance:", err)

@@ -48,6 +48,7 @@ func legs() []leg {
 		{"2025-11-25", true, "forward"},
 		{"2026-07-28", false, "forward"},
 		clients,
+		connected,
 	}
 }
 
@@ -57,8 +58,11 @@ var clients = leg{version: "clients"}
 
 // String returns the name of the leg, which also names its files.
 func (l leg) String() string {
-	if l == clients {
+	switch l {
+	case clients:
 		return l.version
+	case connected:
+		return l.version + "-" + l.policy
 	}
 	version, mode := l.version, "stateless"
 	if version == "" {
@@ -132,6 +136,7 @@ func (b *rig) compare(ctx context.Context, l leg) (outcome, error) {
 	if o.direct, err = b.directly(ctx, l); err != nil {
 		return o, fmt.Errorf("directly: %w", err)
 	}
+	o.direct = l.only(o.direct)
 	if o.direct.Total(suite.Success) == 0 {
 		return o, errors.New("nothing passes directly, so there is nothing to compare")
 	}
@@ -191,8 +196,11 @@ func (b *rig) throughGate(ctx context.Context, l leg, scenario string) (suite.Re
 	if err != nil {
 		return nil, err
 	}
-	if l == clients {
+	switch l {
+	case clients:
 		return b.clientThroughGate(ctx, scenario, dir)
+	case connected:
+		return b.connectedClients(ctx, scenario, dir)
 	}
 	url, server, err := b.startServer(ctx, l)
 	if err != nil {
@@ -263,23 +271,26 @@ func (b *rig) startGate(ctx context.Context, upstream string, l leg) (string, *p
 		return "", nil, err
 	}
 	var addr string
-	if err := p.await(ctx, func() bool { addr = agentsAddress(p.log()); return addr != "" }); err != nil {
+	if err := p.await(ctx, func() bool { addr = addressesIn(p.log()).Agents; return addr != "" }); err != nil {
 		return "", nil, err
 	}
 	return "http://" + addr + "/mcp", p, nil
 }
 
-// agentsAddress returns the agents' address in a gate's log, or nothing if the log does not
-// contain it yet.
-func agentsAddress(log []byte) string {
+// addresses are those of a gate.
+type addresses struct {
+	Message   string `json:"msg"`
+	Agents    string `json:"agents"`
+	Operators string `json:"operators"`
+}
+
+// addressesIn returns the addresses in a gate's log, or nothing if the log does not contain them yet.
+func addressesIn(log []byte) addresses {
 	for line := range bytes.Lines(log) {
-		var entry struct {
-			Message string `json:"msg"`
-			Agents  string `json:"agents"`
-		}
+		var entry addresses
 		if json.Unmarshal(line, &entry) == nil && entry.Message == "listening" {
-			return entry.Agents
+			return entry
 		}
 	}
-	return ""
+	return addresses{}
 }
