@@ -3,10 +3,14 @@ package clients_test
 import (
 	"context"
 	"fmt"
+	"html"
+	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -105,4 +109,83 @@ func TestSDKSignsInAtUpstream(t *testing.T) {
 	t.Run("directly", func(t *testing.T) { wantSignIn(t, endpoint, "", "read") })
 	gate, _, _ := runGate(t, fmt.Sprintf("upstreams: [{url: %q}]\n", endpoint))
 	wantSignIn(t, gate, "", "read")
+}
+
+// The gate itself signs in at servers with the authorization servers of the TypeScript SDK and oidc-provider, and
+// clients need no token.
+func TestGateSignsInAtUpstream(t *testing.T) {
+	for name, upstream := range map[string]func(t *testing.T) string{
+		"TypeScript SDK": func(t *testing.T) string {
+			var endpoint string
+			start(t, "protected.mjs").tell("url", nil).await("returned", &endpoint)
+			return endpoint
+		},
+		"oidc-provider": func(t *testing.T) string { // its resource is another gate
+			var issuer string
+			start(t, "oidc.mjs").tell("url", nil).await("returned", &issuer)
+			a, _ := gateOf(t, issuer)
+			return a
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			gate, inbox, token := runGate(t, fmt.Sprintf("store: 'memory:'\nupstreams: [{url: %q, auth: {oauth: {grant: shared}}}]\n", upstream(t)))
+			connect(t, inbox, token)
+			client := mcp.NewClient(&mcp.Implementation{Name: "agent"}, nil)
+			session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: gate, DisableStandaloneSSE: true}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer session.Close()
+			tools, err := session.ListTools(t.Context(), nil)
+			if err != nil || len(tools.Tools) != 1 || tools.Tools[0].Name != "name" {
+				t.Errorf("%v, %v", tools, err)
+			}
+		})
+	}
+}
+
+var (
+	formToken = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
+	nextPage  = regexp.MustCompile(`rel="noreferrer" href="([^"]+)"`)
+)
+
+// connect connects the gate to its upstream, as an operator with a browser does.
+func connect(t *testing.T, inbox, token string) {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Jar: jar}
+	open := func(method, address string, form url.Values) string {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(form.Encode()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		page, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(page)
+	}
+	open(http.MethodPost, inbox+"/login", url.Values{"token": {token}})
+	form := formToken.FindStringSubmatch(open(http.MethodGet, inbox+"/connections", nil))
+	if form == nil {
+		t.Fatal("the page of connections has no form")
+	}
+	to := nextPage.FindStringSubmatch(open(http.MethodPost, inbox+"/connections/default/connect", url.Values{"csrf": {form[1]}}))
+	if to == nil {
+		t.Fatal("the gate cannot begin to sign in")
+	}
+	if page := open(http.MethodGet, html.UnescapeString(to[1]), nil); !strings.Contains(page, ">Connected<") {
+		t.Fatalf("not connected: %s", page)
+	}
 }
