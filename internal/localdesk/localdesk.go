@@ -20,6 +20,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/localuser"
 )
 
 // The files in the directory of a desk.
@@ -60,6 +62,18 @@ func Join(state string, log *slog.Logger) (*Desk, error) {
 		return nil, fmt.Errorf("desk: %w", err)
 	}
 	return d, nil
+}
+
+// checkPrivate returns an error unless dir is a directory of the user, for nobody else.
+func checkPrivate(dir string) error {
+	found, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if !found.IsDir() {
+		return fmt.Errorf("%s is not a directory", dir)
+	}
+	return localuser.CheckPrivate(dir)
 }
 
 func (d *Desk) prepare(state string) error {

@@ -1,0 +1,321 @@
+// Package signin lets a person sign in to the MCP server of a wrap, and keeps the tokens for all
+// gates of the user:
+//
+//	store, err := signin.OpenStore(stateDir, signin.SystemKeyring{})
+//	tokens := signin.New(signin.Config{URL: server, Store: store})
+//
+// The first request that the server refuses opens a browser. The request waits a while for the
+// sign-in. If that takes longer, the request fails with the link in its error, the sign-in goes on,
+// and a later request succeeds. Other gates of the user wait for the same sign-in.
+package signin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
+	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
+)
+
+// Config says how to sign in to one server.
+type Config struct {
+	URL   string // of the server
+	Name  string // of the wrap
+	Store *Store
+	HTTP  *http.Client           // see [oauth.HTTPClient]
+	Open  func(url string) error // opens a browser; nil if the machine has none
+	Say   func(text string)      // tells the person how to sign in
+	Log   *slog.Logger
+	Now   func() time.Time
+
+	Patience time.Duration // how long a request waits for a sign-in; [DefaultPatience] if zero
+}
+
+const (
+	// DefaultPatience is less than the time that usual hosts allow for a request.
+	DefaultPatience = 25 * time.Second
+	// signInTimeout is how long a person has to sign in.
+	signInTimeout = 10 * time.Minute
+	// pauseAfterFailure is how long requests fail at once after a failed sign-in, because an agent
+	// that tries again must not open a browser each time.
+	pauseAfterFailure = time.Minute
+)
+
+// Tokens has the tokens for one server. It implements [httpclient.Tokens].
+type Tokens struct {
+	cfg    Config
+	ctx    context.Context // canceled by Close
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	latest  *attempt
+	renewed string // the token by which a refused one was replaced without a sign-in
+}
+
+// An attempt is a sign-in that runs, or that has ended.
+type attempt struct {
+	done  chan struct{}
+	err   error     // valid after done is closed
+	ended time.Time // valid after done is closed
+
+	mu  sync.Mutex
+	how string // how the person signs in; empty before that is known
+}
+
+// New returns the tokens for a server.
+func New(cfg Config) *Tokens {
+	if cfg.Patience == 0 {
+		cfg.Patience = DefaultPatience
+	}
+	t := &Tokens{cfg: cfg}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	return t
+}
+
+// Close ends a sign-in that runs.
+func (t *Tokens) Close() { t.cancel() }
+
+// Wait waits until no sign-in runs, or ctx ends.
+func (t *Tokens) Wait(ctx context.Context) {
+	t.mu.Lock()
+	a := t.latest
+	t.mu.Unlock()
+	if a == nil {
+		return
+	}
+	select {
+	case <-a.done:
+	case <-ctx.Done():
+	}
+}
+
+// client returns the OAuth client.
+func (t *Tokens) client(redirect string) *oauth.Client {
+	return &oauth.Client{Resource: t.cfg.URL, Name: "ThoughtGate", Redirect: redirect, HTTP: t.cfg.HTTP, Now: t.cfg.Now}
+}
+
+// Token implements [httpclient.Tokens]. Without a sign-in there is no token; the server may not
+// need one.
+func (t *Tokens) Token(ctx context.Context, _ httpclient.Peer, _ http.Header) (string, error) {
+	g, err := t.cfg.Store.read(t.cfg.URL)
+	switch {
+	case err != nil:
+		return "", failed(err)
+	case g == nil || g.Access == "":
+		return "", nil
+	case g.Fresh(t.cfg.Now()):
+		return g.Access, nil
+	}
+	token, err := t.renew(ctx, g.Access)
+	if err != nil {
+		return "", failed(err)
+	}
+	return token, nil
+}
+
+// Renew implements [httpclient.Tokens].
+func (t *Tokens) Renew(ctx context.Context, _ httpclient.Peer, _ http.Header, refused httpclient.RefusedToken) (string, error) {
+	isScope := refused.Status == http.StatusForbidden
+	if refused.Last || isScope && !oauth.NeedsSignIn(refused.Status, refused.Challenge) {
+		return "", nil
+	}
+	if refused.Token != "" && !isScope {
+		next, err := t.replace(ctx, refused.Token)
+		if err != nil {
+			return "", failed(err)
+		}
+		if next != "" {
+			return next, nil
+		}
+	}
+	return t.signIn(ctx, refused)
+}
+
+// replace returns another token in place of a refused one, or nothing if the person must sign in.
+func (t *Tokens) replace(ctx context.Context, refused string) (string, error) {
+	t.mu.Lock()
+	again := t.renewed == refused
+	t.mu.Unlock()
+	if again { // the server does not accept renewed tokens either
+		return "", nil
+	}
+	next, err := t.renew(ctx, refused)
+	t.mu.Lock()
+	t.renewed = next
+	t.mu.Unlock()
+	return next, err
+}
+
+// renew returns a new token in place of old, unless another process has one already. It returns
+// nothing if the person must sign in.
+func (t *Tokens) renew(ctx context.Context, old string) (string, error) {
+	lock, err := t.cfg.Store.lock(ctx, t.cfg.Store.file(t.cfg.URL, "lock"), nil)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = lock.Close() }()
+	g, err := t.cfg.Store.read(t.cfg.URL)
+	if err != nil || g == nil || g.Access == "" {
+		return "", err
+	}
+	//mutate:false TestRefreshesAreNotRepeated two gates of a user use a refresh token twice
+	if g.Access != old && g.Fresh(t.cfg.Now()) {
+		return g.Access, nil
+	}
+	next, err := t.client("").Renew(ctx, g)
+	if errors.Is(err, oauth.ErrSignInAgain) {
+		t.cfg.Log.InfoContext(ctx, "the sign-in cannot be renewed", "err", err)
+		next, err = &oauth.Grant{Resource: g.Resource, Registration: g.Registration, Scopes: g.Scopes}, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return next.Access, t.cfg.Store.write(t.cfg.URL, t.cfg.Name, next)
+}
+
+// failed returns the problem of a request for which there is no token.
+func failed(err error) error {
+	return &mcp.Problem{Type: mcp.UpstreamDown, Detail: "no access token for the server: " + err.Error(), Cause: err}
+}
+
+// signIn returns the token of a sign-in, if that ends in time.
+func (t *Tokens) signIn(ctx context.Context, refused httpclient.RefusedToken) (string, error) {
+	a := t.begin(refused)
+	timer := time.NewTimer(t.cfg.Patience)
+	defer timer.Stop()
+	select {
+	case <-a.done:
+	case <-timer.C:
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+	if err := a.result(); err != nil {
+		if errors.Is(err, oauth.ErrNoOAuth) {
+			return "", nil
+		}
+		return "", &mcp.Problem{Type: mcp.Unauthenticated, Detail: err.Error(), Challenge: refused.Challenge, Cause: err}
+	}
+	g, err := t.cfg.Store.read(t.cfg.URL)
+	if err != nil || g == nil {
+		return "", err
+	}
+	return g.Access, nil
+}
+
+// result returns the error of a sign-in, or of one that still runs.
+func (a *attempt) result() error {
+	select {
+	case <-a.done:
+		return a.err
+	default:
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.how == "" {
+		return errors.New("the server wants you to sign in; that begins at the moment: try again")
+	}
+	return fmt.Errorf("the server wants you to sign in: %s; then try again", a.how)
+}
+
+// begin begins a sign-in, unless one runs or has just failed.
+func (t *Tokens) begin(refused httpclient.RefusedToken) *attempt {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.latest.counts(t.cfg.Now()) {
+		return t.latest
+	}
+	a := &attempt{done: make(chan struct{})}
+	t.latest = a
+	go func() {
+		defer close(a.done)
+		ctx, stop := context.WithTimeoutCause(t.ctx, signInTimeout, errors.New("nobody has signed in in time"))
+		defer stop()
+		a.err = t.run(ctx, a, refused)
+		a.ended = t.cfg.Now()
+		if a.err != nil {
+			a.err = fmt.Errorf("the server wants you to sign in, and that failed: %w", a.err)
+			t.cfg.Log.WarnContext(ctx, "sign-in failed", "server", t.cfg.Name, "err", a.err)
+		}
+	}()
+	return a
+}
+
+// counts reports whether an attempt, which may be nil, stands for the next one: it runs, or has
+// just failed.
+func (a *attempt) counts(now time.Time) bool {
+	if a == nil {
+		return false
+	}
+	select {
+	case <-a.done:
+		return a.err != nil && now.Before(a.ended.Add(pauseAfterFailure))
+	default:
+		return true
+	}
+}
+
+// errElsewhere means that another process did not succeed either.
+var errElsewhere = errors.New("another gate of yours has asked you to sign in, without success")
+
+// run signs in, or waits until another process has done so.
+func (t *Tokens) run(ctx context.Context, a *attempt, refused httpclient.RefusedToken) error {
+	s, waited := t.cfg.Store, false
+	name := s.file(t.cfg.URL, "sign-in")
+	lock, err := s.lock(ctx, name, func() {
+		waited = true
+		a.tell(linkIn(name))
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	earlier, err := s.read(t.cfg.URL)
+	if err != nil {
+		return err
+	}
+	//mutate:swap "earlier != nil" "false" TestGatesShareOneSignIn each gate of a user opens a browser
+	if earlier != nil && earlier.Access != "" && earlier.Access != refused.Token {
+		return nil
+	}
+	if waited {
+		return errElsewhere
+	}
+	say := func(how string) {
+		a.tell(how)
+		_ = errors.Join(lock.Truncate(0), writeAt(lock, how)) // for the gates that wait
+		t.cfg.Say(how)
+	}
+	g, err := t.authorize(ctx, refused.Challenge, earlier, say)
+	if truncated := lock.Truncate(0); err == nil {
+		err = truncated
+	}
+	if err != nil {
+		return err
+	}
+	return s.write(t.cfg.URL, t.cfg.Name, g)
+}
+
+func writeAt(file *os.File, text string) error {
+	_, err := file.WriteAt([]byte(text), 0)
+	return err
+}
+
+// linkIn returns what the process that signs in tells the person.
+func linkIn(name string) string {
+	text, _ := os.ReadFile(name)
+	return string(text)
+}
+
+// tell sets how the person signs in.
+func (a *attempt) tell(how string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.how = how
+}

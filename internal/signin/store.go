@@ -1,0 +1,260 @@
+package signin
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
+	"github.com/thoughtgate/thoughtgate-go/internal/localuser"
+	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
+	"github.com/thoughtgate/thoughtgate-go/internal/pause"
+)
+
+// A Store is the directory with the grants of one user: a file for each server. The system's
+// keyring has the key that seals them. It does not have the grants themselves, because some
+// keyrings limit the length of an entry to less than that of usual tokens.
+type Store struct {
+	dir  string
+	keys Keyring
+
+	mu  sync.Mutex
+	key []byte // of the keyring; nil before it was read
+}
+
+// A Keyring keeps one text for the user.
+type Keyring interface {
+	Get() (string, error) // the error is [ErrNoKey] if there is no text yet
+	Set(text string) error
+}
+
+// ErrNoKey means that a keyring has no key yet.
+var ErrNoKey = errors.New("the keyring has no key")
+
+// OpenStore returns the store in a state directory. Without a keyring, which may be nil, only the
+// permissions of their files protect the grants.
+func OpenStore(state string, keys Keyring) (*Store, error) {
+	if state == "" {
+		return nil, errors.New("no state directory: set state_dir, XDG_STATE_HOME or HOME")
+	}
+	s := &Store{dir: filepath.Join(state, "sign-ins"), keys: keys}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, err
+	}
+	return s, localuser.CheckPrivate(s.dir)
+}
+
+// A record is the file of one server.
+type record struct {
+	URL    string       `json:"url"`
+	Names  []string     `json:"names"` // of the wraps that have used it
+	Grant  *oauth.Grant `json:"grant,omitzero"`
+	Sealed []byte       `json:"sealed,omitzero"` // the grant, if a keyring has the key
+}
+
+// file returns the name of a file of a server. Kind is its extension.
+func (s *Store) file(server, kind string) string {
+	sum := sha256.Sum256([]byte(server))
+	return filepath.Join(s.dir, hex.EncodeToString(sum[:12])+"."+kind)
+}
+
+// read returns the grant of a server, or nil if there is none that can be read.
+func (s *Store) read(server string) (*oauth.Grant, error) {
+	r, err := readRecord(s.file(server, "json"))
+	if r == nil || err != nil || r.URL != server {
+		return nil, err
+	}
+	return s.unseal(r)
+}
+
+func readRecord(name string) (*record, error) {
+	//mutate:swap "localuser.CheckPrivate(name)" "error(nil)" TestFilesOfOthersAreRefused tokens come from a file of another user
+	if err := localuser.CheckPrivate(name); err != nil {
+		return nil, unlessAbsent(err)
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, unlessAbsent(err)
+	}
+	r := new(record)
+	if json.Unmarshal(text, r) != nil { // its error quotes the file
+		return nil, fmt.Errorf("%s is damaged: remove it", name)
+	}
+	return r, nil
+}
+
+// unlessAbsent returns err unless it means that a file does not exist.
+func unlessAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// unseal returns the grant of a record. It is nil if the keyring has another key by now.
+func (s *Store) unseal(r *record) (*oauth.Grant, error) {
+	if r.Sealed == nil {
+		return r.Grant, nil
+	}
+	with, err := s.cipher(false)
+	if err != nil {
+		return nil, fmt.Errorf("read the key of your sign-ins: %w", err)
+	}
+	g := new(oauth.Grant)
+	text, err := with.Open(nil, nil, r.Sealed, []byte(r.URL))
+	if err != nil || json.Unmarshal(text, g) != nil {
+		return nil, nil
+	}
+	return g, nil
+}
+
+// write replaces the grant of a server, and adds the name of a wrap to its record. It seals the
+// grant if it can.
+func (s *Store) write(server, name string, g *oauth.Grant) error {
+	r := record{URL: server, Grant: g}
+	if old, err := readRecord(s.file(server, "json")); err == nil && old != nil {
+		r.Names = old.Names
+	}
+	if !slices.Contains(r.Names, name) {
+		r.Names = append(r.Names, name)
+	}
+	if with, err := s.cipher(true); err == nil {
+		text, err := json.Marshal(g)
+		if err != nil {
+			return err
+		}
+		r.Grant, r.Sealed = nil, with.Seal(nil, nil, text, []byte(server))
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return s.replace(s.file(server, "json"), text)
+}
+
+// replace replaces a file.
+func (s *Store) replace(name string, text []byte) error {
+	file, err := os.CreateTemp(s.dir, "new-*") // has mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		err = os.Rename(file.Name(), name)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(file.Name()))
+	}
+	return err
+}
+
+// remove removes the record of a server.
+func (s *Store) remove(server string) error {
+	return unlessAbsent(os.Remove(s.file(server, "json")))
+}
+
+// all returns all records.
+func (s *Store) all() ([]*record, error) {
+	names, err := filepath.Glob(filepath.Join(s.dir, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var all []*record
+	for _, name := range names {
+		r, err := readRecord(name)
+		if err != nil {
+			return nil, err
+		}
+		if r != nil {
+			all = append(all, r)
+		}
+	}
+	return all, nil
+}
+
+// cipher returns the cipher with the key of the keyring. If create is true, a keyring without a
+// key gets one.
+func (s *Store) cipher(create bool) (cipher.AEAD, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keys == nil {
+		return nil, errors.New("the keyring cannot be used")
+	}
+	if s.key == nil {
+		key, err := s.readKey(create)
+		if err != nil {
+			return nil, err
+		}
+		s.key = key
+	}
+	block, err := aes.NewCipher(s.key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// keySize is the length of a key in bytes.
+const keySize = 32
+
+// readKey returns the key of the keyring.
+func (s *Store) readKey(create bool) ([]byte, error) {
+	if create { // two processes must not create two keys
+		ctx, stop := context.WithTimeout(context.Background(), keyringTimeout)
+		defer stop()
+		lock, err := s.lock(ctx, filepath.Join(s.dir, "key.lock"), nil)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = lock.Close() }()
+	}
+	text, err := s.keys.Get()
+	if errors.Is(err, ErrNoKey) && create {
+		key := make([]byte, keySize)
+		_, _ = rand.Read(key) // never fails
+		text = base64.StdEncoding.EncodeToString(key)
+		err = s.keys.Set(text)
+	}
+	if err != nil {
+		return nil, err
+	}
+	key, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || len(key) != keySize {
+		return nil, errors.New("the key in the keyring is damaged: remove the entry thoughtgate")
+	}
+	return key, nil
+}
+
+// lockInterval is how often a lock is tried.
+const lockInterval = 100 * time.Millisecond
+
+// lock locks a file, which is unlocked by closing it. It calls busy, which may be nil, whenever
+// another process has the lock.
+func (*Store) lock(ctx context.Context, name string, busy func()) (*os.File, error) {
+	for {
+		file, err := localdesk.Lock(name)
+		if !errors.Is(err, localdesk.ErrLocked) {
+			return file, err
+		}
+		if busy != nil {
+			busy()
+		}
+		if !pause.For(ctx, lockInterval) {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
