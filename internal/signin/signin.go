@@ -57,6 +57,7 @@ type Tokens struct {
 	mu      sync.Mutex
 	latest  *attempt
 	renewed string // the token by which a refused one was replaced without a sign-in
+	named   bool   // the record of the server has the name of the wrap
 }
 
 // An attempt is a sign-in that runs, or that has ended.
@@ -105,6 +106,9 @@ func (t *Tokens) client(redirect string) *oauth.Client {
 // need one.
 func (t *Tokens) Token(ctx context.Context, _ httpclient.Peer, _ http.Header) (string, error) {
 	g, err := t.cfg.Store.read(t.cfg.URL)
+	if err == nil && g != nil {
+		err = t.note(ctx)
+	}
 	switch {
 	case err != nil:
 		return "", failed(err)
@@ -118,6 +122,27 @@ func (t *Tokens) Token(ctx context.Context, _ httpclient.Peer, _ http.Header) (s
 		return "", failed(err)
 	}
 	return token, nil
+}
+
+// note adds the name of the wrap to the record of the server, once, for [Store.Logout].
+func (t *Tokens) note(ctx context.Context) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.named {
+		return nil
+	}
+	lock, err := t.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	t.named = true
+	return t.cfg.Store.addName(t.cfg.URL, t.cfg.Name)
+}
+
+// lock locks the record of the server until the file is closed.
+func (t *Tokens) lock(ctx context.Context) (*os.File, error) {
+	return t.cfg.Store.lock(ctx, t.cfg.Store.file(t.cfg.URL, "lock"), nil)
 }
 
 // Renew implements [httpclient.Tokens].
@@ -156,7 +181,7 @@ func (t *Tokens) replace(ctx context.Context, refused string) (string, error) {
 // renew returns a new token in place of old, unless another process has one already. It returns
 // nothing if the person must sign in.
 func (t *Tokens) renew(ctx context.Context, old string) (string, error) {
-	lock, err := t.cfg.Store.lock(ctx, t.cfg.Store.file(t.cfg.URL, "lock"), nil)
+	lock, err := t.lock(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -233,18 +258,20 @@ func (t *Tokens) begin(refused httpclient.RefusedToken) *attempt {
 	}
 	a := &attempt{done: make(chan struct{})}
 	t.latest = a
-	go func() {
-		defer close(a.done)
-		ctx, stop := context.WithTimeoutCause(t.ctx, signInTimeout, errors.New("nobody has signed in in time"))
-		defer stop()
-		a.err = t.run(ctx, a, refused)
-		a.ended = t.cfg.Now()
-		if a.err != nil {
-			a.err = fmt.Errorf("the server wants you to sign in, and that failed: %w", a.err)
-			t.cfg.Log.WarnContext(ctx, "sign-in failed", "server", t.cfg.Name, "err", a.err)
-		}
-	}()
+	go t.attempt(t.ctx, a, refused)
 	return a
+}
+
+// attempt signs in, and ends a.
+func (t *Tokens) attempt(ctx context.Context, a *attempt, refused httpclient.RefusedToken) {
+	defer close(a.done)
+	ctx, stop := context.WithTimeoutCause(ctx, signInTimeout, errors.New("nobody has signed in in time"))
+	defer stop()
+	err := t.run(ctx, a, refused)
+	if a.ended = t.cfg.Now(); err != nil {
+		a.err = fmt.Errorf("the server wants you to sign in, and that failed: %w", err)
+		t.cfg.Log.WarnContext(ctx, "sign-in failed", "server", t.cfg.Name, "err", err)
+	}
 }
 
 // counts reports whether an attempt, which may be nil, stands for the next one: it runs, or has
@@ -299,6 +326,11 @@ func (t *Tokens) run(ctx context.Context, a *attempt, refused httpclient.Refused
 	if err != nil {
 		return err
 	}
+	file, err := t.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
 	return s.write(t.cfg.URL, t.cfg.Name, g)
 }
 

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/rogpeppe/go-internal/lockedfile"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
 	"github.com/thoughtgate/thoughtgate-go/internal/localuser"
@@ -32,8 +33,9 @@ type Store struct {
 	dir  string
 	keys Keyring
 
-	mu  sync.Mutex
-	key []byte // of the keyring; nil before it was read
+	mu     sync.Mutex
+	key    []byte // of the keyring; nil before it was read
+	broken error  // the keyring cannot be used, and is not asked again
 }
 
 // A Keyring keeps one text for the user.
@@ -75,10 +77,10 @@ func (s *Store) file(server, kind string) string {
 // read returns the grant of a server, or nil if there is none that can be read.
 func (s *Store) read(server string) (*oauth.Grant, error) {
 	r, err := readRecord(s.file(server, "json"))
-	if r == nil || err != nil || r.URL != server {
+	if r == nil || err != nil {
 		return nil, err
 	}
-	return s.unseal(r)
+	return s.unseal(r), nil
 }
 
 func readRecord(name string) (*record, error) {
@@ -105,45 +107,80 @@ func unlessAbsent(err error) error {
 	return err
 }
 
-// unseal returns the grant of a record. It is nil if the keyring has another key by now.
-func (s *Store) unseal(r *record) (*oauth.Grant, error) {
+// unseal returns the grant of a record. It is nil if the keyring cannot be used any more or has
+// another key: then the person must sign in again.
+func (s *Store) unseal(r *record) *oauth.Grant {
 	if r.Sealed == nil {
-		return r.Grant, nil
+		return r.Grant
 	}
-	with, err := s.cipher(false)
+	with, err := s.cipher(s.existingKey)
 	if err != nil {
-		return nil, fmt.Errorf("read the key of your sign-ins: %w", err)
+		return nil
 	}
 	g := new(oauth.Grant)
 	text, err := with.Open(nil, nil, r.Sealed, []byte(r.URL))
 	if err != nil || json.Unmarshal(text, g) != nil {
-		return nil, nil
+		return nil
 	}
-	return g, nil
+	return g
 }
 
 // write replaces the grant of a server, and adds the name of a wrap to its record. It seals the
-// grant if it can.
+// grant if it can, but not one that is not sealed yet: there are gates that cannot use the keyring.
 func (s *Store) write(server, name string, g *oauth.Grant) error {
 	r := record{URL: server, Grant: g}
-	if old, err := readRecord(s.file(server, "json")); err == nil && old != nil {
+	old, err := readRecord(s.file(server, "json"))
+	if err != nil {
+		return err
+	}
+	if old != nil {
 		r.Names = old.Names
 	}
-	if !slices.Contains(r.Names, name) {
-		r.Names = append(r.Names, name)
+	r.add(name)
+	if old == nil || old.Grant == nil {
+		r.Grant, r.Sealed = s.seal(server, g)
 	}
-	if with, err := s.cipher(true); err == nil {
-		text, err := json.Marshal(g)
-		if err != nil {
-			return err
-		}
-		r.Grant, r.Sealed = nil, with.Seal(nil, nil, text, []byte(server))
+	return s.put(&r)
+}
+
+// add adds the name of a wrap. It reports whether the record did not have it.
+func (r *record) add(name string) bool {
+	if slices.Contains(r.Names, name) {
+		return false
 	}
+	r.Names = append(r.Names, name)
+	return true
+}
+
+// addName adds the name of a wrap to the record of a server, if there is one.
+func (s *Store) addName(server, name string) error {
+	r, err := readRecord(s.file(server, "json"))
+	if err != nil || r == nil || !r.add(name) {
+		return err
+	}
+	return s.put(r)
+}
+
+// put writes a record.
+func (s *Store) put(r *record) error {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	return s.replace(s.file(server, "json"), text)
+	return s.replace(s.file(r.URL, "json"), text)
+}
+
+// seal returns the grant, or its sealed form if there is a keyring.
+func (s *Store) seal(server string, g *oauth.Grant) (*oauth.Grant, []byte) {
+	with, err := s.cipher(s.existingOrNewKey)
+	if err != nil {
+		return g, nil // the permissions of its file protect it
+	}
+	text, err := json.Marshal(g)
+	if err != nil {
+		return g, nil
+	}
+	return nil, with.Seal(nil, nil, text, []byte(server))
 }
 
 // replace replaces a file.
@@ -186,17 +223,25 @@ func (s *Store) all() ([]*record, error) {
 	return all, nil
 }
 
-// cipher returns the cipher with the key of the keyring. If create is true, a keyring without a
-// key gets one.
-func (s *Store) cipher(create bool) (cipher.AEAD, error) {
+// errNoKeyring means that there is no keyring.
+var errNoKeyring = errors.New("there is no keyring")
+
+// cipher returns the cipher with the key of the keyring.
+func (s *Store) cipher(find func() ([]byte, error)) (cipher.AEAD, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.keys == nil {
-		return nil, errors.New("the keyring cannot be used")
-	}
-	if s.key == nil {
-		key, err := s.readKey(create)
+	switch {
+	case s.keys == nil:
+		return nil, errNoKeyring
+	case s.broken != nil:
+		return nil, s.broken
+	case s.key == nil:
+		key, err := find()
+		if errors.Is(err, ErrNoKey) {
+			return nil, err
+		}
 		if err != nil {
+			s.broken = err // it may have taken long
 			return nil, err
 		}
 		s.key = key
@@ -211,24 +256,9 @@ func (s *Store) cipher(create bool) (cipher.AEAD, error) {
 // keySize is the length of a key in bytes.
 const keySize = 32
 
-// readKey returns the key of the keyring.
-func (s *Store) readKey(create bool) ([]byte, error) {
-	if create { // two processes must not create two keys
-		ctx, stop := context.WithTimeout(context.Background(), keyringTimeout)
-		defer stop()
-		lock, err := s.lock(ctx, filepath.Join(s.dir, "key.lock"), nil)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = lock.Close() }()
-	}
+// existingKey returns the key of the keyring.
+func (s *Store) existingKey() ([]byte, error) {
 	text, err := s.keys.Get()
-	if errors.Is(err, ErrNoKey) && create {
-		key := make([]byte, keySize)
-		_, _ = rand.Read(key) // never fails
-		text = base64.StdEncoding.EncodeToString(key)
-		err = s.keys.Set(text)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -237,6 +267,23 @@ func (s *Store) readKey(create bool) ([]byte, error) {
 		return nil, errors.New("the key in the keyring is damaged: remove the entry thoughtgate")
 	}
 	return key, nil
+}
+
+// existingOrNewKey returns the key of the keyring, which gets one if it has none. Two processes do
+// not create two keys.
+func (s *Store) existingOrNewKey() ([]byte, error) {
+	unlock, err := lockedfile.MutexAt(filepath.Join(s.dir, "key.lock")).Lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	key, err := s.existingKey()
+	if !errors.Is(err, ErrNoKey) {
+		return key, err
+	}
+	key = make([]byte, keySize)
+	_, _ = rand.Read(key) // never fails
+	return key, s.keys.Set(base64.StdEncoding.EncodeToString(key))
 }
 
 // lockInterval is how often a lock is tried.

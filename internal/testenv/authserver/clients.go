@@ -28,7 +28,7 @@ type clientMetadata struct {
 // register registers a client (RFC 7591).
 func (s *Server) register(w http.ResponseWriter, r *http.Request) {
 	var m clientMetadata
-	if err := json.UnmarshalRead(io.LimitReader(r.Body, 1<<16), &m); err != nil || s.options.NoRegistration || len(m.Redirects) == 0 {
+	if err := json.UnmarshalRead(io.LimitReader(r.Body, 1<<16), &m); err != nil || s.options.NoRegistration || len(m.Redirects) == 0 && !slices.Contains(m.Grants, deviceCode) {
 		s.refuse(w, "invalid_client_metadata", "the metadata cannot be read or has no redirect URI")
 		return
 	}
