@@ -35,6 +35,7 @@ const patience = 2 * time.Minute
 func TestMain(m *testing.M) {
 	programs := map[string]func(){
 		"thoughtgate": main,
+		"browser":     failing(browse),
 		"curl":        failing(curl),
 		"spawn":       failing(spawn),
 		"upstream":    failing(upstream),
@@ -116,6 +117,15 @@ func curl() error {
 	}
 	_, err = io.Copy(out, resp.Body)
 	return errors.Join(err, out.Close())
+}
+
+// browse opens a link as a browser does, in which the person signs in.
+func browse() error {
+	resp, err := http.Get(os.Args[1])
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
 }
 
 // spawn runs a program and writes files about it: NAME.out and NAME.err with the output so

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
@@ -25,6 +26,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/process"
+	"github.com/thoughtgate/thoughtgate-go/internal/signin"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httplink"
 )
 
@@ -86,7 +88,7 @@ func newWrap() *cobra.Command {
 			return err
 		}
 		collectLess()
-		return gate.Run(cmd.Context())
+		return w.run(cmd.Context(), gate)
 	}
 	return cmd
 }
@@ -96,13 +98,14 @@ type wrapping struct {
 	name           string
 	server         config.Upstream
 	token          func() (string, error) // see app.Wrap
+	tokens         *signin.Tokens         // nil if nobody signs in to the server
 	restarts       int
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
 
 // build returns the gate in front of the server, and prints the URL of its inbox.
-func (w wrapping) build(file string) (*app.App, error) {
+func (w *wrapping) build(file string) (*app.App, error) {
 	sources := config.Sources{File: file, Server: &w.server, Starter: &config.Starter{
 		Name: "the built-in configuration", Text: wrapConfig, Policies: []policy.Source{{Name: "wrap.cedar", Text: wrapPolicy}},
 	}}
@@ -116,10 +119,14 @@ func (w wrapping) build(file string) (*app.App, error) {
 		log.Info("the process of the agent is not known, so its decisions cannot be told from those of people", "err", err)
 	}
 	dir, _ := os.Getwd() // empty if it is not known
-	gate, err := app.NewWrap(cfg, log, app.Wrap{
+	how := app.Wrap{
 		In: w.stdin, Dir: dir, Out: w.stdout, Stderr: w.stderr, Env: cfg.WrappedEnviron(os.Environ()), User: userName(), Host: host, Restarts: w.restarts,
 		Token: w.token,
-	})
+	}
+	if w.tokens = w.newTokens(cfg, log); w.tokens != nil {
+		how.Tokens = w.tokens
+	}
+	gate, err := app.NewWrap(cfg, log, how)
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +135,17 @@ func (w wrapping) build(file string) (*app.App, error) {
 		return nil, errors.Join(err, gate.Close())
 	}
 	return gate, nil
+}
+
+// run runs the gate until its agent or its server has ended. A person who signs in meanwhile can
+// finish: then the next gate has a token.
+func (w *wrapping) run(ctx context.Context, gate *app.App) error {
+	err := gate.Run(ctx)
+	if w.tokens != nil {
+		w.tokens.Wait(ctx)
+		w.tokens.Close()
+	}
+	return err
 }
 
 // loadWrap is like load, but uses the desk unless the configuration has a store or

@@ -38,7 +38,8 @@ type Wrap struct {
 	Host     process.ID // the process that started the gate; zero if it is not known
 	Restarts int        // of the server per minute
 
-	Token func() (string, error) // returns the bearer token for a server at a URL; may be nil
+	Token  func() (string, error) // returns the bearer token for a server at a URL; may be nil
+	Tokens httpclient.Tokens      // of a server that people sign in to; may be nil
 }
 
 // A wrappedServer is the server of a wrap: a program, or a server at a URL.
@@ -134,6 +135,7 @@ func (s *servers) newLink(u config.Upstream, how Wrap) (wrappedServer, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Tokens = how.Tokens
 	limits := s.base.cfg.Limits
 	return httplink.New(httplink.Config{
 		Client: httpclient.New(cfg), Token: how.Token, MaxLine: maxLine(limits), Depth: limits.MaxDepth, Log: s.base.log,

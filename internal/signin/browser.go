@@ -70,7 +70,7 @@ func (t *Tokens) inBrowser(ctx context.Context, challenges []string, earlier *oa
 	}}
 	say(fmt.Sprintf("open %s in a browser on this machine", link))
 	if t.cfg.Open != nil {
-		if err := t.cfg.Open(link); err != nil {
+		if err := t.cfg.Open(ctx, link); err != nil {
 			t.cfg.Log.InfoContext(ctx, "cannot open a browser", "err", err)
 		}
 	}

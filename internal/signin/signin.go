@@ -1,8 +1,7 @@
 // Package signin lets a person sign in to the MCP server of a wrap, and keeps the tokens for all
 // gates of the user:
 //
-//	store, err := signin.OpenStore(stateDir, signin.SystemKeyring{})
-//	tokens := signin.New(signin.Config{URL: server, Store: store})
+//	tokens := signin.New(signin.Config{URL: server, Store: signin.NewStore(stateDir, signin.SystemKeyring{})})
 //
 // The first request that the server refuses opens a browser. The request waits a while for the
 // sign-in. If that takes longer, the request fails with the link in its error, the sign-in goes on,
@@ -29,9 +28,9 @@ type Config struct {
 	URL   string // of the server
 	Name  string // of the wrap
 	Store *Store
-	HTTP  *http.Client           // see [oauth.HTTPClient]
-	Open  func(url string) error // opens a browser; nil if the machine has none
-	Say   func(text string)      // tells the person how to sign in
+	HTTP  *http.Client                                // see [oauth.HTTPClient]
+	Open  func(ctx context.Context, url string) error // opens a browser; nil if the machine has none
+	Say   func(text string)                           // tells the person how to sign in
 	Log   *slog.Logger
 	Now   func() time.Time
 
@@ -145,8 +144,9 @@ func (t *Tokens) lock(ctx context.Context) (*os.File, error) {
 	return t.cfg.Store.lock(ctx, t.cfg.Store.file(t.cfg.URL, "lock"), nil)
 }
 
-// Renew implements [httpclient.Tokens].
-func (t *Tokens) Renew(ctx context.Context, _ httpclient.Peer, _ http.Header, refused httpclient.RefusedToken) (string, error) {
+// Renew implements [httpclient.Tokens]. Only messages lead to a sign-in: no person waits for the
+// stream of notifications or for the end of a session.
+func (t *Tokens) Renew(ctx context.Context, _ httpclient.Peer, header http.Header, refused httpclient.RefusedToken) (string, error) {
 	isScope := refused.Status == http.StatusForbidden
 	if refused.Last || isScope && !oauth.NeedsSignIn(refused.Status, refused.Challenge) {
 		return "", nil
@@ -159,6 +159,9 @@ func (t *Tokens) Renew(ctx context.Context, _ httpclient.Peer, _ http.Header, re
 		if next != "" {
 			return next, nil
 		}
+	}
+	if header.Get("Content-Type") == "" {
+		return "", nil
 	}
 	return t.signIn(ctx, refused)
 }

@@ -86,14 +86,10 @@ func (b *lockedBuffer) String() string {
 // gate starts the client side of a wrap.
 func (w *world) gate(change ...func(*signin.Config)) *gate {
 	w.t.Helper()
-	store, err := signin.OpenStore(w.state, nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	g := &gate{t: w.t, log: new(lockedBuffer)}
 	log := slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	cfg := signin.Config{
-		URL: w.url, Name: "files", Store: store, HTTP: oauth.HTTPClient(nil, w.url), Log: log, Patience: time.Minute,
+		URL: w.url, Name: "files", Store: signin.NewStore(w.state, nil), HTTP: oauth.HTTPClient(nil, w.url), Log: log, Patience: time.Minute,
 		Now: func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) },
 		Say: func(text string) {
 			g.mu.Lock()
@@ -125,7 +121,7 @@ type browser struct {
 func newBrowser(t *testing.T) *browser { return &browser{t: t, pages: make(chan string, 10)} }
 
 func (b *browser) use(c *signin.Config) {
-	c.Open = func(link string) error {
+	c.Open = func(_ context.Context, link string) error {
 		b.opened.Add(1)
 		go func() { b.pages <- get(b.t, link) }()
 		return nil
@@ -147,7 +143,7 @@ func get(t *testing.T, link string) string {
 // ask sends a request of an agent.
 func (g *gate) ask() (status int, err error) {
 	g.t.Helper()
-	r := &http.Request{Method: http.MethodPost, URL: new(url.URL), Header: make(http.Header)}
+	r := &http.Request{Method: http.MethodPost, URL: new(url.URL), Header: http.Header{"Content-Type": {"application/json"}}}
 	resp, err := g.client.Do(g.t.Context(), httpclient.Peer{}, r, []byte(`{}`))
 	if err != nil {
 		return 0, err
@@ -305,7 +301,7 @@ func TestSlowPerson(t *testing.T) {
 	links := make(chan string, 1)
 	slow := func(c *signin.Config) {
 		c.Patience = time.Millisecond
-		c.Open = func(link string) error { links <- link; return nil }
+		c.Open = func(_ context.Context, link string) error { links <- link; return nil }
 	}
 	g := w.gate(slow)
 	if _, err := g.ask(); err == nil {
@@ -379,7 +375,7 @@ func TestHostileLinks(t *testing.T) {
 			w.SetHooks(authserver.Hooks{Metadata: change})
 			var opened atomic.Value
 			g := w.gate(func(c *signin.Config) {
-				c.Open = func(link string) error {
+				c.Open = func(_ context.Context, link string) error {
 					opened.Store(link)
 					go func() {
 						if resp, err := http.Get(link); err == nil {
@@ -404,7 +400,9 @@ func TestHostileLinks(t *testing.T) {
 func TestStrangeCallbacks(t *testing.T) {
 	w := newWorld(t, authserver.Options{})
 	links := make(chan string, 1)
-	g := w.gate(func(c *signin.Config) { c.Open = func(link string) error { links <- link; return nil } })
+	g := w.gate(func(c *signin.Config) {
+		c.Open = func(_ context.Context, link string) error { links <- link; return nil }
+	})
 	done := make(chan struct{})
 	go func() { defer close(done); g.works() }()
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -561,7 +559,7 @@ func TestTokensStaySecret(t *testing.T) {
 func TestClose(t *testing.T) {
 	w := newWorld(t, authserver.Options{})
 	opened := make(chan struct{})
-	g := w.gate(func(c *signin.Config) { c.Open = func(string) error { close(opened); return nil } })
+	g := w.gate(func(c *signin.Config) { c.Open = func(context.Context, string) error { close(opened); return nil } })
 	done := make(chan error, 1)
 	go func() {
 		_, err := g.ask()

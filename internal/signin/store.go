@@ -47,17 +47,10 @@ type Keyring interface {
 // ErrNoKey means that a keyring has no key yet.
 var ErrNoKey = errors.New("the keyring has no key")
 
-// OpenStore returns the store in a state directory. Without a keyring, which may be nil, only the
+// NewStore returns the store in a state directory. Without a keyring, which may be nil, only the
 // permissions of their files protect the grants.
-func OpenStore(state string, keys Keyring) (*Store, error) {
-	if state == "" {
-		return nil, errors.New("no state directory: set state_dir, XDG_STATE_HOME or HOME")
-	}
-	s := &Store{dir: filepath.Join(state, "sign-ins"), keys: keys}
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return nil, err
-	}
-	return s, localuser.CheckPrivate(s.dir)
+func NewStore(state string, keys Keyring) *Store {
+	return &Store{dir: filepath.Join(state, "sign-ins"), keys: keys}
 }
 
 // A record is the file of one server.
@@ -76,6 +69,9 @@ func (s *Store) file(server, kind string) string {
 
 // read returns the grant of a server, or nil if there is none that can be read.
 func (s *Store) read(server string) (*oauth.Grant, error) {
+	if err := localuser.CheckPrivate(s.dir); err != nil {
+		return nil, unlessAbsent(err)
+	}
 	r, err := readRecord(s.file(server, "json"))
 	if r == nil || err != nil {
 		return nil, err
@@ -291,7 +287,10 @@ const lockInterval = 100 * time.Millisecond
 
 // lock locks a file, which is unlocked by closing it. It calls busy, which may be nil, whenever
 // another process has the lock.
-func (*Store) lock(ctx context.Context, name string, busy func()) (*os.File, error) {
+func (s *Store) lock(ctx context.Context, name string, busy func()) (*os.File, error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, err
+	}
 	for {
 		file, err := localdesk.Lock(name)
 		if !errors.Is(err, localdesk.ErrLocked) {

@@ -54,7 +54,7 @@ func TestFilesOfOthersAreRefused(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(w.state, "sign-ins"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := signin.OpenStore(w.state, nil); err == nil || !strings.Contains(err.Error(), "is open to other users") {
+	if _, err := w.gate().ask(); err == nil || !strings.Contains(err.Error(), "is open to other users") {
 		t.Error(err)
 	}
 }
@@ -67,10 +67,7 @@ func TestKeyringSealsFiles(t *testing.T) {
 	b := newBrowser(t)
 	sealed := func(c *signin.Config) {
 		b.use(c)
-		var err error
-		if c.Store, err = signin.OpenStore(w.state, signin.SystemKeyring{}); err != nil {
-			t.Fatal(err)
-		}
+		c.Store = signin.NewStore(w.state, signin.SystemKeyring{})
 	}
 	w.gate(sealed).works()
 	w.gate(sealed).works()
@@ -109,10 +106,7 @@ func TestBrokenKeyring(t *testing.T) {
 	keyring.MockInitWithError(errors.New("locked"))
 	w := newWorld(t, authserver.Options{})
 	g := w.gate(newBrowser(t).use, func(c *signin.Config) {
-		var err error
-		if c.Store, err = signin.OpenStore(w.state, signin.SystemKeyring{}); err != nil {
-			t.Fatal(err)
-		}
+		c.Store = signin.NewStore(w.state, signin.SystemKeyring{})
 	})
 	g.works()
 	w.gate().works()
@@ -126,10 +120,7 @@ func TestLogout(t *testing.T) {
 	g := w.gate(b.use)
 	g.works()
 	w.gate(func(c *signin.Config) { c.Name = "docs" }).works()
-	store, err := signin.OpenStore(w.state, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := signin.NewStore(w.state, nil)
 	to := func(server string) *http.Client { return oauth.HTTPClient(nil, server) }
 	if _, err := store.Logout(t.Context(), "other", to); !errors.Is(err, signin.ErrNotSignedIn) || !strings.Contains(err.Error(), "files, docs ("+w.url+")") {
 		t.Errorf("another name: %v", err)
