@@ -228,7 +228,7 @@ func (t *Tokens) signIn(ctx context.Context, refused httpclient.RefusedToken) (s
 		if errors.Is(err, oauth.ErrNoOAuth) {
 			return "", nil
 		}
-		return "", &mcp.Problem{Type: mcp.Unauthenticated, Detail: err.Error(), Challenge: refused.Challenge, Cause: err}
+		return "", &mcp.Problem{Type: mcp.NotConnected, Detail: err.Error(), Cause: err}
 	}
 	g, err := t.cfg.Store.read(t.cfg.URL)
 	if err != nil || g == nil {

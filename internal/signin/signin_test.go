@@ -166,7 +166,7 @@ func (g *gate) fails(with string) {
 	g.t.Helper()
 	status, err := g.ask()
 	problem, ok := errors.AsType[*mcp.Problem](err)
-	if !ok || problem.Type != mcp.Unauthenticated || !strings.Contains(err.Error(), with) {
+	if !ok || problem.Type != mcp.NotConnected || !strings.Contains(err.Error(), with) {
 		g.t.Fatalf("status %d, %v; want a problem with %q", status, err, with)
 	}
 }
