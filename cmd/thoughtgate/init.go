@@ -41,7 +41,7 @@ func newInit() *cobra.Command {
 		Short: "Write a starter configuration, or put the gate in front of a client's servers",
 		Long: "Without --for, write a commented configuration (thoughtgate.yaml, or FILE) and its policy.\n\n" +
 			"With --for, show the change to an MCP client's configuration that makes it start its servers through\n" +
-			"\"thoughtgate wrap\". --write makes the change, and --undo restores the file. Clients: " + clientconfig.Names() + ".",
+			"\"thoughtgate wrap\", also those with a URL. --write makes the change, and --undo restores the file. Clients: " + clientconfig.Names() + ".",
 		Args: positional(cobra.MaximumNArgs(1)),
 	}
 	var f initFlags
@@ -317,7 +317,7 @@ func report(w io.Writer, file string, change clientconfig.Change, wrapped string
 	texts := map[clientconfig.Status]string{
 		clientconfig.Wrapped:             wrapped,
 		clientconfig.Unchanged:           "is already wrapped",
-		clientconfig.Remote:              "has a URL and is not changed; to gate it, put thoughtgate serve in front of it",
+		clientconfig.Remote:              "has a URL and is not changed",
 		clientconfig.ConfiguredElsewhere: "is not started by this file and is not changed",
 		clientconfig.NotChosen:           "is not selected",
 	}

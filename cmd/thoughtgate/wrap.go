@@ -56,8 +56,8 @@ func newWrap() *cobra.Command {
 	again := flags.Bool("restart", true, "start the server again when it ends by itself")
 	socket := flags.String("socket", "", "Unix `socket` of a gate that runs as another user, in place of COMMAND; see thoughtgate isolate")
 	var at remote
-	flags.StringVar(&at.url, "url", "", "`URL` of a server over HTTP, in place of COMMAND")
-	flags.StringArrayVar(&at.headers, "header", nil, "`header` for the server at --url, as 'NAME: VALUE'; ${VARIABLE} keeps a secret off the command line; may be repeated")
+	flags.StringVar(&at.url, "url", "", "`URL` of a server over HTTP, in place of COMMAND; env:VARIABLE takes it from the environment")
+	flags.StringArrayVar(&at.headers, "header", nil, "`header` for the server at --url, as 'NAME: VALUE'; ${VARIABLE} or env:VARIABLE keeps a secret off the command line; may be repeated")
 	flags.StringVar(&at.tokenFile, "token-file", "", "`file` with the bearer token for the server at --url; read for every request")
 	cmd.Args = positional(func(_ *cobra.Command, command []string) error {
 		if *socket != "" {
@@ -215,12 +215,27 @@ func (r *remote) checkSocket(command []string, name, file string) error {
 	}
 }
 
+// fromEnvironment begins a value that is in an environment variable. Clients replace ${VARIABLE} in
+// their files, so init writes env:VARIABLE.
+const fromEnvironment = "env:"
+
 // read parses the URL and the headers, if there is a URL.
 func (r *remote) read() (err error) {
 	if r.url == "" {
 		return nil
 	}
-	if r.server, err = config.RemoteServer(r.url, r.headers, os.Environ()); err != nil {
+	target := r.url
+	if name, ok := strings.CutPrefix(target, fromEnvironment); ok {
+		target = os.Getenv(name)
+	}
+	var headers []string
+	for _, line := range r.headers {
+		if name, variable, ok := strings.Cut(line, ": "+fromEnvironment); ok {
+			line = name + ": ${" + variable + "}"
+		}
+		headers = append(headers, line)
+	}
+	if r.server, err = config.RemoteServer(target, headers, os.Environ()); err != nil {
 		return err
 	}
 	if !r.server.IsSafe() && (len(r.headers) > 0 || r.tokenFile != "") {

@@ -11,6 +11,7 @@ import (
 // the command line.
 func TestRemoteFlags(t *testing.T) {
 	t.Setenv("CRM_KEY", "k-1")
+	t.Setenv("CRM_URL", "https://crm.example.com/mcp?key=k-2")
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("secret-token\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -31,6 +32,9 @@ func TestRemoteFlags(t *testing.T) {
 		{"not an HTTP URL", remote{url: "ftp://a/"}, nil, "http or https URL"},
 		{"password in the URL", remote{url: "https://me:hush@a/"}, nil, "without user"},
 		{"https", remote{url: "https://crm.example.com/mcp", headers: []string{"X-Key: ${CRM_KEY}"}, tokenFile: file}, nil, ""},
+		{"from the environment", remote{url: "env:CRM_URL", headers: []string{"X-Key: env:CRM_KEY"}}, nil, ""},
+		{"unknown variable of the URL", remote{url: "env:NO_SUCH_VARIABLE"}, nil, "http or https URL"},
+		{"unknown variable of a header", remote{url: "https://a/", headers: []string{"A: env:NO_SUCH_VARIABLE"}}, nil, "is not set"},
 		{"this machine", remote{url: "http://localhost:3000/mcp", tokenFile: file}, nil, ""},
 		{"this machine by address", remote{url: "http://[::1]/mcp", tokenFile: file}, nil, ""},
 		{"token over plain HTTP", remote{url: "http://crm.example.com/mcp", tokenFile: file}, nil, "need an https URL"},
@@ -63,14 +67,14 @@ func TestRemoteFlags(t *testing.T) {
 		})
 	}
 	var w wrapping
-	at := remote{url: "https://crm.example.com/mcp", headers: []string{"X-Key: ${CRM_KEY}"}, tokenFile: file}
+	at := remote{url: "env:CRM_URL", headers: []string{"X-Key: env:CRM_KEY"}, tokenFile: file}
 	if err := at.read(); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.setServer(at, nil); err != nil {
 		t.Fatal(err)
 	}
-	if token, err := w.token(); token != "secret-token" || err != nil || w.server.Headers["X-Key"].Reveal() != "k-1" || !strings.HasPrefix(w.name, "crm-example-com-") {
+	if token, err := w.token(); token != "secret-token" || err != nil || w.server.Headers["X-Key"].Reveal() != "k-1" || w.server.URL.RawQuery != "key=k-2" || !strings.HasPrefix(w.name, "crm-example-com-") {
 		t.Errorf("token %q (%v), server %+v", token, err, w.server)
 	}
 }

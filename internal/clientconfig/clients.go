@@ -18,6 +18,11 @@ type Client struct {
 	nested   string     // a table in the section in which later versions have the servers
 	user     func(System) []string
 	project  []string // files in a project directory
+
+	programType  string // the type of a server that is a program
+	environment  string // the name of the table of its environment variables
+	listsCommand bool   // its command is a list, with the arguments
+	urlIsSSE     bool   // a url without a type is one of the transport SSE
 }
 
 // A System says where to look for the files of clients.
@@ -30,6 +35,14 @@ type System struct {
 
 // Clients returns all supported clients.
 func Clients() []Client {
+	all := clients()
+	for i := range all {
+		all[i].programType, all[i].environment = cmp.Or(all[i].programType, "stdio"), cmp.Or(all[i].environment, "env")
+	}
+	return all
+}
+
+func clients() []Client {
 	servers := [][]string{{"mcpServers"}}
 	return []Client{
 		{
@@ -65,7 +78,7 @@ func Clients() []Client {
 			project: []string{".codex/config.toml"},
 		},
 		{
-			Name: "gemini", language: jsonLanguage{}, sections: servers,
+			Name: "gemini", language: jsonLanguage{}, sections: servers, urlIsSSE: true,
 			user: func(s System) []string {
 				return below(cmp.Or(s.Getenv("GEMINI_CLI_HOME"), s.Home), ".gemini/settings.json")
 			},
@@ -73,6 +86,7 @@ func Clients() []Client {
 		},
 		{
 			Name: "opencode", language: jsonLanguage{}, sections: [][]string{{"mcp"}}, nested: "servers", user: opencode,
+			programType: "local", environment: "environment", listsCommand: true,
 			project: []string{"opencode.jsonc", "opencode.json", ".opencode/opencode.jsonc", ".opencode/opencode.json"},
 		},
 	}

@@ -157,21 +157,25 @@ func (r Record) Plan(content []byte) (Restoration, error) {
 	var back []Edit
 	var targets [][]string
 	for _, p := range r.Patches {
-		e, err := p.entry(root)
+		e, err := p.entry(root, c)
 		if err != nil {
 			return Restoration{}, err
 		}
 		if !e.isWrappedBy(p.isGate) {
 			continue // the server or its wrapping was removed, or was never written
 		}
-		if !p.intact(content, root) {
+		switch {
+		case p.intact(content, root):
+		case p.isRemote():
+			p, err = p.reformatted(content, root)
+		default:
 			u.Kept = append(u.Kept, e.Name)
 			p, err = e.current(content, root)
 		}
 		if err != nil {
 			return Restoration{}, err
 		}
-		back, targets = append(back, p.reversed()...), append(targets, e.targets...)
+		back, targets = append(back, p.reversed()...), append(append(targets, e.targets...), p.targets()...)
 	}
 	if u.Text, err = apply(content, root, back); err != nil {
 		return Restoration{}, err
@@ -185,13 +189,13 @@ func (r Record) Plan(content []byte) (Restoration, error) {
 }
 
 // entry returns the present state of the server. Its status is empty if the server was removed.
-func (p Patch) entry(root *node) (entry, error) {
+func (p Patch) entry(root *node, c Client) (entry, error) {
 	m, err := root.at(p.Server)
 	if m == nil || err != nil {
 		return entry{}, err
 	}
 	e := entry{Server: Server{Name: m.name}, path: p.Server}
-	if err := e.read(m.value); err != nil {
+	if err := e.read(m.value, c); err != nil {
 		return entry{}, fmt.Errorf("server %q has an unknown form now: %w", m.name, err)
 	}
 	return e, nil
@@ -204,7 +208,7 @@ func (p Patch) isGate(program string) bool { return program == p.Program || Look
 // intact reports whether the patched values are unchanged.
 func (p Patch) intact(content []byte, root *node) bool {
 	return !slices.ContainsFunc(p.Edits, func(e Edit) bool {
-		m, err := root.at(e.Path)
+		m, err := root.at(e.after())
 		return err != nil || m == nil || !bytes.HasSuffix(content[:m.value.end], []byte(e.After))
 	})
 }
@@ -213,7 +217,7 @@ func (p Patch) intact(content []byte, root *node) bool {
 func (p Patch) reversed() []Edit {
 	var back []Edit
 	for _, e := range p.Edits {
-		back = append(back, Edit{e.Path, e.After, e.Before})
+		back = append(back, Edit{Path: e.after(), Before: e.After, After: e.Before})
 	}
 	return back
 }
@@ -229,15 +233,15 @@ func (e entry) current(content []byte, root *node) (Patch, error) {
 		return Patch{}, err
 	}
 	if e.args == nil {
-		return Patch{e.path, "", []Edit{prependedEdit(content, e.command, command.value, end+1)}}, nil
+		return Patch{Server: e.path, Edits: []Edit{prependedEdit(content, e.command, command.value, end+1)}}, nil
 	}
 	args, err := root.at(e.args)
 	if err != nil {
 		return Patch{}, err
 	}
 	program := e.argv[end+1]
-	return Patch{e.path, "", []Edit{
-		{e.command, string(content[program.start:program.end]), string(content[command.value.start:command.value.end])},
+	return Patch{Server: e.path, Edits: []Edit{
+		{Path: e.command, Before: program.in(content), After: command.value.in(content)},
 		prependedEdit(content, e.args, args.value, end+1),
 	}}, nil
 }
@@ -248,5 +252,5 @@ func prependedEdit(content []byte, path []string, list *node, n int) Edit {
 	if n < len(list.items) {
 		before = string(content[list.start:list.items[0].start]) + string(content[list.items[n].start:list.end])
 	}
-	return Edit{path, before, string(content[list.start:list.end])}
+	return Edit{Path: path, Before: before, After: list.in(content)}
 }

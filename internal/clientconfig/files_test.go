@@ -237,7 +237,7 @@ func TestWrapKeepsConcurrentWrites(t *testing.T) {
 			return
 		}
 		writes++
-		added := strings.Replace(contentOf(t, file), `"a": {`, fmt.Sprintf(`"x%d": {"url": "http://x/"}, "a": {`, writes), 1)
+		added := strings.Replace(contentOf(t, file), `"a": {`, fmt.Sprintf(`"x%d": {"url": "http://x/sse"}, "a": {`, writes), 1)
 		if err := os.WriteFile(file, []byte(added), 0o640); err != nil {
 			t.Error(err)
 		}
@@ -246,10 +246,10 @@ func TestWrapKeepsConcurrentWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	content := contentOf(t, file)
-	if strings.Count(content, `"wrap"`) != 2 || strings.Count(content, "http://x/") != 3 {
+	if strings.Count(content, `"wrap"`) != 2 || strings.Count(content, "http://x/sse") != 3 {
 		t.Errorf("got\n%s", content)
 	}
-	if copies, err := filepath.Glob(f.Dir + "/*.backup"); err != nil || len(copies) != 1 || strings.Count(contentOf(t, copies[0]), "http://x/") != 3 {
+	if copies, err := filepath.Glob(f.Dir + "/*.backup"); err != nil || len(copies) != 1 || strings.Count(contentOf(t, copies[0]), "http://x/sse") != 3 {
 		t.Errorf("backups %v, %v", copies, err)
 	}
 	if u, err := f.Undo(only(t, f)); err != nil || !u.Identical {

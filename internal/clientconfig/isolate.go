@@ -43,6 +43,9 @@ func (c Client) Isolate(content []byte, o IsolateOptions) (change Isolation, err
 	var all, masks []Edit
 	var targets [][]string
 	for _, e := range entries {
+		if e.remote != nil {
+			e.Status = Remote
+		}
 		if e.Status == Unchanged { // wrapped, but its command and its variables are here
 			e.Status = Wrapped
 		}
@@ -53,14 +56,14 @@ func (c Client) Isolate(content []byte, o IsolateOptions) (change Isolation, err
 				return change, fmt.Errorf("server %q: %w", e.Name, err)
 			}
 			if len(edits) > 0 {
-				change.Patches = append(change.Patches, Patch{e.path, o.Program, slices.Concat(edits, secrets)})
+				change.Patches = append(change.Patches, Patch{Server: e.path, Program: o.Program, Edits: slices.Concat(edits, secrets)})
 			}
 			all, targets = append(all, edits...), append(targets, e.targets...)
 		}
 		change.Servers = append(change.Servers, e.Server)
 		for _, s := range secrets {
 			all, targets = append(all, s), append(targets, s.Path)
-			masks = append(masks, Edit{s.Path, s.Before, c.language.quote("(a secret)")})
+			masks = append(masks, Edit{Path: s.Path, Before: s.Before, After: c.language.quote("(a secret)")})
 		}
 	}
 	if change.Masked, err = apply(content, root, masks); err != nil {
@@ -148,7 +151,7 @@ func environment(content []byte, n *node, e *entry, env map[string]string) (edit
 				}
 				env[v.name] = v.value.value
 				before := string(content[v.value.start:v.value.end])
-				edits = append(edits, Edit{append(slices.Clone(paths[i]), name, v.name), before, `""`})
+				edits = append(edits, Edit{Path: append(slices.Clone(paths[i]), name, v.name), Before: before, After: `""`})
 			}
 		}
 	}
@@ -168,7 +171,7 @@ func (c Client) thin(content []byte, root *node, e entry, o IsolateOptions, name
 	}
 	original := string(content[command.value.start:command.value.end])
 	if e.args == nil {
-		return []Edit{{e.command, original, "[" + strings.Join(append([]string{program}, args...), ", ") + "]"}}, nil
+		return []Edit{{Path: e.command, Before: original, After: "[" + strings.Join(append([]string{program}, args...), ", ") + "]"}}, nil
 	}
 	given, err := root.at(e.args)
 	if err != nil {
@@ -176,11 +179,11 @@ func (c Client) thin(content []byte, root *node, e entry, o IsolateOptions, name
 	}
 	list := "[" + strings.Join(args, ", ") + "]"
 	if given != nil {
-		return []Edit{{e.command, original, program}, {e.args, string(content[given.value.start:given.value.end]), list}}, nil
+		return []Edit{{Path: e.command, Before: original, After: program}, {Path: e.args, Before: given.value.in(content), After: list}}, nil
 	}
 	named := string(content[command.key:command.value.start])
 	added := command.prefix + c.language.name("args") + list + command.gap
-	return []Edit{{e.command, named + original, added + named + program}}, nil
+	return []Edit{{Path: e.command, Before: named + original, After: added + named + program}}, nil
 }
 
 // Restore returns content with patches undone. It leaves servers that were changed since, and

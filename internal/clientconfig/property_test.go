@@ -78,13 +78,41 @@ type named struct {
 	value any
 }
 
+// drawRemote generates a server with a URL and headers, and returns the values that it has when it is wrapped.
+func drawRemote(t *rapid.T, name string) (entries, map[string]any) {
+	e := entries{{"url", "https://example.com/mcp"}, {"timeout", "5s"}}
+	args := []any{"wrap", "--name", gateName(name), "--url", "https://example.com/mcp"}
+	want := map[string]any{"command": "thoughtgate", "timeout": "5s"}
+	if rapid.Bool().Draw(t, "secret") {
+		e[0].value = "https://example.com/mcp?key=1"
+		args[4], want["env"] = "env:MCP_URL", map[string]any{"MCP_URL": e[0].value}
+	}
+	if rapid.Bool().Draw(t, "type") {
+		e = append(e, named{"type", "http"})
+		want["type"] = "stdio"
+	}
+	if rapid.Bool().Draw(t, "headers") {
+		value := strange.Draw(t, "value")
+		e = append(e, named{"headers", entries{{"X-Key", value}}})
+		args = append(args, "--header", "X-Key: env:MCP_HEADER_1")
+		env, _ := want["env"].(map[string]any)
+		if env == nil {
+			env = map[string]any{}
+		}
+		env["MCP_HEADER_1"] = value
+		want["env"] = env
+	}
+	want["args"] = args
+	return rapid.Permutation([]named(e)).Draw(t, "order"), want
+}
+
 // drawServer generates a server, and returns its command line if it has one.
 func drawServer(t *rapid.T) (entries, []string) {
 	var e entries
 	argv := []string{rapid.SampledFrom([]string{"npx", "C:\\a b\\x.exe", "ü\"'"}).Draw(t, "command")}
 	switch rapid.IntRange(0, 3).Draw(t, "form") {
 	case 0:
-		e = entries{{"url", "https://example.com/mcp"}}
+		e = entries{{"url", "https://example.com/sse"}}
 		argv = nil
 	case 1:
 		e = entries{{"command", argv[0]}}
@@ -103,18 +131,33 @@ func drawServer(t *rapid.T) (entries, []string) {
 	return rapid.Permutation([]named(e)).Draw(t, "order"), argv
 }
 
-// drawServers generates servers, and returns their command lines by name.
-func drawServers(t *rapid.T) (entries, map[string][]string) {
+// drawServers generates servers, and returns the values of the wrapped ones by name.
+func drawServers(t *rapid.T) (entries, map[string]map[string]any) {
 	var all entries
-	lines := map[string][]string{}
+	wanted := map[string]map[string]any{}
 	for _, name := range rapid.SliceOfNDistinct(strange, 0, 4, rapid.ID[string]).Draw(t, "names") {
+		if rapid.IntRange(0, 3).Draw(t, "remote") == 0 {
+			e, want := drawRemote(t, name)
+			all, wanted[name] = append(all, named{name, e}), want
+			continue
+		}
 		e, argv := drawServer(t)
 		all = append(all, named{name, e})
-		if argv != nil {
-			lines[name] = argv
+		if argv == nil {
+			continue
+		}
+		line, list := wrapped(name, argv), []any{}
+		for _, a := range line[1:] {
+			list = append(list, a)
+		}
+		wanted[name] = map[string]any{"command": line[0], "args": list}
+		for _, m := range e {
+			if env, ok := m.value.(entries); ok {
+				wanted[name][m.name] = map[string]any{env[0].name: env[0].value}
+			}
 		}
 	}
-	return all, lines
+	return all, wanted
 }
 
 // wrapped returns the expected command line of a wrapped server.
@@ -124,7 +167,7 @@ func wrapped(name string, argv []string) []string {
 
 // check wraps a file, and compares the decoded result with the expected one. Then it undoes the
 // change.
-func check(t *rapid.T, client, section, content string, lines map[string][]string, decode func(string) map[string]any) {
+func check(t *rapid.T, client, section, content string, wanted map[string]map[string]any, decode func(string) map[string]any) {
 	c, err := Find(client)
 	if err != nil {
 		t.Fatal(err)
@@ -135,20 +178,14 @@ func check(t *rapid.T, client, section, content string, lines map[string][]strin
 	}
 	want, got := decode(content), decode(string(change.Text))
 	servers, _ := want[section].(map[string]any)
-	for name, argv := range lines {
-		line := wrapped(name, argv)
-		list := []any{}
-		for _, a := range line[1:] {
-			list = append(list, a)
-		}
-		servers[name].(map[string]any)["command"] = line[0]
-		servers[name].(map[string]any)["args"] = list
+	for name, server := range wanted {
+		servers[name] = server
 	}
 	if !reflect.DeepEqual(want, got) {
 		t.Fatalf("want %v, got %v in\n%s\nfrom\n%s", want, got, change.Text, content)
 	}
-	if len(change.Patches) != len(lines) {
-		t.Fatalf("%d patches for %d servers", len(change.Patches), len(lines))
+	if len(change.Patches) != len(wanted) {
+		t.Fatalf("%d patches for %d servers", len(change.Patches), len(wanted))
 	}
 	undone, err := Record{Client: client, Patches: change.Patches}.Plan(change.Text)
 	if err != nil || string(undone.Text) != content || undone.Kept != nil {
@@ -158,12 +195,12 @@ func check(t *rapid.T, client, section, content string, lines map[string][]strin
 
 func TestWrapAnyJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		servers, lines := drawServers(t)
+		servers, wanted := drawServers(t)
 		root := entries{{"mcpServers", servers}, {"x", []any{1.5, nil, true, strange.Draw(t, "x")}}, {"mcpServers ", entries{}}}
 		w := &writer{t: t, line: rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(t, "line")}
 		w.json(entries(rapid.Permutation([]named(root)).Draw(t, "order")))
 		content := rapid.SampledFrom([]string{"", "\xef\xbb\xbf"}).Draw(t, "mark") + w.b.String()
-		check(t, "cursor", "mcpServers", content, lines, func(content string) map[string]any {
+		check(t, "cursor", "mcpServers", content, wanted, func(content string) map[string]any {
 			standard, err := hujson.Standardize([]byte(strings.TrimPrefix(content, "\xef\xbb\xbf")))
 			if err != nil {
 				t.Fatal(err)
@@ -237,7 +274,7 @@ func (w *writer) tomlValue(v any) string {
 
 func TestWrapAnyTOML(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		servers, lines := drawServers(t)
+		servers, wanted := drawServers(t)
 		w := &writer{t: t, line: rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(t, "line")}
 		w.b.WriteString("a.b = 1 # x" + w.line + "c = [[1,2],[ {d = 1979-05-27} ]]" + w.line)
 		// A table may be opened once only, so at most one server may be without a table.
@@ -250,7 +287,7 @@ func TestWrapAnyTOML(t *testing.T) {
 			w.toml(servers)
 		}
 		w.b.WriteString("[[list]]" + w.line + "[list.x]" + w.line + "[[list]]" + w.line + "y = '''a\nb'''")
-		check(t, "codex", "mcp_servers", w.b.String(), lines, func(content string) map[string]any {
+		check(t, "codex", "mcp_servers", w.b.String(), wanted, func(content string) map[string]any {
 			var v map[string]any
 			if err := toml.Unmarshal([]byte(content), &v); err != nil {
 				t.Fatalf("%v in\n%s", err, content)

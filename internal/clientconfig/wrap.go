@@ -54,6 +54,16 @@ type Edit struct {
 	Path   []string `json:"path"`
 	Before string   `json:"before"`
 	After  string   `json:"after"`
+	To     []string `json:"to,omitempty"`    // the path of that value afterwards, if it differs
+	First  string   `json:"first,omitempty"` // the name of the first member of After, if After is a list of members
+}
+
+// after returns the path of the value afterwards.
+func (e Edit) after() []string {
+	if e.To == nil {
+		return e.Path
+	}
+	return e.To
 }
 
 // A Patch is the list of edits that wrap one server.
@@ -61,6 +71,7 @@ type Patch struct {
 	Server  []string `json:"server"`            // path of the server
 	Program string   `json:"program,omitempty"` // the gate's program; empty in records of older versions
 	Edits   []Edit   `json:"edits"`
+	Values  string   `json:"values,omitempty"` // a digest of the new values; empty if the server had a command
 }
 
 // A Change is the result of Wrap.
@@ -79,6 +90,7 @@ type entry struct {
 	command []string   // path of the command
 	args    []string   // path of the arguments
 	targets [][]string // paths of the values that wrapping changes
+	remote  *remote    // nil if the server has a command
 }
 
 // Wrap returns the file of a client with its servers wrapped. It returns an error if the file does
@@ -105,8 +117,9 @@ func (c Client) Wrap(content []byte, w WrapOptions) (Change, error) {
 		if err != nil {
 			return Change{}, err
 		}
-		change.Patches = append(change.Patches, Patch{e.path, program, edits})
-		all, targets = append(all, edits...), append(targets, e.targets...)
+		patch := Patch{Server: e.path, Program: program, Edits: edits}
+		change.Patches = append(change.Patches, patch)
+		all, targets = append(all, edits...), append(append(targets, e.targets...), patch.targets()...)
 	}
 	if change.Text, err = apply(content, root, all); err != nil {
 		return Change{}, err
@@ -114,6 +127,11 @@ func (c Client) Wrap(content []byte, w WrapOptions) (Change, error) {
 	after, err := c.verify(root, change.Text, targets)
 	if err != nil {
 		return Change{}, err
+	}
+	for i := range change.Patches {
+		if p := &change.Patches[i]; p.isRemote() {
+			p.Values = p.valuesOf(after)
+		}
 	}
 	return change, c.checkAllWrapped(after, w)
 }
@@ -227,7 +245,7 @@ func (c Client) server(count nameCounts, m member, path []string, w WrapOptions)
 	}
 	err := count.once(m.name)
 	if err == nil {
-		err = e.read(m.value)
+		err = e.read(m.value, c)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("server %q has an unknown form: %w (choose others with --server)", m.name, err)
@@ -247,7 +265,7 @@ func place(path []string) string {
 }
 
 // read finds out how a server is started.
-func (e *entry) read(n *node) error {
+func (e *entry) read(n *node, c Client) error {
 	if n.kind != object {
 		return fmt.Errorf("it must be a table, and is %s", n.kind)
 	}
@@ -264,7 +282,7 @@ func (e *entry) read(n *node) error {
 	case command != nil:
 		return e.readCommand(n, command.value)
 	case url != nil:
-		e.Status = Remote
+		e.readRemote(n, c)
 		return nil
 	default:
 		return e.readOther(n)
@@ -272,7 +290,7 @@ func (e *entry) read(n *node) error {
 }
 
 func findURL(n *node) (*node, error) {
-	for _, name := range []string{"url", "httpUrl", "serverUrl"} {
+	for _, name := range urlNames {
 		m := n.find(name)
 		switch {
 		case m == nil:
@@ -362,13 +380,21 @@ func LooksLikeGate(program string) bool {
 	return strings.HasPrefix(base, "thoughtgate")
 }
 
+// flags returns the arguments of wrap for a server, without those that say how to reach it.
+func (w WrapOptions) flags(server string) []string {
+	flags := []string{"wrap"}
+	if w.Config != "" {
+		flags = append(flags, "--config", w.Config)
+	}
+	return append(flags, "--name", gateName(server))
+}
+
 // wrap returns the edits that wrap a server.
 func (c Client) wrap(content []byte, root *node, e entry, w WrapOptions, by string) ([]Edit, error) {
-	before := []string{"wrap"}
-	if w.Config != "" {
-		before = append(before, "--config", w.Config)
+	if e.remote != nil {
+		return c.wrapRemote(content, e, w, by), nil
 	}
-	before = append(before, "--name", gateName(e.Name), "--")
+	before := append(w.flags(e.Name), "--")
 	for i := range before {
 		before[i] = c.language.quote(before[i])
 	}
@@ -391,11 +417,11 @@ func (c Client) wrap(content []byte, root *node, e entry, w WrapOptions, by stri
 	original := string(content[command.value.start:command.value.end])
 	before = append(before, original)
 	if args != nil {
-		return []Edit{{e.command, original, program}, prepend(content, e.args, args.value, before)}, nil
+		return []Edit{{Path: e.command, Before: original, After: program}, prepend(content, e.args, args.value, before)}, nil
 	}
 	named := string(content[command.key:command.value.start])
 	added := command.prefix + c.language.name("args") + "[" + strings.Join(before, ", ") + "]" + command.gap
-	return []Edit{{e.command, named + original, added + named + program}}, nil
+	return []Edit{{Path: e.command, Before: named + original, After: added + named + program}}, nil
 }
 
 // prepend returns the edit that inserts elements at the beginning of a list.
