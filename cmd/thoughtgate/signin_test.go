@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -83,7 +84,7 @@ func (s *protectedServer) connect(env []string, args ...string) (*signedInAgent,
 	s.t.Helper()
 	cmd := exec.Command("thoughtgate", append([]string{"wrap", "--url", s.url}, args...)...)
 	a := &signedInAgent{t: s.t, stderr: new(bytes.Buffer)}
-	cmd.Env, cmd.Stderr = append(s.env, env...), a.stderr
+	cmd.Env, cmd.Stderr = slices.Concat(s.env, env), a.stderr
 	client := mcp.NewClient(&mcp.Implementation{Name: "agent"}, nil)
 	var err error
 	if a.ClientSession, err = client.Connect(s.t.Context(), &mcp.CommandTransport{Command: cmd, TerminateDuration: time.Minute}, nil); err == nil {

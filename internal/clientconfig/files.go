@@ -164,16 +164,13 @@ func (r Record) Plan(content []byte) (Restoration, error) {
 		if !e.isWrappedBy(p.isGate) {
 			continue // the server or its wrapping was removed, or was never written
 		}
-		switch {
-		case p.intact(content, root):
-		case p.isRemote():
-			p, err = p.reformatted(content, root)
-		default:
-			u.Kept = append(u.Kept, e.Name)
-			p, err = e.current(content, root)
-		}
-		if err != nil {
-			return Restoration{}, err
+		if !p.intact(content, root) {
+			if !p.isRemote() {
+				u.Kept = append(u.Kept, e.Name)
+			}
+			if p, err = p.current(content, root, e); err != nil {
+				return Restoration{}, err
+			}
 		}
 		back, targets = append(back, p.reversed()...), append(append(targets, e.targets...), p.targets()...)
 	}
@@ -222,7 +219,15 @@ func (p Patch) reversed() []Edit {
 	return back
 }
 
-// current returns the patch that would wrap the server as it is now.
+// current returns the patch that would wrap the server e as it is now.
+func (p Patch) current(content []byte, root *node, e entry) (Patch, error) {
+	if p.isRemote() {
+		return p.reformatted(content, root)
+	}
+	return e.current(content, root)
+}
+
+// current returns the patch that would wrap a server with a command as it is now.
 func (e entry) current(content []byte, root *node) (Patch, error) {
 	end := slices.IndexFunc(e.argv, func(a *node) bool { return a.value == "--" })
 	if end < 0 || end+1 == len(e.argv) {

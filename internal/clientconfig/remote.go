@@ -1,6 +1,7 @@
 package clientconfig
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -17,7 +18,7 @@ type remote struct {
 	url     *member
 	kind    *member // type; may be nil
 	headers *member // may be nil
-	token   *member // the environment variable of the bearer token, in Codex; may be nil
+	token   *member // bearer_token_env_var of Codex: the name of an environment variable; may be nil
 }
 
 // The names of members of servers that are reached by URL.
@@ -25,8 +26,6 @@ var (
 	urlNames    = []string{"url", "httpUrl", "serverUrl"}
 	headerNames = []string{"headers", "http_headers"}
 )
-
-const bearerName = "bearer_token_env_var"
 
 // onlyForURLs are settings that a program cannot have, or with which the client signs in itself.
 var onlyForURLs = []string{
@@ -38,7 +37,7 @@ var onlyForURLs = []string{
 // says why.
 func (e *entry) readRemote(n *node, c Client) {
 	e.Status = Remote
-	r := remote{url: findOf(n, urlNames), kind: n.find("type"), headers: findOf(n, headerNames), token: n.find(bearerName)}
+	r := remote{url: findOf(n, urlNames), kind: n.find("type"), headers: findOf(n, headerNames), token: n.find("bearer_token_env_var")}
 	if e.Warning = r.obstacle(n, c); e.Warning == "" {
 		e.Status, e.remote = Wrapped, &r
 	}
@@ -55,27 +54,43 @@ func findOf(n *node, names []string) *member {
 
 // obstacle says why wrap cannot take the place of the client's own connection, or nothing.
 func (r remote) obstacle(n *node, c Client) string {
+	return cmp.Or(r.settingObstacle(n), r.transportObstacle(c), r.urlObstacle(), r.headerObstacle())
+}
+
+func (r remote) settingObstacle(n *node) string {
 	for _, m := range n.members {
-		isOther := m.name != r.url.name && slices.Contains(urlNames, m.name) || r.headers != nil && m.name != r.headers.name && slices.Contains(headerNames, m.name)
-		if isOther || slices.Contains(onlyForURLs, m.name) {
+		isOtherURL := m.name != r.url.name && slices.Contains(urlNames, m.name)
+		areOtherHeaders := r.headers != nil && m.name != r.headers.name && slices.Contains(headerNames, m.name)
+		if isOtherURL || areOtherHeaders || slices.Contains(onlyForURLs, m.name) {
 			return "wrap does not know its setting " + m.name
 		}
 	}
-	if r.isSSE(c) {
-		return "it uses SSE, the transport of 2024, which wrap does not know"
-	}
-	if r.kind != nil && r.kind.value.kind != text {
+	return ""
+}
+
+func (r remote) transportObstacle(c Client) string {
+	switch {
+	case r.kind != nil && r.kind.value.kind != text:
 		return "its type is " + string(r.kind.value.kind)
+	case r.isSSE(c):
+		return "it uses SSE, the transport of 2024, which wrap does not know"
+	default:
+		return ""
+	}
+}
+
+func (r remote) urlObstacle() string {
+	if r.urlVaries() {
+		return ""
 	}
 	u, err := url.Parse(r.url.value.value)
-	switch {
-	case r.urlVaries():
-	case err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http":
+	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
 		return "its URL is not one of http or https without a user"
-	case u.Scheme == "http" && !isLoopback(u.Hostname()) && (r.headers != nil || r.token != nil):
+	}
+	if u.Scheme == "http" && !isLoopback(u.Hostname()) && (r.headers != nil || r.token != nil) {
 		return "its headers would be sent without encryption"
 	}
-	return r.headerObstacle()
+	return ""
 }
 
 // headerObstacle says why wrap cannot send the headers.
