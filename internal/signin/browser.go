@@ -94,7 +94,7 @@ func listen(ctx context.Context, earlier *oauth.Grant) (net.Listener, error) {
 // checkLink returns an address for the browser. It comes from the authorization server.
 func checkLink(text string) (string, error) {
 	u, err := url.Parse(text)
-	//mutate:true TestHostileLinks a server opens any program for an address
+	//mutate:false TestHostileLinksOfDevices a server opens any program for an address
 	if err != nil || u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) || u.Host == "" || u.User != nil {
 		return "", errors.New("the authorization server names an address that is not https")
 	}
@@ -161,7 +161,7 @@ func (b *callback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-store")
 	header.Set("Referrer-Policy", "no-referrer")
 	answer := r.URL.Query()
-	//mutate:swap `subtle.ConstantTimeCompare([]byte(answer.Get("state")), []byte(b.state)) == 0` "false" TestStrangeCallbacks any page ends a sign-in
+	//mutate:swap " == 0" " == 7" TestStrangeCallbacks any page ends a sign-in
 	if r.Method != http.MethodGet || r.Host != b.host || r.URL.Path != callbackPath || subtle.ConstantTimeCompare([]byte(answer.Get("state")), []byte(b.state)) == 0 {
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(w, "This is not the answer to a sign-in that runs.\n")

@@ -210,10 +210,11 @@ func TestGatesShareOneSignIn(t *testing.T) {
 // An expired token is renewed. Several gates together use a refresh token once: the authorization
 // server revokes the sign-in otherwise.
 func TestRefreshesAreNotRepeated(t *testing.T) {
-	w := newWorld(t, authserver.Options{Lifetime: time.Hour})
+	w := newWorld(t, authserver.Options{})
 	b := newBrowser(t)
+	w.SetHooks(authserver.Hooks{Tokens: func(m map[string]any) { m["expires_in"] = 1 }})
 	w.gate(b.use).works()
-	w.ahead.Store(int64(time.Hour))
+	w.SetHooks(authserver.Hooks{})
 	var all sync.WaitGroup
 	for range 8 {
 		g := w.gate(b.use)
@@ -224,7 +225,9 @@ func TestRefreshesAreNotRepeated(t *testing.T) {
 		})
 	}
 	all.Wait()
-	w.ahead.Store(0)
+	if n := w.grants("refresh_token"); n != 1 {
+		t.Errorf("%d renewals", n)
+	}
 	w.gate(b.use).works()
 	if b.opened.Load() != 1 {
 		t.Errorf("%d browsers were opened", b.opened.Load())
@@ -394,6 +397,27 @@ func TestHostileLinks(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The address for a code on another device must be https, too.
+func TestHostileLinksOfDevices(t *testing.T) {
+	w := newWorld(t, authserver.Options{})
+	w.SetHooks(authserver.Hooks{Request: func(to http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/device" {
+			to.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(to, `{"device_code": "x", "user_code": "y", "verification_uri": "ssh://other.example", "expires_in": 600}`)
+		}
+		return r.URL.Path == "/device"
+	}})
+	g := w.gate(func(c *signin.Config) {
+		c.Say = func(text string) {
+			if strings.Contains(text, "ssh:") {
+				t.Errorf("the person is told %q", text)
+			}
+			go get(t, strings.Fields(text)[1])
+		}
+	})
+	g.works()
 }
 
 // Requests with another state, path, method or host do not end a sign-in. The right one counts once.
