@@ -1,18 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
@@ -26,10 +30,36 @@ func (w *wrapping) newTokens(cfg config.Config, log *slog.Logger) *signin.Tokens
 	if w.server.URL == nil || w.token != nil || authorized || !w.server.IsSafe() || cfg.StateDir == "" {
 		return nil
 	}
-	server := w.server.URL.String()
+	return w.client.tokens(cfg, log, w.server, w.stderr)
+}
+
+// A signInClient has the flags for the client that the authorization server knows.
+type signInClient struct{ id, secret string }
+
+func (c *signInClient) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&c.id, "client-id", "", "`id` of the OAuth client that you have registered with http://127.0.0.1/callback, if the server's authorization server wants that")
+	flags.StringVar(&c.secret, "client-secret", "", "its `secret`, as env:VARIABLE")
+}
+
+// check returns an error if the flags contradict each other or contain a secret.
+func (c *signInClient) check() error {
+	switch {
+	case c.secret != "" && c.id == "":
+		return errors.New("--client-secret needs --client-id")
+	case c.secret != "" && !strings.HasPrefix(c.secret, fromEnvironment):
+		return errors.New("other users can read the command line: give --client-secret as env:VARIABLE")
+	default:
+		return nil
+	}
+}
+
+// tokens returns the tokens of a server.
+func (c *signInClient) tokens(cfg config.Config, log *slog.Logger, server config.Upstream, stderr io.Writer) *signin.Tokens {
+	target := server.URL.String()
 	return signin.New(signin.Config{
-		URL: server, Name: w.name, Store: signIns(cfg.StateDir), HTTP: signInClient(server), Open: browser(cfg.WrappedEnviron(os.Environ())), Log: log, Now: time.Now,
-		Say: func(how string) { _, _ = fmt.Fprintf(w.stderr, "thoughtgate: %s: to sign in, %s\n", w.name, how) },
+		URL: target, Name: server.Name, ID: c.id, Secret: os.Getenv(strings.TrimPrefix(c.secret, fromEnvironment)),
+		Store: signIns(cfg.StateDir), HTTP: oauthClient(target), Open: browser(cfg.WrappedEnviron(os.Environ())), Log: log, Now: time.Now,
+		Say: func(how string) { _, _ = fmt.Fprintf(stderr, "thoughtgate: %s: to sign in, %s\n", server.Name, how) },
 	})
 }
 
@@ -41,8 +71,8 @@ func signIns(state string) *signin.Store {
 	return signin.NewStore(state, nil)
 }
 
-// signInClient returns the client for requests about the OAuth of a server.
-func signInClient(server string) *http.Client { return oauth.HTTPClient(nil, server) }
+// oauthClient returns the client for requests about the OAuth of a server.
+func oauthClient(server string) *http.Client { return oauth.HTTPClient(nil, server) }
 
 // hasKeyring reports whether there may be a keyring. Without a bus for its messages, the library
 // would start one.
@@ -89,6 +119,46 @@ func browserCommand() []string {
 	}
 }
 
+func newLogin() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "login URL",
+		Short: "Sign in to a server before wrap uses it",
+		Long: "Sign in to the MCP server at URL, which wants OAuth. thoughtgate wrap --url does so by itself when the server refuses\n" +
+			"a request; this command is for agents that do not wait so long, and for machines without a browser.",
+		Args: positional(cobra.ExactArgs(1)),
+	}
+	file := configFlag(cmd)
+	name := cmd.Flags().String("name", "", "`name` for thoughtgate logout (default: made from the URL)")
+	var at remote
+	at.client.flags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		at.url = args[0]
+		if err := cmp.Or(at.check(nil), at.read()); err != nil {
+			return &usageError{cmd.CommandPath(), err}
+		}
+		cfg, err := deskConfig(*file)
+		if err != nil {
+			return err
+		}
+		w := wrapping{name: *name, stderr: cmd.ErrOrStderr()}
+		if err := w.setServer(at, nil); err != nil {
+			return err
+		}
+		log, _ := newLog(cmd.ErrOrStderr(), cfg, nil)
+		tokens := w.newTokens(cfg, log)
+		if tokens == nil {
+			return errors.New("a sign-in needs an https URL or a URL on this machine, and a state directory")
+		}
+		defer tokens.Close()
+		if err := tokens.SignIn(cmd.Context()); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "signed in to %s\n", w.server.URL)
+		return err
+	}
+	return cmd
+}
+
 func newLogout() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logout NAME",
@@ -103,7 +173,7 @@ func newLogout() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ended, err := signIns(cfg.StateDir).Logout(cmd.Context(), names[0], signInClient)
+		ended, err := signIns(cfg.StateDir).Logout(cmd.Context(), names[0], oauthClient)
 		for _, l := range ended {
 			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "signed out of %s\n", l.URL)
 			if l.Revoked != nil {

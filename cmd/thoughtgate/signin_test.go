@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"io/fs"
@@ -212,6 +213,40 @@ func (s *protectedServer) noSecretsIn(output string) {
 	})
 	if err != nil {
 		s.t.Error(err)
+	}
+}
+
+// A person can sign in at a terminal, without a browser there.
+func TestLogin(t *testing.T) {
+	s := newProtectedServer(t)
+	s.env = append(s.env, "BROWSER=", "DISPLAY=", "WAYLAND_DISPLAY=")
+	cmd := exec.Command("thoughtgate", "login", s.url)
+	cmd.Env = s.env
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout := new(bytes.Buffer)
+	cmd.Stdout = stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(stderr).ReadString('\n')
+	code := regexp.MustCompile(`enter the code "(.*)"`).FindStringSubmatch(line)
+	if code == nil {
+		t.Fatal(line)
+	}
+	s.ApproveDevice(code[1])
+	if err := cmd.Wait(); err != nil || stdout.String() != "signed in to "+s.url+"\n" {
+		t.Fatalf("%s, %v", stdout, err)
+	}
+	a, err := s.connect(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.call("get_page")
+	if got := s.run("logout", s.url); got != "signed out of "+s.url+"\n" {
+		t.Error(got)
 	}
 }
 

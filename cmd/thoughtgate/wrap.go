@@ -58,6 +58,7 @@ func newWrap() *cobra.Command {
 	var at remote
 	flags.StringVar(&at.url, "url", "", "`URL` of a server over HTTP, in place of COMMAND; env:VARIABLE takes it from the environment")
 	flags.StringArrayVar(&at.headers, "header", nil, "`header` for the server at --url, as 'NAME: VALUE'; ${VARIABLE} or env:VARIABLE keeps a secret off the command line; may be repeated")
+	at.client.flags(flags)
 	flags.StringVar(&at.tokenFile, "token-file", "", "`file` with the bearer token for the server at --url; read for every request")
 	cmd.Args = positional(func(_ *cobra.Command, command []string) error {
 		if *socket != "" {
@@ -98,7 +99,8 @@ type wrapping struct {
 	name           string
 	server         config.Upstream
 	token          func() (string, error) // see app.Wrap
-	tokens         *signin.Tokens         // nil if nobody signs in to the server
+	client         signInClient
+	tokens         *signin.Tokens // nil if nobody signs in to the server
 	restarts       int
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -186,6 +188,7 @@ type remote struct {
 	url       string
 	headers   []string
 	tokenFile string
+	client    signInClient
 	server    config.Upstream // set by read
 }
 
@@ -196,17 +199,22 @@ func (r *remote) check(command []string) error {
 		return errors.New("give the COMMAND of a server after --, or the URL of one with --url")
 	case r.url != "" && len(command) > 0:
 		return errors.New("give either --url or a COMMAND")
-	case r.url == "" && (len(r.headers) > 0 || r.tokenFile != ""):
-		return errors.New("--header and --token-file need --url")
+	case r.url == "" && r.hasFlags():
+		return errors.New("--header, --token-file and --client-id need --url")
 	default:
-		return nil
+		return r.client.check()
 	}
+}
+
+// hasFlags reports whether there are flags about a server over HTTP.
+func (r *remote) hasFlags() bool {
+	return len(r.headers) > 0 || r.tokenFile != "" || r.client != signInClient{}
 }
 
 // checkSocket returns an error if the flags or the command contradict --socket.
 func (r *remote) checkSocket(command []string, name, file string) error {
 	switch {
-	case len(command) > 0 || file != "" || r.url != "" || len(r.headers) > 0 || r.tokenFile != "":
+	case len(command) > 0 || file != "" || r.url != "" || r.hasFlags():
 		return errors.New("--socket takes only --name: the gate at the socket has the server and the configuration")
 	case name == "":
 		return errors.New("--socket needs the --name of a server of that gate")
@@ -252,7 +260,7 @@ func (w *wrapping) setServer(at remote, command []string) (err error) {
 		w.name = w.server.Name
 		return nil
 	}
-	w.server = at.server
+	w.server, w.client = at.server, at.client
 	w.name = cmp.Or(w.name, named(w.server.URL.Hostname(), w.server.URL.String())) // another name for every URL
 	w.server.Name = w.name
 	if at.tokenFile == "" {

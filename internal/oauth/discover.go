@@ -210,7 +210,7 @@ func (c *Client) register(ctx context.Context, meta *oauthex.AuthServerMeta, kno
 	case known.isFor(r, c.Now()):
 		return known, nil
 	case meta.RegistrationEndpoint == "":
-		return r, fmt.Errorf("%s does not let clients register themselves: register one there, and configure its id", meta.Issuer)
+		return r, fmt.Errorf("%s does not let clients register themselves: register one there, and give the gate its id (client_id, or --client-id)", meta.Issuer)
 	default:
 		return c.registerItself(ctx, meta.RegistrationEndpoint, r)
 	}

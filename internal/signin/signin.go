@@ -25,8 +25,11 @@ import (
 
 // Config says how to sign in to one server.
 type Config struct {
-	URL   string // of the server
-	Name  string // of the wrap
+	URL  string // of the server
+	Name string // of the wrap
+	// ID and Secret are those of a client that the person has registered; may be empty.
+	ID, Secret string
+
 	Store *Store
 	HTTP  *http.Client                                // see [oauth.HTTPClient]
 	Open  func(ctx context.Context, url string) error // opens a browser; nil if the machine has none
@@ -96,9 +99,29 @@ func (t *Tokens) Wait(ctx context.Context) {
 	}
 }
 
+// SignIn signs in and waits for the person, unless there are tokens already.
+func (t *Tokens) SignIn(ctx context.Context) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, t.cfg.URL, http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := t.cfg.HTTP.Do(r) // the answer may say how to sign in
+	if err != nil {
+		return err
+	}
+	_ = resp.Body.Close()
+	a := t.begin(httpclient.RefusedToken{Challenge: resp.Header["Www-Authenticate"]})
+	select {
+	case <-a.done:
+		return a.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // client returns the OAuth client.
 func (t *Tokens) client(redirect string) *oauth.Client {
-	return &oauth.Client{Resource: t.cfg.URL, Name: "ThoughtGate", Redirect: redirect, HTTP: t.cfg.HTTP, Now: t.cfg.Now}
+	return &oauth.Client{Resource: t.cfg.URL, Name: "ThoughtGate", Redirect: redirect, ID: t.cfg.ID, Secret: t.cfg.Secret, HTTP: t.cfg.HTTP, Now: t.cfg.Now}
 }
 
 // Token implements [httpclient.Tokens]. Without a sign-in there is no token; the server may not
@@ -272,7 +295,7 @@ func (t *Tokens) attempt(ctx context.Context, a *attempt, refused httpclient.Ref
 	defer stop()
 	err := t.run(ctx, a, refused)
 	if a.ended = t.cfg.Now(); err != nil {
-		a.err = fmt.Errorf("the server wants you to sign in, and that failed: %w", err)
+		a.err = fmt.Errorf("sign in to the server: %w", err)
 		t.cfg.Log.WarnContext(ctx, "sign-in failed", "server", t.cfg.Name, "err", err)
 	}
 }

@@ -37,6 +37,8 @@ type world struct {
 	state string
 	ahead atomic.Int64 // of the clock of the gates
 	seen  sync.Map     // the access tokens that the MCP server got
+
+	redirect atomic.Pointer[string] // where the MCP server redirects to
 }
 
 func newWorld(t *testing.T, o authserver.Options, scopes ...string) *world {
@@ -46,6 +48,10 @@ func newWorld(t *testing.T, o authserver.Options, scopes ...string) *world {
 	server := httptest.NewServer(http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {
 		if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 			w.seen.Store(token, true)
+		}
+		if at := w.redirect.Load(); at != nil {
+			http.Redirect(to, r, *at, http.StatusTemporaryRedirect)
+			return
 		}
 		handler.ServeHTTP(to, r)
 	}))
@@ -512,6 +518,38 @@ func TestWithoutBrowser(t *testing.T) {
 		}
 	})
 	g.works()
+}
+
+// SignIn signs in before a request does, also with a client that the person has registered.
+func TestSignIn(t *testing.T) {
+	w := newWorld(t, authserver.Options{NoRegistration: true})
+	b := newBrowser(t)
+	if err := w.gate(b.use).SignIn(t.Context()); err == nil || !strings.Contains(err.Error(), "--client-id") {
+		t.Errorf("without a client: %v", err)
+	}
+	w.Register("known", authserver.Client{Secret: "secret", Redirects: []string{"http://127.0.0.1/callback"}})
+	g := w.gate(b.use, func(c *signin.Config) { c.ID, c.Secret = "known", "secret" })
+	for range 2 {
+		if err := g.SignIn(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.gate().works()
+	if b.opened.Load() != 1 {
+		t.Errorf("%d browsers were opened", b.opened.Load())
+	}
+}
+
+// A server that redirects gets its token, and no other server does.
+func TestTokenStaysAtServer(t *testing.T) {
+	w := newWorld(t, authserver.Options{})
+	w.gate(newBrowser(t).use).works()
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("the other server got %v", r.Header) }))
+	defer other.Close()
+	w.redirect.Store(&other.URL)
+	if status, err := w.gate().ask(); status == http.StatusOK {
+		t.Errorf("status %d, %v", status, err)
+	}
 }
 
 // A server that does not say how to sign in answers for itself.
