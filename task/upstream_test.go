@@ -93,6 +93,11 @@ func TestRunContinuesAfterLastAnswer(t *testing.T) {
 	}
 	mustRefuse(t, both, lifecycle.Answer{}, task.ErrInvalidTransition)
 
+	direct := apply(t, one, lifecycle.Answer{Responses: map[string]json.RawMessage{"a": json.RawMessage(`{}`)}, By: "gate-2", LeaseUntil: epoch.Add(lease)})
+	if direct.Execution.Executor != "gate-2" || !direct.Due().Equal(epoch.Add(lease)) {
+		t.Errorf("the process with the last answer does not run the task: %+v", direct.Execution)
+	}
+	mustRefuse(t, one, lifecycle.Answer{Responses: map[string]json.RawMessage{"a": json.RawMessage(`{}`)}, By: "gate-2"}, task.ErrInvalid)
 	again := apply(t, both, resume)
 	mustRefuse(t, again, lifecycle.Resume{By: "gate-3", LeaseUntil: epoch.Add(lease)}, task.ErrNotReady)
 	if !again.Due().Equal(epoch.Add(lease)) || !again.Lost(epoch.Add(lease+time.Second)) {
@@ -163,15 +168,31 @@ func TestUnfetchedCallCountsAsRun(t *testing.T) {
 }
 
 // Another process takes over repeatable work from an executor that has died. It starts from the
-// beginning, without the earlier questions.
+// beginning, but the client is not asked again.
 func TestRestartTakesOverWork(t *testing.T) {
 	running := inState(t, task.Executing)
-	asking := apply(t, running, lifecycle.Progress{By: "gate-1", InputRequests: json.RawMessage(`{"a":{}}`)})
+	asking := apply(t, running, lifecycle.Ask{By: "gate-1", Questions: json.RawMessage(`{"a":{},"b":{}}`)})
+	asking = apply(t, asking, lifecycle.Answer{Responses: map[string]json.RawMessage{"a": json.RawMessage(`1`)}})
 	again := lifecycle.Restart{By: "gate-2", LeaseUntil: epoch.Add(time.Hour)}
 	mustRefuse(t, asking, again, task.ErrNotReady)
 	taken, err := lifecycle.Apply(asking, again, epoch.Add(lease+time.Second))
-	if err != nil || taken.State != task.Executing || taken.AwaitsInput() || taken.Execution.Executor != "gate-2" {
+	if err != nil || taken.State != task.Executing || !taken.AwaitsInput() || taken.Execution.Executor != "gate-2" {
 		t.Errorf("%+v, %v", taken.Execution, err)
+	}
+	same := apply(t, taken, lifecycle.Ask{By: "gate-2", Questions: json.RawMessage(`{"a":{},"b":{}}`)})
+	if x := same.Execution; string(x.InputRequests) != `{"b":{}}` || string(x.Answers) != `{"a":1}` {
+		t.Errorf("the client is asked %s and has answered %s", x.InputRequests, x.Answers)
+	}
+	all := apply(t, same, lifecycle.Answer{Responses: map[string]json.RawMessage{"b": json.RawMessage(`2`)}, By: "gate-3", LeaseUntil: epoch.Add(time.Hour)})
+	if all.AwaitsInput() || all.Execution.Executor != "gate-2" {
+		t.Errorf("an answer ended the run of %s", all.Execution.Executor)
+	}
+	again.Dead = true
+	if at := apply(t, running, again).Execution; at.Executor != "gate-2" {
+		t.Errorf("the executor is known to have died, but it is %+v", at)
+	}
+	if failed := apply(t, running, lifecycle.Lapse{By: "gate-2", Dead: true}); failed.State != task.Failed {
+		t.Errorf("the executor is known to have died, but the task is %s", failed.State)
 	}
 	if _, err := lifecycle.Apply(taken, lifecycle.Complete{By: "gate-1", Result: task.Result{Kind: task.ResultOK}}, epoch.Add(lease+time.Second)); !errors.Is(err, lifecycle.ErrNotExecutor) {
 		t.Errorf("the lost executor completes it: %v", err)
@@ -194,5 +215,7 @@ func TestExecutorGetsAnswers(t *testing.T) {
 		t.Errorf("with all answers: %+v", all.Execution)
 	}
 	mustRefuse(t, half, lifecycle.Describe{By: "gate-2"}, lifecycle.ErrNotExecutor)
+	mustRefuse(t, half, lifecycle.Ask{By: "gate-2", Questions: json.RawMessage(`{}`)}, lifecycle.ErrNotExecutor)
+	mustRefuse(t, half, lifecycle.Ask{By: "gate-1", Questions: json.RawMessage(`[]`)}, task.ErrInvalid)
 	mustRefuse(t, half, lifecycle.Describe{By: "gate-1", Message: "\xff"}, task.ErrInvalid)
 }

@@ -195,7 +195,7 @@ func notesOf(before, after task.Task, e lifecycle.Event) []task.Note {
 		n.Actor, n.Reason = actor(n, after, e.By), "lives until "+after.ExpiresAt.UTC().Format(time.RFC3339)
 		return steps(n, Extended)
 	case lifecycle.Submit, lifecycle.Admit, lifecycle.Contact, lifecycle.SetVariables, lifecycle.RenewLease,
-		lifecycle.Progress, lifecycle.Describe, lifecycle.Answer, lifecycle.Resume, lifecycle.Restart, lifecycle.CancelUpstream:
+		lifecycle.Progress, lifecycle.Describe, lifecycle.Ask, lifecycle.Answer, lifecycle.Resume, lifecycle.Restart, lifecycle.CancelUpstream:
 	case lifecycle.SettleUpstream:
 		n.At, n.Actor, n.Reason = after.Execution.Cancellation.SettledAt, e.By, ""
 		n.Outcome = string(e.Outcome)

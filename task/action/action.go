@@ -20,6 +20,7 @@ const (
 	ExtendTTL    Name = "extend ttl"
 	RenewLease   Name = "renew lease"
 	Progress     Name = "progress"
+	Ask          Name = "ask"
 	Answer       Name = "answer"
 	Resume       Name = "resume"
 	Restart      Name = "restart"

@@ -149,11 +149,11 @@ func (e Fail) check(s task.State) *task.Error {
 	}
 }
 
-func (Lapse) apply(t *task.Task, now time.Time) *task.Error {
+func (e Lapse) apply(t *task.Task, now time.Time) *task.Error {
 	if t.Execution.UpstreamTask != "" || t.Execution.Detached() {
 		return &task.Error{Kind: task.ErrInvalidTransition, Detail: "the run needs no executor"}
 	}
-	if until := t.Execution.LeaseUntil; !now.After(until) {
+	if until := t.Execution.LeaseUntil; !e.Dead && !now.After(until) {
 		return &task.Error{Kind: task.ErrNotReady, Detail: "the lease holds", RetryAfter: until.Sub(now)}
 	}
 	t.Failure = &task.Failure{Stage: StageExecutorLost, Reason: leaseLapsed, Ran: task.RanUnknown}

@@ -70,7 +70,10 @@ type (
 	// Lapse ends a run whose executor has not renewed its lease: [task.Executing] becomes
 	// [task.Failed], and it is unknown whether the tool ran. A run with an upstream task cannot
 	// lapse.
-	Lapse struct{ By string }
+	Lapse struct {
+		By   string
+		Dead bool // the executor is known to have died, although its lease has not ended
+	}
 
 	// Cancel withdraws a task: any pending state becomes [task.Cancelled].
 	Cancel struct{ By, Reason string }
@@ -118,17 +121,31 @@ type (
 	// Describe sets the status message of a run. Only the executor can set it.
 	Describe struct{ By, Message string }
 
-	// Answer adds the client's answers to the questions of a [Progress] without an upstream
-	// task, by the keys of the questions. Other answers are ignored. When all questions are
-	// answered, the run continues; a detached run can be resumed.
-	Answer struct{ Responses map[string]json.RawMessage }
+	// Ask adds questions to a run without an upstream task, by keys that name the same question
+	// in every run of the task. A question that has an answer is not asked again. Only the
+	// executor can ask.
+	Ask struct {
+		By        string
+		Questions json.RawMessage // a JSON object
+	}
 
-	// Restart takes over a run whose executor has died, and repeats the whole run. Use it only
-	// for work that may be repeated. It is refused with [task.ErrNotReady] while the executor
-	// may be alive.
+	// Answer adds the client's answers to the questions of an [Ask], or of a [Progress] without
+	// an upstream task, by the keys of the questions. Other answers are ignored. When all
+	// questions are answered, the run continues. If it is detached, By becomes its executor,
+	// or if By is empty, it can be resumed.
+	Answer struct {
+		Responses  map[string]json.RawMessage
+		By         string
+		LeaseUntil time.Time
+	}
+
+	// Restart takes over a run whose executor has died, and repeats it. Questions and answers
+	// stay. Use it only for work that may be repeated. It is refused with [task.ErrNotReady]
+	// while the executor may be alive.
 	Restart struct {
 		By         string
 		LeaseUntil time.Time
+		Dead       bool // the executor is known to have died, although its lease has not ended
 	}
 )
 
@@ -164,6 +181,9 @@ func (RenewLease) Action() action.Name { return action.RenewLease }
 
 // Action implements [Event].
 func (Progress) Action() action.Name { return action.Progress }
+
+// Action implements [Event].
+func (Ask) Action() action.Name { return action.Ask }
 
 // Action implements [Event].
 func (Answer) Action() action.Name { return action.Answer }
@@ -203,6 +223,8 @@ func (e ExtendTTL) cause() (by, reason string) { return e.By, "" }
 func (RenewLease) cause() (by, reason string) { return "", "" }
 
 func (Progress) cause() (by, reason string) { return "", "" }
+
+func (Ask) cause() (by, reason string) { return "", "" }
 
 func (Answer) cause() (by, reason string) { return "", "" }
 

@@ -53,7 +53,7 @@ var annotations = map[task.State][]action.Name{
 	task.Approved:      {action.Contact, action.SetVariables, action.ExtendTTL},
 	task.Executing: {
 		action.Contact, action.SetVariables, action.ExtendTTL,
-		action.RenewLease, action.Progress, action.Describe, action.Answer, action.Resume, action.Restart,
+		action.RenewLease, action.Progress, action.Describe, action.Ask, action.Answer, action.Resume, action.Restart,
 	},
 	task.Completed: {action.Deliver},
 	task.Failed:    {action.Deliver},
@@ -126,6 +126,9 @@ func shifted(e Event, by time.Duration) Event {
 		e.LeaseUntil = e.LeaseUntil.Add(by)
 		return e
 	case Restart:
+		e.LeaseUntil = e.LeaseUntil.Add(by)
+		return e
+	case Answer:
 		e.LeaseUntil = e.LeaseUntil.Add(by)
 		return e
 	case Contact:

@@ -83,7 +83,33 @@ func (e Progress) check(x *task.Execution) (json.RawMessage, *task.Error) {
 	return asked, nil
 }
 
-func (e Answer) apply(t *task.Task, _ time.Time) *task.Error {
+func (e Ask) apply(t *task.Task, _ time.Time) *task.Error {
+	if refused := runBy(t, e.By); refused != nil {
+		return refused
+	}
+	x := t.Execution.Clone()
+	asked, err := members(e.Questions)
+	open, failed := members(x.InputRequests)
+	answered, wrong := members(x.Answers)
+	if err = errors.Join(err, failed, wrong); err != nil || x.UpstreamTask != "" {
+		return &task.Error{Kind: task.ErrInvalid, Detail: "questions that are not a JSON object, or of an upstream task", Err: err}
+	}
+	for key, question := range asked {
+		if _, known := answered[key]; !known {
+			open[key] = question
+		}
+	}
+	if x.InputRequests, err = jsonv2.Marshal(open, jsonv2.Deterministic(true)); err != nil {
+		return &task.Error{Kind: task.ErrInvalid, Detail: "the questions are not JSON", Err: err}
+	}
+	if x.Upstream = gatetask.UpstreamAsks; len(open) == 0 {
+		x.Upstream, x.InputRequests = gatetask.UpstreamWorks, nil
+	}
+	t.Execution = x
+	return nil
+}
+
+func (e Answer) apply(t *task.Task, now time.Time) *task.Error {
 	x := t.Execution.Clone()
 	if x.UpstreamTask != "" || x.Upstream != gatetask.UpstreamAsks {
 		return &task.Error{Kind: task.ErrInvalidTransition, Detail: "the task has no open questions"}
@@ -106,7 +132,10 @@ func (e Answer) apply(t *task.Task, _ time.Time) *task.Error {
 		x.Upstream, x.InputRequests = gatetask.UpstreamWorks, nil
 	}
 	t.Execution = x
-	return nil
+	if e.By == "" || !x.Answered() {
+		return nil
+	}
+	return Resume{By: e.By, LeaseUntil: e.LeaseUntil}.apply(t, now)
 }
 
 // members returns the members of a JSON object. An absent object has none.
@@ -140,9 +169,11 @@ func (e Restart) apply(t *task.Task, now time.Time) *task.Error {
 		return &task.Error{Kind: task.ErrInvalid, Detail: "the executor needs a name and a lease"}
 	case x.UpstreamTask != "" || x.Detached():
 		return &task.Error{Kind: task.ErrInvalidTransition, Detail: "the run needs no executor"}
-	case !now.After(x.LeaseUntil):
+	case !e.Dead && !now.After(x.LeaseUntil):
 		return &task.Error{Kind: task.ErrNotReady, Detail: "the executor may be alive", RetryAfter: x.LeaseUntil.Sub(now)}
 	}
-	t.Execution = &task.Execution{Executor: e.By, StartedAt: now, LeaseUntil: lease}
+	x = x.Clone()
+	x.Executor, x.StartedAt, x.LeaseUntil, x.Message = e.By, now, lease, ""
+	t.Execution = x
 	return nil
 }
