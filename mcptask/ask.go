@@ -20,7 +20,11 @@ func (s *Server) input(ctx context.Context, t task.Task, answers schema.Object) 
 	for _, m := range answers {
 		responses[m.Name] = m.Value
 	}
-	_, err := lifecycle.Advance(ctx, s.Store, task.OwnedBy(t.Owner).Ref(t.ID), lifecycle.Answer{Responses: responses}, s.Now())
+	e := lifecycle.Answer{Responses: responses}
+	if s.Resume != nil && t.Execution.Detached() {
+		return s.continued(ctx, t, e)
+	}
+	_, err := lifecycle.Advance(ctx, s.Store, task.OwnedBy(t.Owner).Ref(t.ID), e, s.Now())
 	if errors.Is(err, task.ErrInvalidTransition) {
 		return nil // the questions were answered meanwhile
 	}

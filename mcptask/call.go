@@ -2,13 +2,16 @@ package mcptask
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
@@ -20,7 +23,9 @@ import (
 type Call struct {
 	server *Server
 	ref    task.Ref
-	asks   sync.Mutex // one [Call.Ask] at a time
+
+	asks  sync.Mutex     // one [Call.Ask] at a time
+	asked map[string]int // how often each question was asked
 }
 
 type callKey struct{}
@@ -87,17 +92,30 @@ func (c *Call) Get(ctx context.Context, name string, value any) (bool, error) {
 // Wait waits until a variable of the task exists, and reads it. A client of 2026-07-28 sets
 // variables whose names begin with "client." with tasks/update.
 func (c *Call) Wait(ctx context.Context, name string, value any) error {
-	t, err := storekit.Wait(ctx, c.server.Store, c.ref, func(t task.Task) bool {
-		return t.Variables[name] != nil || t.State.Terminal()
-	})
-	if err != nil {
-		return err
-	}
+	t, err := c.wait(ctx, func(t task.Task) bool { return t.Variables[name] != nil })
 	text, ok := t.Variables[name]
 	if !ok {
-		return errOver
+		return err
 	}
 	return json.Unmarshal(text, value)
+}
+
+// wait waits until a run of this task has come so far. The error is the cause if it has ended.
+func (c *Call) wait(ctx context.Context, until func(task.Task) bool) (task.Task, error) {
+	t, err := storekit.Wait(ctx, c.server.Store, c.ref, func(t task.Task) bool { return until(t) || !c.runs(t) })
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return t, context.Cause(ctx)
+	case err == nil && !c.runs(t):
+		return t, endedBy(t)
+	default:
+		return t, err
+	}
+}
+
+// runs reports whether this process runs t.
+func (c *Call) runs(t task.Task) bool {
+	return t.State == task.Executing && t.Execution.Executor == c.server.runner()
 }
 
 // Extend extends the TTL of the task to ttl from its creation, at most to [Server.MaxTTL]. It
@@ -112,53 +130,67 @@ func (c *Call) Extend(ctx context.Context, ttl time.Duration) error {
 //
 //	{"method":"elicitation/create","params":{…}}
 //
-// under a key by which the answer is found. Meanwhile the status of the task is
+// under a name by which the answer is found. Meanwhile the status of the task is
 // input_required. A client of 2026-07-28 answers with tasks/update; one of
 // 2025-11-25 is asked while it waits in tasks/result, see [Server.Ask]. The error
-// is [ErrNotAsked] if that cannot be done.
+// is [ErrNotAsked] if the client cannot be asked.
+//
+// A run that repeats an earlier one, see [Server.Rerun], gets the answers that the client has
+// already given to the same questions.
 func (c *Call) Ask(ctx context.Context, questions schema.Object) (schema.Object, error) {
 	c.asks.Lock()
 	defer c.asks.Unlock()
 	t, err := c.Task(ctx)
+	if err == nil {
+		err = canAsk(t, questions)
+	}
 	if err != nil || len(questions) == 0 {
 		return nil, err
 	}
-	// A key must not occur twice in a task. The version makes it unique.
-	suffix := "-" + strconv.FormatInt(t.Version, 10)
-	open := make(schema.Object, len(questions))
-	for i, q := range questions {
-		open[i] = schema.Member{Name: q.Name + suffix, Value: q.Value}
-	}
-	ask := lifecycle.Progress{By: c.server.runner(), InputRequests: open.Text()}
-	if t.Execution != nil {
-		ask.Message = t.Execution.Message
-	}
-	if _, err = c.advance(ctx, ask); err != nil {
+	open := c.keyed(t, questions)
+	_, err = c.advance(ctx, lifecycle.Ask{By: c.server.runner(), Questions: open.Text()})
+	if err != nil && !errors.Is(err, task.ErrAlreadyTerminal) && !errors.Is(err, lifecycle.ErrNotExecutor) {
 		return nil, err
 	}
-	t, err = storekit.Wait(ctx, c.server.Store, c.ref, func(t task.Task) bool { return !t.AwaitsInput() })
-	switch {
-	case err != nil:
+	t, err = c.wait(ctx, func(t task.Task) bool { return answered(t, open) })
+	if err != nil {
 		return nil, err
-	case t.State != task.Executing || t.Execution.Executor != c.server.runner():
-		return nil, errOver
 	}
-	return answersTo(questions, suffix, t.Execution.Answers)
+	return answersTo(questions, open, t.Execution.Answers)
 }
 
-// answersTo returns the given answers by the keys of the questions.
-func answersTo(questions schema.Object, suffix string, given json.RawMessage) (schema.Object, error) {
-	var all schema.Object
-	if err := all.UnmarshalJSON(given); err != nil {
-		return nil, err
+// keyed returns questions under keys for the client. A key occurs once in a task, but a run that
+// asks the same questions as an earlier one finds them under the same keys.
+func (c *Call) keyed(t task.Task, questions schema.Object) schema.Object {
+	if c.asked == nil {
+		c.asked = make(map[string]int)
 	}
+	open := make(schema.Object, len(questions))
+	for i, q := range questions {
+		text := q.Name + string(q.Value)
+		c.asked[text]++
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s", roundOf(t), c.asked[text], text))
+		open[i] = schema.Member{Name: q.Name + keyMark + "q" + hex.EncodeToString(sum[:6]), Value: q.Value}
+	}
+	return open
+}
+
+// answered reports whether the client has answered all questions.
+func answered(t task.Task, questions schema.Object) bool {
+	given := jsonrpc.Value{Bytes: t.Execution.Answers}
+	return !slices.ContainsFunc(questions, func(q schema.Member) bool { return !given.Member(q.Name).Present() })
+}
+
+// answersTo returns the given answers by the names of the questions, which were open under keys.
+func answersTo(questions, open schema.Object, given json.RawMessage) (schema.Object, error) {
+	all := jsonrpc.Value{Bytes: given}
 	answers := make(schema.Object, len(questions))
 	for i, q := range questions {
-		answer, ok := all.Get(q.Name + suffix)
-		if !ok || string(answer) == "null" {
+		answer := all.Member(open[i].Name)
+		if answer.IsNull() {
 			return nil, fmt.Errorf("%w: %s", ErrNotAsked, q.Name)
 		}
-		answers[i] = schema.Member{Name: q.Name, Value: answer}
+		answers[i] = schema.Member{Name: q.Name, Value: answer.Bytes}
 	}
 	return answers, nil
 }

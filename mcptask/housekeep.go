@@ -30,9 +30,17 @@ type process struct {
 
 	mu      sync.Mutex
 	closed  bool
-	running map[task.ID]context.CancelCauseFunc
+	running map[task.ID]run
 	works   sync.WaitGroup
 	asking  map[question]struct{} // questions that are being put to clients
+
+	resuming sync.Mutex // one answer at a time to the questions of suspended tasks
+}
+
+// A run is the work of a task in this process.
+type run struct {
+	stop  context.CancelCauseFunc
+	ended chan struct{}
 }
 
 // A question is one that a task asks of its client.
@@ -64,34 +72,40 @@ func (s *Server) enter(ctx context.Context, id task.ID) (running context.Context
 	}
 	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	if p.running == nil {
-		p.running = make(map[task.ID]context.CancelCauseFunc)
+		p.running = make(map[task.ID]run)
 	}
-	p.running[id] = stop
+	ended := make(chan struct{})
+	p.running[id] = run{stop, ended}
 	p.works.Add(1)
 	return running, func() {
 		stop(nil)
 		p.mu.Lock()
 		delete(p.running, id)
 		p.mu.Unlock()
+		close(ended)
 		p.works.Done()
 	}, nil
+}
+
+// endOf returns a channel that is closed when the run of a task in this process has ended, or
+// nil if there is none.
+func (s *Server) endOf(id task.ID) <-chan struct{} {
+	s.process.mu.Lock()
+	defer s.process.mu.Unlock()
+	return s.process.running[id].ended
 }
 
 // interrupt interrupts a run.
 func (s *Server) interrupt(id task.ID) {
 	s.process.mu.Lock()
 	defer s.process.mu.Unlock()
-	if stop := s.process.running[id]; stop != nil {
-		stop(errStopping)
+	if r, ok := s.process.running[id]; ok {
+		r.stop(ErrStopping)
 	}
 }
 
 // runs reports whether this process runs t.
-func (s *Server) runs(t task.Task) bool {
-	s.process.mu.Lock()
-	defer s.process.mu.Unlock()
-	return s.process.running[t.ID] != nil
-}
+func (s *Server) runs(t task.Task) bool { return s.endOf(t.ID) != nil }
 
 // again returns the work for a second run of a task, or nil if it must not run twice.
 func (s *Server) again(t task.Task) Work {
@@ -183,8 +197,8 @@ func (s *Server) drain() {
 	case <-grace.C:
 	}
 	p.mu.Lock()
-	for _, stop := range p.running {
-		stop(errStopping)
+	for _, r := range p.running {
+		r.stop(ErrStopping)
 	}
 	p.mu.Unlock()
 	<-ended

@@ -18,8 +18,9 @@ import (
 )
 
 // A Work runs the call of a task. It returns the result of the call, a JSON object, or an
-// error. A [*jsonrpc.Error] becomes the JSON-RPC error of the call. The context ends with the
-// task, and carries the [Call]; see [CallFrom]. A panic fails the task.
+// error. A [*jsonrpc.Error] becomes the JSON-RPC error of the call; see also [Suspend]. The
+// context ends with the task, and carries the [Call]; see [CallFrom]. [context.Cause] returns
+// why it has ended: [ErrStopping], [ErrCancelled] or [ErrExpired]. A panic fails the task.
 type Work func(ctx context.Context) ([]byte, error)
 
 // Start makes a task for a call and stores it, with a new id if it has none. The task then
@@ -138,9 +139,24 @@ func (s *Server) begin(ctx context.Context, ref task.Ref, e lifecycle.Event, now
 
 // The causes of the end of the context of a running work.
 var (
-	errOver     = errors.New("mcptask: the task has ended")
-	errStopping = errors.New("mcptask: the server is stopping")
+	ErrStopping  = errors.New("mcptask: the server is stopping")
+	ErrCancelled = errors.New("mcptask: the task was cancelled")
+	ErrExpired   = errors.New("mcptask: the time to live of the task has passed")
+
+	errOver = errors.New("mcptask: another process runs the task, or has ended it")
 )
+
+// endedBy returns the cause of the end of a task.
+func endedBy(t task.Task) error {
+	switch t.State {
+	case task.Cancelled:
+		return ErrCancelled
+	case task.Expired:
+		return ErrExpired
+	default:
+		return errOver
+	}
+}
 
 // run does the work of a task that this process has claimed, and ends the task with its
 // outcome. The context is one from enter.
@@ -149,13 +165,20 @@ func (s *Server) run(ctx context.Context, t task.Task, work Work) (task.Task, er
 	working, release := s.guard(ctx, ref)
 	defer release() // after the answer is stored
 	result, failed := protected(context.WithValue(working, callKey{}, &Call{server: s, ref: ref}), work)
+	broken := errors.Is(context.Cause(ctx), ErrStopping) // an error that comes now is due to the stop
 	if failed == nil && !(jsonrpc.Value{Bytes: result}).IsObject() {
 		failed = errors.New("the result of the work is not a JSON object")
 	}
-	if failed != nil && errors.Is(context.Cause(ctx), errStopping) && errors.Is(failed, context.Canceled) {
+	if asks, ok := errors.AsType[*suspension](failed); ok {
+		if failed = s.canSuspend(t, asks); failed == nil {
+			return s.store(ctx, t, func(ctx context.Context) (task.Task, error) { return s.suspend(ctx, ref, asks) })
+		}
+	}
+	//mutate:swap " || KindOf(result) == task.ResultToolError" "" TestStopBreaksWorkOff a stop completes the tasks of tools that report it as their own error
+	if broken && (failed != nil || KindOf(result) == task.ResultToolError) {
 		return s.leave(context.WithoutCancel(ctx), t)
 	}
-	t, err := s.keep(ctx, t, result, failed)
+	t, err := s.store(ctx, t, func(ctx context.Context) (task.Task, error) { return s.keep(ctx, ref, result, failed) })
 	if _, own := errors.AsType[*jsonrpc.Error](failed); own || t.State != task.Failed {
 		failed = nil // the client gets the error, or the task has ended otherwise
 	}
@@ -184,13 +207,13 @@ const (
 	mostPause  = time.Second
 )
 
-// keep ends the run of t with its result or its error. It tries again while the store fails,
-// until the TTL of t has passed. If ctx has ended, because the process is about to end, it
-// tries only once more.
-func (s *Server) keep(ctx context.Context, t task.Task, result json.RawMessage, failed error) (task.Task, error) {
+// store makes the last change of a run of t. It tries again while the store fails, until the TTL
+// of t has passed. If ctx has ended, because the process is about to end, it tries only once
+// more.
+func (s *Server) store(ctx context.Context, t task.Task, change func(context.Context) (task.Task, error)) (task.Task, error) {
 	for pause := firstPause; ; pause = min(2*pause, mostPause) {
 		stopping := ctx.Err() != nil
-		after, err := s.tryToKeep(context.WithoutCancel(ctx), task.OwnedBy(t.Owner).Ref(t.ID), result, failed)
+		after, err := change(context.WithoutCancel(ctx))
 		if !storekit.MaybeChanged(err) || stopping || !s.Now().Before(t.ExpiresAt) {
 			return after, err
 		}
@@ -206,9 +229,9 @@ func (s *Server) keep(ctx context.Context, t task.Task, result json.RawMessage, 
 	}
 }
 
-// tryToKeep is one attempt of keep. If the task has already ended, or another process has taken
-// it over, it returns the task.
-func (s *Server) tryToKeep(ctx context.Context, ref task.Ref, result json.RawMessage, failed error) (task.Task, error) {
+// keep ends a run with its result or its error. If the task has already ended, or another
+// process has taken it over, it returns the task.
+func (s *Server) keep(ctx context.Context, ref task.Ref, result json.RawMessage, failed error) (task.Task, error) {
 	t, err := s.Store.Get(ctx, ref)
 	if err != nil || t.State != task.Executing || t.Execution.Executor != s.runner() {
 		return t, err
@@ -249,9 +272,9 @@ func (s *Server) guard(ctx context.Context, ref task.Ref) (working context.Conte
 	keeping, end := context.WithCancel(context.WithoutCancel(ctx))
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		_, err := storekit.Wait(working, s.Store, ref, func(t task.Task) bool { return t.State.Terminal() })
+		t, err := storekit.Wait(working, s.Store, ref, func(t task.Task) bool { return t.State.Terminal() })
 		if err == nil {
-			stop(errOver)
+			stop(endedBy(t))
 		}
 	})
 	watching.Go(func() { s.keepLease(keeping, ref, stop) })
@@ -262,14 +285,22 @@ func (s *Server) guard(ctx context.Context, ref task.Ref) (working context.Conte
 	}
 }
 
-// protected does the work, and turns a panic into an error.
+// protected does the work in a goroutine of its own. If the work panics or ends its goroutine,
+// protected returns an error.
 func protected(ctx context.Context, work Work) (result []byte, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			result, err = nil, fmt.Errorf("the work panicked: %v\n%s", cause, debug.Stack())
-		}
+	err = errors.New("the work has ended its goroutine")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer func() {
+			if cause := recover(); cause != nil {
+				result, err = nil, fmt.Errorf("the work panicked: %v\n%s", cause, debug.Stack())
+			}
+		}()
+		result, err = work(ctx)
 	}()
-	return work(ctx)
+	<-ended
+	return result, err
 }
 
 // keepLease renews the lease of a task that this process runs, and ends the task when its TTL
@@ -288,7 +319,7 @@ func (s *Server) keepLease(ctx context.Context, ref task.Ref, stop context.Cance
 		next := s.lease() / leaseParts
 		switch {
 		case errors.Is(err, lifecycle.ErrNotExecutor), errors.Is(err, task.ErrAlreadyTerminal):
-			stop(errOver)
+			stop(endedBy(t))
 			return
 		case errors.Is(err, task.ErrExpired):
 			_, _, _ = lifecycle.Updater{Store: s.Store}.Settle(ctx, t, s.runner(), now) // an error is left to the next round

@@ -52,6 +52,10 @@ type Server struct {
 	// fail.
 	Rerun func(t task.Task) Work
 
+	// Resume returns the work that continues a task whose questions, those of [Suspend], the
+	// client has answered. The context is that of the request with the last answer.
+	Resume func(ctx context.Context, t task.Task) Work
+
 	// Input receives the answers of a client of 2026-07-28 to the questions of t, by the key of
 	// the question. Answers without a question were removed. If Input is nil, the answers are
 	// for [Call.Ask].

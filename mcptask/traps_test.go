@@ -364,15 +364,16 @@ func (b bench) killed() task.Task {
 	return t
 }
 
+var whoAndWhere = schema.Object{
+	{Name: "name", Value: json.RawMessage(`{"method":"elicitation/create","params":{"message":"Who?"}}`)},
+	{Name: "roots", Value: json.RawMessage(`{"method":"roots/list"}`)},
+}
+
 // A task asks its client, in both generations.
 func TestCallAsksClientOfBothGenerations(t *testing.T) {
-	questions := schema.Object{
-		{Name: "name", Value: json.RawMessage(`{"method":"elicitation/create","params":{"message":"Who?"}}`)},
-		{Name: "roots", Value: json.RawMessage(`{"method":"roots/list"}`)},
-	}
 	asking := func(ctx context.Context) ([]byte, error) {
 		call, _ := mcptask.CallFrom(ctx)
-		answers, err := call.Ask(ctx, questions)
+		answers, err := call.Ask(ctx, whoAndWhere)
 		if err != nil {
 			return nil, err
 		}
