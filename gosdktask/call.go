@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -30,34 +31,36 @@ func From(ctx context.Context) (Call, bool) {
 // tasks/result, which needs a session or a pipe. The error is [mcptask.ErrNotAsked] if the
 // client cannot be asked.
 func (c Call) Ask(ctx context.Context, questions mcp.InputRequestMap) (mcp.InputResponseMap, error) {
-	text, err := json.Marshal(questions)
+	asked, err := objectOf(questions)
 	if err != nil {
-		return nil, err
-	}
-	var asked schema.Object
-	if err := unmarshal(text, &asked); err != nil {
 		return nil, err
 	}
 	given, err := c.Call.Ask(ctx, asked)
 	if err != nil {
 		return nil, err
 	}
+	return responses(given)
+}
+
+// responses returns answers as the SDK reads them.
+func responses(given schema.Object) (mcp.InputResponseMap, error) {
 	answers := make(object, len(given))
 	for _, m := range given {
 		answers[m.Name] = m.Value
 	}
-	if text, err = json.Marshal(answers); err != nil {
+	text, err := json.Marshal(answers)
+	if err != nil {
 		return nil, err
 	}
-	var responses mcp.InputResponseMap
-	return responses, json.Unmarshal(text, &responses)
+	var read mcp.InputResponseMap
+	return read, json.Unmarshal(text, &read)
 }
 
-// maxRounds is the number of times that a tool may return InputRequests for one call.
+// maxRounds is how often a tool may ask for another call without a question.
 const maxRounds = 100
 
 // work returns the work of a call's task: it calls the tool in a new session. When the tool
-// returns InputRequests, the task sends them to the client.
+// returns InputRequests, the task sends them to the client, and continues with the answers.
 func (t *Tasks) work(params *mcp.CallToolParamsRaw, p peer) mcptask.Work {
 	return func(ctx context.Context) ([]byte, error) {
 		session, err := t.connect(ctx, p)
@@ -65,7 +68,10 @@ func (t *Tasks) work(params *mcp.CallToolParamsRaw, p peer) mcptask.Work {
 			return nil, err
 		}
 		defer func() { _ = session.Close() }() // the session has no unsent data
-		round := *params
+		round, err := afterAnswers(ctx, *params)
+		if err != nil {
+			return nil, err
+		}
 		for range maxRounds {
 			r := &mcp.CallToolRequest{Session: session, Params: &round, Extra: p.extra}
 			answer, err := t.next(ctx, mcpname.ToolsCall, r)
@@ -76,37 +82,65 @@ func (t *Tasks) work(params *mcp.CallToolParamsRaw, p peer) mcptask.Work {
 			if !ok || result.InputRequests == nil {
 				return json.Marshal(answer)
 			}
-			c, _ := From(ctx)
-			if round.InputResponses, err = c.Ask(ctx, result.InputRequests); err != nil {
-				return nil, err
+			if len(result.InputRequests) > 0 {
+				return nil, suspended(result)
 			}
-			round.RequestState = result.RequestState
+			round.InputResponses, round.RequestState = nil, result.RequestState
 		}
-		return nil, fmt.Errorf("tool %s has asked more than %d times", params.Name, maxRounds)
+		return nil, fmt.Errorf("tool %s has asked for another call more than %d times", params.Name, maxRounds)
 	}
+}
+
+// suspended returns the error with which a task waits for the client's answers.
+func suspended(result *mcp.CallToolResult) error {
+	questions, err := objectOf(result.InputRequests)
+	if err != nil {
+		return err
+	}
+	return mcptask.Suspend(questions, result.RequestState)
+}
+
+// afterAnswers returns the params of the next call of a tool that has returned InputRequests.
+func afterAnswers(ctx context.Context, params mcp.CallToolParamsRaw) (mcp.CallToolParamsRaw, error) {
+	c, _ := From(ctx)
+	given, state, err := c.Given(ctx)
+	if err != nil || len(given) == 0 {
+		return params, err
+	}
+	params.RequestState = state
+	params.InputResponses, err = responses(given)
+	return params, err
 }
 
 // rerun returns the work of a task whose process has died, if Options.Rerun names its tool.
 func (t *Tasks) rerun(old task.Task) mcptask.Work {
-	for _, name := range t.opts.Rerun {
-		if name != old.Call.Name {
-			continue
-		}
-		var params mcp.CallToolParamsRaw
-		if err := json.Unmarshal([]byte(old.Call.Message), &params); err != nil {
-			return func(context.Context) ([]byte, error) { return nil, err }
-		}
-		return t.work(&params, peer{})
+	if !slices.Contains(t.opts.Rerun, old.Call.Name) {
+		return nil
 	}
-	return nil
+	return t.again(old, peer{})
 }
 
-type sessionKey struct{}
+// resume returns the work of a task whose client has answered. The tool runs for the client
+// that sent the last answer.
+func (t *Tasks) resume(ctx context.Context, old task.Task) mcptask.Work {
+	p, _ := ctx.Value(peerKey{}).(peer)
+	return t.again(old, p)
+}
+
+// again returns the work that calls the tool of a stored task.
+func (t *Tasks) again(old task.Task, p peer) mcptask.Work {
+	var params mcp.CallToolParamsRaw
+	if err := json.Unmarshal([]byte(old.Call.Message), &params); err != nil {
+		return func(context.Context) ([]byte, error) { return nil, err }
+	}
+	return t.work(&params, p)
+}
 
 // ask sends a question to a client of 2025-11-25 that waits in tasks/result.
 func (t *Tasks) ask(ctx context.Context, about task.Task, request []byte) ([]byte, error) {
-	session, ok := ctx.Value(sessionKey{}).(*mcp.ServerSession)
-	if !ok {
+	p, _ := ctx.Value(peerKey{}).(peer)
+	session := p.session
+	if session == nil {
 		return nil, mcptask.ErrNotAsked
 	}
 	// The SDK reads requests to clients as a map.
@@ -125,17 +159,33 @@ func (t *Tasks) ask(ctx context.Context, about task.Task, request []byte) ([]byt
 //
 //nolint:staticcheck // 2025-11-25 has sampling and roots, which later versions deprecate
 func put(ctx context.Context, session *mcp.ServerSession, request mcp.InputRequest, related any) (mcp.InputResponse, error) {
+	var can mcp.ClientCapabilities
+	if hello := session.InitializeParams(); hello != nil && hello.Capabilities != nil {
+		can = *hello.Capabilities
+	}
 	switch params := request.(type) {
 	case *mcp.ElicitParams:
+		if can.Elicitation == nil {
+			return nil, mcptask.ErrNotAsked
+		}
 		params.Meta = with(params.Meta, mcpname.MetaRelatedTask, related)
 		return session.Elicit(ctx, params)
 	case *mcp.CreateMessageParams:
+		if can.Sampling == nil {
+			return nil, mcptask.ErrNotAsked
+		}
 		params.Meta = with(params.Meta, mcpname.MetaRelatedTask, related)
 		return session.CreateMessage(ctx, params)
 	case *mcp.CreateMessageWithToolsParams:
+		if can.Sampling == nil {
+			return nil, mcptask.ErrNotAsked
+		}
 		params.Meta = with(params.Meta, mcpname.MetaRelatedTask, related)
 		return session.CreateMessageWithTools(ctx, params)
 	case *mcp.ListRootsParams:
+		if can.RootsV2 == nil {
+			return nil, mcptask.ErrNotAsked
+		}
 		return session.ListRoots(ctx, params)
 	default:
 		return nil, mcptask.ErrNotAsked

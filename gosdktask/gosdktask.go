@@ -123,7 +123,7 @@ func Add(server *mcp.Server, o Options) (*Tasks, error) {
 		Limits: o.Limits, Polling: o.Polling, MaxTTL: o.MaxTTL,
 		Log: o.Log, Lease: o.Lease, Grace: o.Grace,
 	}}
-	t.core.Ask, t.core.Rerun = t.ask, t.rerun
+	t.core.Ask, t.core.Rerun, t.core.Resume = t.ask, t.rerun, t.resume
 	t.lines.ended = make(chan struct{})
 	for _, method := range []string{
 		mcpname.TasksGet, mcpname.TasksResult, mcpname.TasksList, mcpname.TasksCancel, mcpname.TasksUpdate,

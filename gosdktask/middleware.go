@@ -43,9 +43,6 @@ func (t *Tasks) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// unmarshal decodes JSON into a type of package mcptask.
-func unmarshal(text []byte, v any) error { return jsonv2.Unmarshal(text, v) }
-
 // dialect returns the dialect in which the client of r sees tasks.
 func dialect(r mcp.Request) mcptask.Dialect {
 	var d mcptask.Dialect
@@ -96,7 +93,7 @@ func (t *Tasks) call(ctx context.Context, r mcp.Request) (mcp.Result, error) {
 	wanted := draft{era: d.Era, wish: params.Meta[metaTask]}
 	delete(params.Meta, metaTask)
 	var err error
-	if wanted.meta, err = metaOf(params.Meta); err != nil {
+	if wanted.meta, err = objectOf(params.Meta); err != nil {
 		return nil, toClient(d, err)
 	}
 	isTask, err := t.becomesTask(params, d, wanted)
@@ -211,7 +208,7 @@ func (t *Tasks) manage(ctx context.Context, method string, r mcp.Request) (mcp.R
 	if method == mcpname.TasksList && !known {
 		request.Method = "" // an unknown method, so that the request is refused
 	}
-	text, err := t.core.Handle(context.WithValue(ctx, sessionKey{}, r.GetSession()), request)
+	text, err := t.core.Handle(context.WithValue(ctx, peerKey{}, peerOf(r)), request)
 	if err != nil {
 		return nil, toClient(d, err)
 	}

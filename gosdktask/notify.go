@@ -140,7 +140,7 @@ func (t *Tasks) listen(ctx context.Context, r mcp.Request) (mcp.Result, error) {
 	if err != nil {
 		return nil, toClient(d, err)
 	}
-	meta, err := metaOf(params.Meta)
+	meta, err := objectOf(params.Meta)
 	if err == nil && !schema.RequestDeclaresTasks(meta) {
 		err = mcptask.MissingExtension()
 	}

@@ -24,6 +24,7 @@ type pipe struct {
 	in     io.Writer
 	out    *bufio.Reader
 	aside  []packet // messages that came before an expected answer
+	stop   func()   // stops the server gracefully
 }
 
 // A packet is a message of the server.
@@ -40,8 +41,14 @@ func (p packet) about() answer { return answer{Result: p.Params} }
 
 func newPipe(t *testing.T) *pipe {
 	t.Helper()
-	server := newServer()
-	tasks, err := gosdktask.Add(server, gosdktask.Options{Tools: modes(), Log: slog.New(slog.DiscardHandler)})
+	return open(t, newServer(), gosdktask.Options{Tools: modes()})
+}
+
+// open runs a server, and stops it when the test ends.
+func open(t *testing.T, server *mcp.Server, o gosdktask.Options) *pipe {
+	t.Helper()
+	o.Log = slog.New(slog.DiscardHandler)
+	tasks, err := gosdktask.Add(server, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,8 +60,9 @@ func newPipe(t *testing.T) *pipe {
 		_ = server.Run(ctx, tasks.Transport(&mcp.IOTransport{Reader: toServer, Writer: fromServer}))
 	})
 	running.Go(func() { tasks.Run(ctx) })
-	t.Cleanup(func() { stop(); fromClient.Close(); fromServer.Close(); running.Wait() })
-	return &pipe{t: t, server: server, in: fromClient, out: bufio.NewReader(toClient)}
+	end := sync.OnceFunc(func() { stop(); fromClient.Close(); fromServer.Close(); running.Wait() })
+	t.Cleanup(end)
+	return &pipe{t: t, server: server, in: fromClient, out: bufio.NewReader(toClient), stop: end}
 }
 
 func (p *pipe) send(id, method, params string) {

@@ -13,21 +13,27 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
-// A peer is the client for which a tool runs.
+// A peer is the client that sent a request, for which a tool runs.
 type peer struct {
+	session      *mcp.ServerSession
 	info         *mcp.Implementation
 	capabilities *mcp.ClientCapabilities
 	extra        *mcp.RequestExtra
 }
 
+type peerKey struct{}
+
 func peerOf(r mcp.Request) peer {
-	call, ok := r.(*mcp.CallToolRequest)
-	if !ok {
-		return peer{}
+	session, _ := r.GetSession().(*mcp.ServerSession)
+	p := peer{session: session}
+	if about, ok := r.(interface {
+		ClientInfo() *mcp.Implementation
+		ClientCapabilities() *mcp.ClientCapabilities
+	}); ok {
+		p.info, p.capabilities = about.ClientInfo(), about.ClientCapabilities()
 	}
-	p := peer{info: call.ClientInfo(), capabilities: call.ClientCapabilities()}
-	if call.Extra != nil {
-		p.extra = &mcp.RequestExtra{TokenInfo: call.Extra.TokenInfo, Header: call.Extra.Header}
+	if extra := r.GetExtra(); extra != nil {
+		p.extra = &mcp.RequestExtra{TokenInfo: extra.TokenInfo, Header: extra.Header}
 	}
 	return p
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	sdk "github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -121,12 +122,12 @@ func moveTask(params []byte) ([]byte, error) {
 	})
 }
 
-// metaOf returns the _meta of a request as JSON.
-func metaOf(meta mcp.Meta) (schema.Object, error) {
+// objectOf returns the JSON object of v.
+func objectOf(v any) (schema.Object, error) {
 	var o schema.Object
-	text, err := json.Marshal(meta)
+	text, err := json.Marshal(v)
 	if err == nil {
-		err = unmarshal(text, &o)
+		err = jsonv2.Unmarshal(text, &o)
 	}
 	return o, err
 }

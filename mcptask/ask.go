@@ -69,6 +69,7 @@ func (s *Server) putQuestion(ctx context.Context, t task.Task, key string, reque
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case errors.Is(err, ErrNotAsked):
 		case err != nil:
 			s.log(ctx, "ask the client", t.ID, err)
 		default:
