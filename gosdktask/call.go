@@ -3,9 +3,10 @@ package gosdktask
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"slices"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/thoughtgate/thoughtgate-go/mcpname"
@@ -14,28 +15,26 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-// A Call gives a tool access to its task. See [mcptask.Call] for Status, Set, Get,
-// Wait, Extend and ID.
-type Call struct{ *mcptask.Call }
+// From returns the run of the task for which a tool was called. It reports false if the call did
+// not become a task.
+func From(ctx context.Context) (*mcptask.Run, bool) { return mcptask.From(ctx) }
 
-// From returns the task for which a tool runs. It reports false if the call did not become a
-// task.
-func From(ctx context.Context) (Call, bool) {
-	c, ok := mcptask.CallFrom(ctx)
-	return Call{c}, ok
-}
-
-// Ask sends questions to the client and waits until it has answered all of them. It returns the
-// answers by the keys of the questions. The task is input_required meanwhile. A client of
-// 2026-07-28 answers with tasks/update. A client of 2025-11-25 is asked while it waits in
-// tasks/result, which needs a session or a pipe. The error is [mcptask.ErrNotAsked] if the
-// client cannot be asked.
-func (c Call) Ask(ctx context.Context, questions mcp.InputRequestMap) (mcp.InputResponseMap, error) {
+// Ask is [mcptask.Run.Ask] with the questions of the SDK: it sends them to the client and waits
+// until the client has answered all of them. It returns the answers by the keys of the
+// questions. The task is input_required meanwhile. A client of 2026-07-28 answers with
+// tasks/update. A client of 2025-11-25 is asked while it waits in tasks/result, which needs a
+// session or a pipe. The error is [mcptask.ErrNotAsked] if the client cannot be asked, or if the
+// call did not become a task.
+func Ask(ctx context.Context, questions mcp.InputRequestMap) (mcp.InputResponseMap, error) {
+	run, ok := From(ctx)
+	if !ok {
+		return nil, mcptask.ErrNotAsked
+	}
 	asked, err := objectOf(questions)
 	if err != nil {
 		return nil, err
 	}
-	given, err := c.Call.Ask(ctx, asked)
+	given, err := run.Ask(ctx, asked)
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +101,8 @@ func suspended(result *mcp.CallToolResult) error {
 
 // afterAnswers returns the params of the next call of a tool that has returned InputRequests.
 func afterAnswers(ctx context.Context, params mcp.CallToolParamsRaw) (mcp.CallToolParamsRaw, error) {
-	c, _ := From(ctx)
-	given, state, err := c.Given(ctx)
+	run, _ := From(ctx)
+	given, state, err := run.Given(ctx)
 	if err != nil || len(given) == 0 {
 		return params, err
 	}
@@ -112,9 +111,10 @@ func afterAnswers(ctx context.Context, params mcp.CallToolParamsRaw) (mcp.CallTo
 	return params, err
 }
 
-// rerun returns the work of a task whose process has died, if Options.Rerun names its tool.
+// rerun returns the work of a task whose process has died, or nil if it must not run again.
 func (t *Tasks) rerun(old task.Task) mcptask.Work {
-	if !slices.Contains(t.opts.Rerun, old.Call.Name) {
+	//mutate:false TestStopInterruptsTools every tool is called again after a stop
+	if !t.opts.Tools[old.Call.Name].Rerun {
 		return nil
 	}
 	return t.again(old, peer{})
@@ -198,4 +198,40 @@ func with(meta mcp.Meta, name string, value any) mcp.Meta {
 	}
 	meta[name] = value
 	return meta
+}
+
+// checkAnswer returns an error if an answer to an elicitation does not match its schema.
+func checkAnswer(question, answer json.RawMessage) error {
+	var asked struct {
+		Method string
+		Params struct {
+			RequestedSchema *jsonschema.Schema `json:"requestedSchema"`
+		}
+	}
+	if err := json.Unmarshal(question, &asked); err != nil || asked.Method != mcpname.ElicitationCreate {
+		return nil // no schema that this package knows
+	}
+	var given struct {
+		Action  string
+		Content map[string]any
+	}
+	if err := json.Unmarshal(answer, &given); err != nil {
+		return errors.New("it is not the result of an elicitation")
+	}
+	switch {
+	case given.Action == "decline" || given.Action == "cancel":
+		return nil
+	case given.Action != "accept":
+		return errors.New("its action is neither accept nor decline nor cancel")
+	case asked.Params.RequestedSchema == nil:
+		return nil
+	}
+	schema, err := asked.Params.RequestedSchema.Resolve(nil)
+	if err != nil {
+		return nil // the server's own mistake
+	}
+	if given.Content == nil {
+		given.Content = map[string]any{}
+	}
+	return schema.Validate(given.Content)
 }

@@ -3,16 +3,16 @@
 // disk, a crash of the server.
 //
 //	tasks, err := gosdktask.Add(server, gosdktask.Options{
-//		Tools: map[string]gosdktask.Mode{"research": gosdktask.Optional},
+//		Tools: map[string]gosdktask.Tool{"research": {Mode: gosdktask.Optional}},
 //	})
 //	…
 //	go tasks.Run(ctx)
-//	http.Handle("/mcp", tasks.HTTP(mcp.NewStreamableHTTPHandler(…)))
+//	http.Handle("/mcp", tasks.Handler(mcp.NewStreamableHTTPHandler(…)))
 //
 // Tools need no changes. A tool that reports its status, asks its client or keeps variables
-// gets its task with [From].
+// uses [From] and [Ask].
 //
-// One server serves both generations of tasks: clients of MCP 2025-11-25, which ask for a task,
+// One server serves both eras of tasks: clients of MCP 2025-11-25, which ask for a task,
 // and clients of 2026-07-28, for which the server decides. Over HTTP, 2026-07-28 needs a
 // handler with the option Stateless, because the SDK speaks 2026-07-28 only without sessions. A
 // handler with sessions serves 2025-11-25.
@@ -24,9 +24,13 @@ package gosdktask
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"reflect"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -40,7 +44,7 @@ import (
 // A Mode says when a call of a tool becomes a task.
 type Mode string
 
-// The modes. Calls of a tool without a mode never become tasks.
+// The modes.
 const (
 	// Optional makes a call a task if its client supports tasks. A client of 2025-11-25 must
 	// also ask for one. Other clients wait for the result.
@@ -55,9 +59,21 @@ const (
 	AskFirst Mode = "ask_first"
 )
 
+// A Tool has the options of one tool. Calls of tools without options never become tasks.
+type Tool struct {
+	Mode Mode // empty means Optional
+
+	// Rerun allows the tool to be called again for the same task. If the process dies, another
+	// process that shares the store, or the same one after a restart, repeats the call. Without
+	// Rerun, the task then fails with an unknown outcome.
+	Rerun bool
+
+	TTL time.Duration // of a task whose client sets none; 0 means [Options.TTL]
+}
+
 // Options configure tasks. Only Tools is required.
 type Options struct {
-	Tools map[string]Mode // by the name of the tool
+	Tools map[string]Tool // by the name of the tool, which the server already has
 
 	// Store keeps the tasks, for example a store of package sqlitestore. Nil keeps them in
 	// memory: they end with the process. The caller closes the store after [Tasks.Run] has
@@ -65,7 +81,8 @@ type Options struct {
 	Store task.Store
 
 	// Owner returns the owner of the tasks of a request. Other owners cannot see them. By
-	// default the owner is the user of the bearer token. Requests without an owner share their
+	// default the owner is the user of the bearer token, or its subject ("sub" in the Extra of
+	// the token); a token with neither gets no tasks. Requests without an owner share their
 	// tasks: such a client finds a task by its id, and cannot list tasks.
 	Owner func(ctx context.Context, r mcp.Request) string
 
@@ -74,14 +91,33 @@ type Options struct {
 	Polling task.Polling  // how often clients poll: by default a tenth of the task's age, at least 500 ms
 	Limits  task.Limits   // on tasks that run at the same time; zero means 1,000 in all
 
-	// Rerun names the tools whose work may be repeated. If the process dies, another process
-	// that shares the store, or the same one after a restart, calls the tool again. Tasks of
-	// all other tools then fail with an unknown outcome.
-	Rerun []string
-
 	Lease time.Duration // see [mcptask.Server]; 0 means 10 seconds
 	Grace time.Duration // how long tools may still run when the process is to end; 0 means 5 seconds
 	Log   *slog.Logger  // for errors of background work; nil means slog.Default
+}
+
+// check returns an error if o makes no sense.
+func (o *Options) check() error {
+	for what, d := range map[string]time.Duration{
+		"TTL": o.TTL, "MaxTTL": o.MaxTTL, "Lease": o.Lease, "Grace": o.Grace, "Polling.Min": o.Polling.Min, "Polling.Max": o.Polling.Max,
+	} {
+		if d < 0 {
+			return fmt.Errorf("gosdktask: %s is negative", what)
+		}
+	}
+	if v := reflect.ValueOf(o.Store); v.Kind() == reflect.Pointer && v.IsNil() {
+		return fmt.Errorf("gosdktask: Store is a nil %T", o.Store)
+	}
+	most := task.TTLRules{Max: o.MaxTTL}.Longest()
+	for name, tool := range o.Tools {
+		switch {
+		case !slices.Contains([]Mode{"", Optional, Required, AskFirst}, tool.Mode):
+			return fmt.Errorf("gosdktask: tool %s has the unknown mode %q", name, tool.Mode)
+		case tool.TTL < 0 || tool.TTL > most:
+			return fmt.Errorf("gosdktask: the TTL of tool %s is negative or more than MaxTTL", name)
+		}
+	}
+	return nil
 }
 
 // Tasks are the tasks of a server. Use [Add] to create one.
@@ -91,6 +127,7 @@ type Tasks struct {
 	core   mcptask.Server
 	next   mcp.MethodHandler // the server without tasks
 	lines  lines             // for notifications
+	ran    atomic.Bool       // Run was called
 }
 
 const (
@@ -98,18 +135,17 @@ const (
 	defaultTotal = 1000
 )
 
-// Add adds tasks to a server. Call it before the server is used. Middleware that should see the
-// calls that tasks make must be added before.
+// Add adds tasks to a server. Call it after the tools were added, and before the server is used.
+//
+// A task calls its tool in the background, through the receiving middleware that the server has
+// when Add is called. Middleware that must see these calls, for example to check or count them,
+// must be added before. Middleware that is added later sees only the requests of clients.
 func Add(server *mcp.Server, o Options) (*Tasks, error) {
-	for name, mode := range o.Tools {
-		if !slices.Contains([]Mode{Optional, Required, AskFirst}, mode) {
-			return nil, fmt.Errorf("gosdktask: tool %s has the unknown mode %q", name, mode)
-		}
+	if server == nil {
+		return nil, errors.New("gosdktask: no server")
 	}
-	for _, name := range o.Rerun {
-		if o.Tools[name] == "" {
-			return nil, fmt.Errorf("gosdktask: tool %s may be run again but has no mode", name)
-		}
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	if o.Store == nil {
 		o.Store = memstore.New(memstore.Options{})
@@ -123,7 +159,7 @@ func Add(server *mcp.Server, o Options) (*Tasks, error) {
 		Limits: o.Limits, Polling: o.Polling, MaxTTL: o.MaxTTL,
 		Log: o.Log, Lease: o.Lease, Grace: o.Grace,
 	}}
-	t.core.Ask, t.core.Rerun, t.core.Resume = t.ask, t.rerun, t.resume
+	t.core.Ask, t.core.Rerun, t.core.Resume, t.core.CheckAnswer = t.ask, t.rerun, t.resume, checkAnswer
 	t.lines.ended = make(chan struct{})
 	for _, method := range []string{
 		mcpname.TasksGet, mcpname.TasksResult, mcpname.TasksList, mcpname.TasksCancel, mcpname.TasksUpdate,
@@ -133,13 +169,54 @@ func Add(server *mcp.Server, o Options) (*Tasks, error) {
 		}
 	}
 	server.AddReceivingMiddleware(t.middleware)
+	if err := t.checkServer(context.Background()); err != nil {
+		return nil, err
+	}
 	return t, nil
+}
+
+type addingKey struct{}
+
+// checkServer returns an error if the server lacks a tool, or has tasks already. It lists the
+// tools, and tasks that were added before notice that.
+func (t *Tasks) checkServer(ctx context.Context) error {
+	session, err := t.connect(ctx, peer{})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = session.Close() }() // the session has no unsent data
+	twice := false
+	ctx = context.WithValue(ctx, addingKey{}, &twice)
+	missing := maps.Clone(t.opts.Tools)
+	for cursor, more := "", true; more; more = cursor != "" {
+		list, err := t.next(ctx, mcpname.ToolsList, &mcp.ListToolsRequest{Session: session, Params: &mcp.ListToolsParams{Cursor: cursor}})
+		if twice {
+			return errors.New("gosdktask: tasks were added to the server twice")
+		}
+		result, ok := list.(*mcp.ListToolsResult)
+		if err != nil || !ok {
+			return nil // middleware does not let the tools be listed
+		}
+		for _, tool := range result.Tools {
+			delete(missing, tool.Name)
+		}
+		cursor = result.NextCursor
+	}
+	for name := range missing {
+		return fmt.Errorf("gosdktask: the server has no tool %s; call Add after its tools were added", name)
+	}
+	return nil
 }
 
 // Run does background work until ctx ends: it expires tasks, restarts or fails tasks whose
 // process has died, and deletes tasks whose TTL has passed. Then it waits for running tools
-// (see [Options]), and returns. Call it once.
-func (t *Tasks) Run(ctx context.Context) {
-	t.core.Housekeep(ctx)
+// (see [Options]), and returns nil. It ends early with an error if the store is closed, or if a
+// newer program has changed the store. Call it once.
+func (t *Tasks) Run(ctx context.Context) error {
+	if t.ran.Swap(true) {
+		return errors.New("gosdktask: Run was called twice")
+	}
+	err := t.core.Housekeep(ctx)
 	t.lines.close()
+	return err
 }

@@ -35,10 +35,10 @@ type site struct {
 }
 
 // modes returns the modes of the tools of newServer.
-func modes() map[string]gosdktask.Mode {
-	return map[string]gosdktask.Mode{
-		"optional": gosdktask.Optional, "required": gosdktask.Required, "wait": gosdktask.Optional, "panic": gosdktask.Optional,
-		"broken": gosdktask.Optional, "ask": gosdktask.Optional, "progress": gosdktask.Optional, "variables": gosdktask.Optional,
+func modes() map[string]gosdktask.Tool {
+	return map[string]gosdktask.Tool{
+		"optional": {Mode: gosdktask.Optional}, "required": {Mode: gosdktask.Required}, "wait": {Mode: gosdktask.Optional}, "panic": {Mode: gosdktask.Optional},
+		"broken": {Mode: gosdktask.Optional}, "ask": {Mode: gosdktask.Optional}, "progress": {Mode: gosdktask.Optional}, "variables": {Mode: gosdktask.Optional},
 	}
 }
 
@@ -81,11 +81,7 @@ func newServer() *mcp.Server {
 
 // ask asks the client for a name.
 func ask(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	call, ok := gosdktask.From(ctx)
-	if !ok {
-		return nil, errors.New("no task")
-	}
-	answers, err := call.Ask(ctx, name)
+	answers, err := gosdktask.Ask(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -95,12 +91,12 @@ func ask(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, erro
 
 // variables offers a choice and waits for it.
 func variables(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	call, _ := gosdktask.From(ctx)
-	if err := call.Set(ctx, "server.choices", []string{"red", "blue"}); err != nil {
+	run, _ := gosdktask.From(ctx)
+	if err := run.Set(ctx, "server.choices", []string{"red", "blue"}); err != nil {
 		return nil, err
 	}
 	var choice string
-	err := call.Wait(ctx, "client.choice", &choice)
+	err := run.Wait(ctx, "client.choice", &choice)
 	return text(choice), err
 }
 
@@ -124,11 +120,11 @@ func newSite(t *testing.T, options *mcp.StreamableHTTPOptions, change ...func(*g
 // serve serves until the test ends, and then ends running tasks.
 func (s *site) serve(options *mcp.StreamableHTTPOptions) {
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s.server }, options)
-	listening := httptest.NewServer(authenticated(s.tasks.HTTP(handler)))
+	listening := httptest.NewServer(authenticated(s.tasks.Handler(handler)))
 	s.url = listening.URL
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { s.tasks.Run(ctx) })
+	running.Go(func() { _ = s.tasks.Run(ctx) })
 	s.t.Cleanup(func() {
 		listening.CloseClientConnections()
 		listening.Close()
@@ -455,4 +451,17 @@ func (s *site) deliver(message string) {
 	if res.StatusCode != http.StatusAccepted {
 		s.t.Errorf("%s: %s", message, res.Status)
 	}
+}
+
+// firstKey returns the key of a question of a task.
+func firstKey(t *testing.T, asked answer) string {
+	t.Helper()
+	var questions map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(asked.member("inputRequests")), &questions); err != nil || len(questions) == 0 {
+		t.Fatalf("%s, %v", asked.Result, err)
+	}
+	for key := range questions {
+		return key
+	}
+	return ""
 }

@@ -1,6 +1,7 @@
 package gosdktask
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
@@ -24,6 +26,12 @@ const (
 func (t *Tasks) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	t.next = next
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+		if twice, ok := ctx.Value(addingKey{}).(*bool); ok {
+			*twice = true
+		}
+		if err := t.checkWrapped(method, r); err != nil {
+			return nil, err
+		}
 		switch method {
 		case mcpname.ToolsCall:
 			return t.call(ctx, r)
@@ -63,25 +71,33 @@ const (
 	ownerUser    = "user "
 )
 
-// owner returns the owner of the request r, and whether the owner identifies one client.
-func (t *Tasks) owner(ctx context.Context, r mcp.Request) (owner string, known bool) {
+// owner returns the owner of the request r, and whether the owner identifies one client. The
+// error refuses a token that does not name its user.
+func (t *Tasks) owner(ctx context.Context, r mcp.Request) (owner string, known bool, err error) {
 	extra := r.GetExtra()
 	switch {
 	case t.opts.Owner != nil:
 		if owner := t.opts.Owner(ctx, r); owner != "" {
 			//mutate:swap "ownerUser + owner" "owner" TestOnlyOwnerSeesTask a user named by Options.Owner is treated as an unidentified client
-			return ownerUser + owner, true
+			return ownerUser + owner, true, nil
 		}
 	//mutate:true TestOnlyOwnerSeesTask clients over HTTP are treated as the client of a pipe
 	case extra == nil || extra.Header == nil:
-		return ownerLocal, true
-	//mutate:swap ` && extra.TokenInfo.UserID != ""` "" TestTokenWithoutUserIsUnidentified a token without a user identifies one
-	case extra.TokenInfo != nil && extra.TokenInfo.UserID != "":
+		return ownerLocal, true, nil
+	case extra.TokenInfo != nil:
+		subject, _ := extra.TokenInfo.Extra["sub"].(string)
+		user := cmp.Or(extra.TokenInfo.UserID, subject)
+		//mutate:false TestTokenWithoutUserIsRefused all tokens without a user share their tasks
+		if user == "" {
+			return "", false, errNoUser
+		}
 		//mutate:swap "ownerUser + " "" TestOnlyOwnerSeesTask a user is treated as an unidentified client
-		return ownerUser + extra.TokenInfo.UserID, true
+		return ownerUser + user, true, nil
 	}
-	return ownerUnknown, false
+	return ownerUnknown, false, nil
 }
+
+var errNoUser = &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: "The access token does not name its user, so its tasks have no owner"}
 
 // call makes a task for a call, or lets the server answer it.
 func (t *Tasks) call(ctx context.Context, r mcp.Request) (mcp.Result, error) {
@@ -114,10 +130,19 @@ func (t *Tasks) call(ctx context.Context, r mcp.Request) (mcp.Result, error) {
 	return &rawResult{text: text}, nil
 }
 
+// mode returns the mode of a tool. It is empty if calls never become tasks.
+func (t *Tasks) mode(tool string) Mode {
+	o, ok := t.opts.Tools[tool]
+	if !ok {
+		return ""
+	}
+	return cmp.Or(o.Mode, Optional)
+}
+
 // becomesTask reports whether a call becomes a task. The error explains why the call is
 // refused.
 func (t *Tasks) becomesTask(params *mcp.CallToolParamsRaw, d mcptask.Dialect, wanted draft) (bool, error) {
-	mode, modern := t.opts.Tools[params.Name], d.Era == mcptask.V2026
+	mode, modern := t.mode(params.Name), d.Era == mcptask.V2026
 	can := wanted.wish != nil
 	if modern {
 		can = schema.RequestDeclaresTasks(wanted.meta)
@@ -142,9 +167,9 @@ type draft struct {
 }
 
 // ttl returns the TTL of the task.
-func (t *Tasks) ttl(d draft) (ttl task.TTL, err error) {
+func (t *Tasks) ttl(tool string, d draft) (ttl task.TTL, err error) {
 	rules := task.TTLRules{Max: t.opts.MaxTTL}
-	asked := t.opts.TTL
+	asked := cmp.Or(t.opts.Tools[tool].TTL, t.opts.TTL)
 	wish, _ := d.wish.(map[string]any)
 	if text, failed := json.Marshal(wish["ttl"]); failed == nil && d.era == mcptask.V2025 {
 		wanted, failed := task.ParseTTL(text)
@@ -158,7 +183,7 @@ func (t *Tasks) ttl(d draft) (ttl task.TTL, err error) {
 
 // launch makes a task for a call and runs it.
 func (t *Tasks) launch(ctx context.Context, r mcp.Request, params *mcp.CallToolParamsRaw, d draft) (task.Task, error) {
-	ttl, err := t.ttl(d)
+	ttl, err := t.ttl(params.Name, d)
 	if err != nil {
 		return task.Task{}, err
 	}
@@ -166,7 +191,10 @@ func (t *Tasks) launch(ctx context.Context, r mcp.Request, params *mcp.CallToolP
 	if err != nil {
 		return task.Task{}, err
 	}
-	owner, _ := t.owner(ctx, r)
+	owner, _, err := t.owner(ctx, r)
+	if err != nil {
+		return task.Task{}, err
+	}
 	made, err := t.core.Launch(ctx, task.Draft{
 		//mutate:swap "owner" "owner[:0] + ownerUnknown" TestOnlyOwnerSeesTask tasks are made without their owner
 		Owner: owner, TTL: ttl.Value,
@@ -188,8 +216,8 @@ func (t *Tasks) told(work mcptask.Work, r mcp.Request, era mcptask.Era) mcptask.
 		return work
 	}
 	return func(ctx context.Context) ([]byte, error) {
-		if call, ok := From(ctx); ok {
-			t.tell(ctx, session, call.Owner(), call.ID())
+		if run, ok := From(ctx); ok {
+			t.tell(ctx, session, run.Owner(), run.ID())
 		}
 		return work(ctx)
 	}
@@ -198,7 +226,10 @@ func (t *Tasks) told(work mcptask.Work, r mcp.Request, era mcptask.Era) mcptask.
 // manage answers a request about tasks.
 func (t *Tasks) manage(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 	d := dialect(r)
-	owner, known := t.owner(ctx, r)
+	owner, known, err := t.owner(ctx, r)
+	if err != nil {
+		return nil, toClient(d, err)
+	}
 	//mutate:swap "owner" `ownerUser + "alice" + owner[:0]` TestOnlyOwnerSeesTask every client finds and ends the tasks of an owner
 	request := mcptask.Request{Dialect: d, Owner: owner, Method: method}
 	if p, ok := r.GetParams().(*rawParams); ok && p != nil {
@@ -225,7 +256,7 @@ func (t *Tasks) declared(ctx context.Context, r mcp.Request, result mcp.Result) 
 		if result.ProtocolVersion < version2025 {
 			return result, nil
 		}
-		_, known := t.owner(ctx, r)
+		_, known, _ := t.owner(ctx, r) // a token without a user lists nothing
 		//mutate:swap "known" "known || true" TestTaskOnRequest2025 the capabilities of unidentified clients include tasks/list
 		tasks, err := jsonv2.Marshal(schema.ServerSupport{Call: true, Cancel: true, List: known}.Capability())
 		if err != nil {
@@ -235,7 +266,7 @@ func (t *Tasks) declared(ctx context.Context, r mcp.Request, result mcp.Result) 
 			return o.edit("capabilities", func(c object) error { c["tasks"] = json.RawMessage(tasks); return nil })
 		})
 	case *mcp.ListToolsResult:
-		if dialect(r).Era == mcptask.V2026 || !slices.ContainsFunc(result.Tools, func(tool *mcp.Tool) bool { return t.opts.Tools[tool.Name] != "" }) {
+		if dialect(r).Era == mcptask.V2026 || !slices.ContainsFunc(result.Tools, func(tool *mcp.Tool) bool { return t.mode(tool.Name) != "" }) {
 			return result, nil
 		}
 		return changed(result, func(o object) error { return t.supporting(o, result.Tools) })
@@ -254,7 +285,7 @@ func (t *Tasks) supporting(list object, tools []*mcp.Tool) error {
 		}
 		written[i] = text
 		support := schema.SupportOptional
-		switch t.opts.Tools[tool.Name] {
+		switch t.mode(tool.Name) {
 		case "":
 			continue
 		case Required:

@@ -160,7 +160,10 @@ func (t *Tasks) listen(ctx context.Context, r mcp.Request) (mcp.Result, error) {
 // follow notifies a client of the tasks to which it has subscribed, until the client leaves or
 // all tasks have ended.
 func (t *Tasks) follow(ctx context.Context, r mcp.Request, to line, wanted subscription) (mcp.Result, error) {
-	owner, _ := t.owner(ctx, r)
+	owner, _, err := t.owner(ctx, r)
+	if err != nil {
+		return nil, toClient(dialect(r), err)
+	}
 	mine := []string{} // the acknowledgement always contains a list
 	for _, id := range wanted.TaskIDs {
 		//mutate:swap "OwnedBy(owner)" "AnyOwner()" TestSubscriptionIgnoresTasksOfOtherOwners a subscription finds the tasks of another owner

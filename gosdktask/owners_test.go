@@ -14,13 +14,17 @@ import (
 )
 
 // authenticated makes the SDK check bearer tokens. Each token is the name of a user, except one
-// token without a user. Requests without a token have no user.
+// token without a user, and one with only a subject. Requests without a token have no user.
 func authenticated(next http.Handler) http.Handler {
 	check := auth.RequireBearerToken(func(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
-		if token == "service" {
-			token = ""
+		info := &auth.TokenInfo{UserID: token, Expiration: time.Now().Add(time.Hour)}
+		switch token {
+		case "service":
+			info.UserID = ""
+		case "subject":
+			info.UserID, info.Extra = "", map[string]any{"sub": "carol"}
 		}
-		return &auth.TokenInfo{UserID: token, Expiration: time.Now().Add(time.Hour)}, nil
+		return info, nil
 	}, nil)(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == "" {
@@ -77,12 +81,26 @@ func TestOnlyOwnerSeesTask(t *testing.T) {
 	}
 }
 
-// A token without a user does not identify a client.
-func TestTokenWithoutUserIsUnidentified(t *testing.T) {
+// The subject of a token is its user if it names no other. A token without either gets no tasks,
+// because its tasks would belong to all such tokens.
+func TestTokenWithoutUserIsRefused(t *testing.T) {
 	s := newSite(t, stateless)
-	s.head = http.Header{"Authorization": {"Bearer service"}}
-	s.post("tools/call", `{"name":"wait","task":{}}`)
-	if a := s.post("tasks/list", `{}`); a.Error == nil || a.Error.Code != -32601 {
+	s.head = http.Header{"Authorization": {"Bearer subject"}}
+	id := s.post("tools/call", `{"name":"wait","task":{}}`).member("task", "taskId")
+	if a := s.post("tasks/list", `{}`); id == "" || !strings.Contains(string(a.Result), id) {
 		t.Errorf("tasks/list: %s %v", a.Result, a.Error)
+	}
+	s.head = http.Header{"Authorization": {"Bearer carol"}}
+	if a := s.post("tasks/get", `{"taskId":"`+id+`"}`); a.Error != nil {
+		t.Errorf("tasks/get: %v", a.Error)
+	}
+	s.head = http.Header{"Authorization": {"Bearer service"}}
+	for method, params := range map[string]string{"tools/call": `{"name":"wait","task":{}}`, "tasks/list": `{}`, "tasks/get": `{"taskId":"` + id + `"}`} {
+		if a := s.post(method, params); a.Error == nil || !strings.Contains(a.Error.Message, "does not name its user") {
+			t.Errorf("%s: %s %v", method, a.Result, a.Error)
+		}
+	}
+	if a := s.post("tools/call", `{"name":"optional"}`); a.Error != nil {
+		t.Errorf("a call without a task: %v", a.Error)
 	}
 }

@@ -59,7 +59,7 @@ func open(t *testing.T, server *mcp.Server, o gosdktask.Options) *pipe {
 	running.Go(func() {
 		_ = server.Run(ctx, tasks.Transport(&mcp.IOTransport{Reader: toServer, Writer: fromServer}))
 	})
-	running.Go(func() { tasks.Run(ctx) })
+	running.Go(func() { _ = tasks.Run(ctx) })
 	end := sync.OnceFunc(func() { stop(); fromClient.Close(); fromServer.Close(); running.Wait() })
 	t.Cleanup(end)
 	return &pipe{t: t, server: server, in: fromClient, out: bufio.NewReader(toClient), stop: end}

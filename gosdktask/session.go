@@ -41,11 +41,11 @@ func peerOf(r mcp.Request) peer {
 // connect returns the session in which a task calls its tool. The session of the request may
 // end before the task does. The new session has no client: progress that the tool reports
 // becomes the status message of the task, and requests to the client are refused. Instead, the
-// tool must return InputRequests or call [Call.Ask].
+// tool must return InputRequests or call [Ask].
 func (t *Tasks) connect(ctx context.Context, p peer) (*mcp.ServerSession, error) {
-	c := &taskConn{call: nil, in: make(chan sdk.Message, 1), done: make(chan struct{})}
-	if call, ok := From(ctx); ok {
-		c.call = call.Status
+	c := &taskConn{status: nil, in: make(chan sdk.Message, 1), done: make(chan struct{})}
+	if run, ok := From(ctx); ok {
+		c.status = run.Status
 	}
 	return t.server.Connect(ctx, c, &mcp.ServerSessionOptions{State: &mcp.ServerSessionState{
 		InitializeParams: &mcp.InitializeParams{ProtocolVersion: version2026, ClientInfo: p.info, Capabilities: p.capabilities},
@@ -54,10 +54,10 @@ func (t *Tasks) connect(ctx context.Context, p peer) (*mcp.ServerSession, error)
 
 // A taskConn is the connection of such a session, and also its transport.
 type taskConn struct {
-	call  func(ctx context.Context, status string) error
-	in    chan sdk.Message
-	done  chan struct{}
-	close sync.Once
+	status func(ctx context.Context, text string) error
+	in     chan sdk.Message
+	done   chan struct{}
+	close  sync.Once
 }
 
 // Connect implements [mcp.Transport].
@@ -92,8 +92,8 @@ func (c *taskConn) Write(ctx context.Context, m sdk.Message) error {
 		return nil
 	case r.IsCall():
 		return c.answer(ctx, r)
-	case r.Method == mcpname.NotifyProgress && c.call != nil:
-		return c.call(ctx, progressText(r.Params))
+	case r.Method == mcpname.NotifyProgress && c.status != nil:
+		return c.status(ctx, progressText(r.Params))
 	default:
 		return nil
 	}

@@ -60,23 +60,23 @@ func (r *runs) interruptible(t *testing.T, store *memstore.Store) *pipe {
 	t.Helper()
 	server := mcp.NewServer(&mcp.Implementation{Name: "tools", Version: "1"}, nil)
 	object := map[string]any{"type": "object"}
-	tools := map[string]gosdktask.Mode{"rounds": gosdktask.Optional}
+	tools := map[string]gosdktask.Tool{"rounds": {Mode: gosdktask.Optional}}
 	server.AddTool(&mcp.Tool{Name: "rounds", InputSchema: object}, r.rounds)
 	for _, name := range []string{"raw", "rawOnce"} {
-		tools[name] = gosdktask.Optional
+		tools[name] = gosdktask.Tool{Rerun: name == "raw"}
 		server.AddTool(&mcp.Tool{Name: name, InputSchema: object}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return r.sleep(ctx, name)
 		})
 	}
 	for _, name := range []string{"typed", "typedOnce"} {
-		tools[name] = gosdktask.Optional
+		tools[name] = gosdktask.Tool{Rerun: name == "typed"}
 		mcp.AddTool(server, &mcp.Tool{Name: name}, func(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
 			result, err := r.sleep(ctx, name)
 			return result, nil, err
 		})
 	}
 	return open(t, server, gosdktask.Options{
-		Tools: tools, Store: store, Rerun: []string{"raw", "typed"}, Grace: time.Millisecond, Lease: 500 * time.Millisecond,
+		Tools: tools, Store: store, Grace: time.Millisecond, Lease: 500 * time.Millisecond,
 	})
 }
 
@@ -170,7 +170,7 @@ func TestClientWithoutElicitationIsNotAsked(t *testing.T) {
 		server := newServer()
 		r := &runs{of: map[string]int{}}
 		server.AddTool(&mcp.Tool{Name: "rounds", InputSchema: map[string]any{"type": "object"}}, r.rounds)
-		p := open(t, server, gosdktask.Options{Tools: map[string]gosdktask.Mode{tool: gosdktask.Optional}})
+		p := open(t, server, gosdktask.Options{Tools: map[string]gosdktask.Tool{tool: {Mode: gosdktask.Optional}}})
 		modern := strings.Replace(modernParams(`{"name":"`+tool+`","arguments":{}}`), `"elicitation":{},`, ``, 1)
 		p.until(p.call("1", "tools/call", modern).member("taskId"), "failed")
 

@@ -2,8 +2,10 @@ package gosdktask
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -18,11 +20,15 @@ import (
 // maxEdited is the largest size of an HTTP request in which a client can ask for a task.
 const maxEdited = 16 << 20
 
-// HTTP adds to next, a handler of the SDK, the parts that tasks need. Wrap the SDK's handler
+// wrapped is the header with which [Tasks.Handler] marks requests.
+const wrapped = "Thoughtgate-Tasks"
+
+// Handler adds to next, a handler of the SDK, the parts that tasks need. Wrap the SDK's handler
 // with it, inside the handler that authenticates.
-func (t *Tasks) HTTP(next http.Handler) http.Handler {
+func (t *Tasks) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		to := &eventWriter{ResponseWriter: w}
+		r.Header.Set(wrapped, "1")
 		switch r.Method {
 		case http.MethodGet:
 			if session := r.Header.Get("Mcp-Session-Id"); session != "" {
@@ -48,6 +54,29 @@ func (t *Tasks) HTTP(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// errNotWrapped is the error for all clients of 2025-11-25 if the SDK would drop what they say
+// about tasks.
+var errNotWrapped = errors.New("gosdktask: wrap the handler of the SDK with Tasks.Handler, and a transport with Tasks.Transport")
+
+// checkWrapped returns an error if a request of 2025-11-25 has not passed [Tasks.Handler] or
+// [Tasks.Transport].
+func (t *Tasks) checkWrapped(method string, r mcp.Request) error {
+	version := ""
+	if hello, ok := r.GetParams().(*mcp.InitializeParams); ok && method == mcpname.Initialize {
+		version = hello.ProtocolVersion
+	}
+	if extra := r.GetExtra(); extra != nil && extra.Header != nil {
+		version = cmp.Or(version, extra.Header.Get("Mcp-Protocol-Version"))
+		if version != version2025 || extra.Header.Get(wrapped) != "" {
+			return nil
+		}
+	} else if version != version2025 || t.lines.to("") != nil {
+		return nil
+	}
+	t.opts.Log.Error("tasks", "err", errNotWrapped)
+	return errNotWrapped
 }
 
 // joined is a body of which a part was already read.

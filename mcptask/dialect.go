@@ -264,7 +264,7 @@ func (d Dialect) detailed(t task.Task) (schema.DetailedTask, payload, error) {
 		}
 		return detailed, payload{}, nil
 	case schema.Completed, schema.Failed:
-		answer, err := d.Answer(t)
+		answer, err := d.Outcome(t)
 		switch {
 		case t.Result == nil:
 			detailed.Result, detailed.Error = answer.Result.before, answer.Error.before

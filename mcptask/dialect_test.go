@@ -252,7 +252,7 @@ func TestStatusOfEveryState(t *testing.T) {
 	for _, s := range situations(t) {
 		fmt.Fprintf(&b, "\n%s\n  %s / %s: %s", s.name, legacy.Status(s.task), modern.Status(s.task), statusMessage(t, s.task))
 		for _, d := range []mcptask.Dialect{legacy, modern} {
-			answer, err := d.Answer(s.task)
+			answer, err := d.Outcome(s.task)
 			if terminal := s.task.State.Terminal(); terminal != (err == nil) || !terminal && !errors.Is(err, task.ErrNotReady) {
 				t.Errorf("%s: %v", s.name, err)
 			}
@@ -275,7 +275,7 @@ func eraName(d mcptask.Dialect) string {
 
 // describe formats an answer as a line. It checks the part of the answer that repeats the status
 // message, and leaves it out.
-func describe(t *testing.T, tk task.Task, a mcptask.Answer) string {
+func describe(t *testing.T, tk task.Task, a mcptask.Outcome) string {
 	t.Helper()
 	switch {
 	case tk.Result != nil && a.Error.Present():
@@ -492,7 +492,7 @@ func TestLiteralDialectShowsPendingAsInputRequired(t *testing.T) {
 // The refusal of a request that is not a tool call is an error, not a tool result.
 func TestRefusalOfResourceIsError(t *testing.T) {
 	tk := callTask(t, "resources/read", submit, lifecycle.Reject{By: "bob"})
-	answer, err := modern.Answer(tk)
+	answer, err := modern.Outcome(tk)
 	if err != nil || answer.Result.Present() || answer.Err(nil).Code != jsonrpc.CodeInternal {
 		t.Errorf("answer %v %v, %v", answer.Result, answer.Error, err)
 	}

@@ -18,14 +18,14 @@
 // members.
 //
 // A [Dialect] turns a [task.Task] into these messages, for a client of one generation:
-// the status, the final answer to the request ([Dialect.Answer]), and errors
+// the status, the final answer to the request ([Dialect.Outcome]), and errors
 // ([Dialect.Error]).
 //
 // [schema.DetectServer] and [schema.DetectClient] read the capabilities of a peer, in all
 // forms that peers are known to send; the capability types write the correct form.
 //
 // A [Server] answers the task methods from a store and runs tasks, for programs
-// with tools of their own. A [Call] gives a tool access to its task.
+// with tools of their own. A [Run] gives a tool access to its task.
 //
 // The package has no transport and does not authenticate clients.
 package mcptask

@@ -86,17 +86,17 @@ func (d Dialect) Error(err error) *jsonrpc.Error {
 // Refuse returns the answer to a tool call that could not become a task because of err: the
 // error of [Dialect.Error] or, if there are too many tasks, a tool result for the client's
 // model. See also [Dialect.Errors].
-func (d Dialect) Refuse(err error) Answer {
+func (d Dialect) Refuse(err error) Outcome {
 	e, p := look(err)
 	if !p.tool || d.Era == V2025 && d.Errors {
-		return Answer{Error: textOf(errorObject(d.Error(err)))}
+		return Outcome{Error: textOf(errorObject(d.Error(err)))}
 	}
 	text, code := p.text, d.code(p.legacy, p.name)
 	if e.RetryAfter > 0 {
 		text += " Try again in " + string(seconds(e.RetryAfter)) + " s."
 		code = append(code, schema.Member{Name: "retry_after", Value: seconds(e.RetryAfter)})
 	}
-	return Answer{Result: textOf(d.toolError(text, code, d.Denied(p.name, RemediationAvailable, "")))}
+	return Outcome{Result: textOf(d.toolError(text, code, d.Denied(p.name, RemediationAvailable, "")))}
 }
 
 // look returns the parts of err that a client may see.

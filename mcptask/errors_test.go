@@ -156,11 +156,11 @@ func TestUpstreamErrorStaysError(t *testing.T) {
 		`{"code":"x"}`:                         {Code: jsonrpc.CodeInternal},
 		`{}`:                                   {Code: jsonrpc.CodeInternal},
 	} {
-		if diff := cmp.Diff(want, mcptask.Answer{Error: mcptask.Text{}.Wrap(text, "")}.Err(nil)); diff != "" {
+		if diff := cmp.Diff(want, mcptask.Outcome{Error: mcptask.Text{}.Wrap(text, "")}.Err(nil)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", text, diff)
 		}
 	}
-	if err := (mcptask.Answer{Result: mcptask.Text{}.Wrap(`{}`, "")}).Err(nil); err != nil {
+	if err := (mcptask.Outcome{Result: mcptask.Text{}.Wrap(`{}`, "")}).Err(nil); err != nil {
 		t.Errorf("a result was returned as the error %v", err)
 	}
 }

@@ -45,7 +45,7 @@ func Example() {
 	s := &mcptask.Server{Store: store, Now: clock}
 	ctx, stop := context.WithCancel(context.Background())
 	var keeping sync.WaitGroup
-	keeping.Go(func() { s.Housekeep(ctx) }) // until the program ends
+	keeping.Go(func() { _ = s.Housekeep(ctx) }) // until the program ends
 	defer keeping.Wait()
 	defer stop()
 
@@ -87,7 +87,7 @@ func ExampleDialect() {
 		}
 	}
 	for _, d := range []mcptask.Dialect{{Era: mcptask.V2025}, {Era: mcptask.V2026}} {
-		answer, err := d.Answer(t)
+		answer, err := d.Outcome(t)
 		if err != nil {
 			panic(err)
 		}

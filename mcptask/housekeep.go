@@ -30,15 +30,16 @@ type process struct {
 
 	mu      sync.Mutex
 	closed  bool
-	running map[task.ID]run
+	housed  bool // Housekeep was called
+	running map[task.ID]activeRun
 	works   sync.WaitGroup
 	asking  map[question]struct{} // questions that are being put to clients
 
 	resuming sync.Mutex // one answer at a time to the questions of suspended tasks
 }
 
-// A run is the work of a task in this process.
-type run struct {
+// An activeRun is one in this process.
+type activeRun struct {
 	stop  context.CancelCauseFunc
 	ended chan struct{}
 }
@@ -72,10 +73,10 @@ func (s *Server) enter(ctx context.Context, id task.ID) (running context.Context
 	}
 	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	if p.running == nil {
-		p.running = make(map[task.ID]run)
+		p.running = make(map[task.ID]activeRun)
 	}
 	ended := make(chan struct{})
-	p.running[id] = run{stop, ended}
+	p.running[id] = activeRun{stop, ended}
 	p.works.Add(1)
 	return running, func() {
 		stop(nil)
@@ -123,12 +124,22 @@ func (s *Server) updater() lifecycle.Updater { return lifecycle.Updater{Store: s
 // a store may run it.
 //
 // When ctx ends, Housekeep takes no more tasks. It gives the running work [Server.Grace] to
-// end, then interrupts it, and returns when all work has ended.
-func (s *Server) Housekeep(ctx context.Context) {
+// end, then interrupts it, and returns when all work has ended. It may be called once. It ends
+// early with an error if the store is closed, or if a newer program has changed the store.
+func (s *Server) Housekeep(ctx context.Context) error {
+	if !s.onlyOnce() {
+		return errors.New("mcptask: this server does its housekeeping already, or has ended")
+	}
+	defer s.drain()
 	tick := time.NewTicker(min(housekeepEvery, s.lease()/leaseParts))
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		if err := s.Tidy(ctx); err != nil && ctx.Err() == nil {
+		err := s.Tidy(ctx)
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case errors.Is(err, task.ErrClosed), errors.Is(err, task.ErrOutdated):
+			return err
+		default:
 			s.log(ctx, "housekeep", "", err)
 		}
 		select {
@@ -136,7 +147,16 @@ func (s *Server) Housekeep(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
-	s.drain()
+	return nil
+}
+
+// onlyOnce reports whether it is called for the first time.
+func (s *Server) onlyOnce() bool {
+	s.process.mu.Lock()
+	defer s.process.mu.Unlock()
+	first := !s.process.housed
+	s.process.housed = true
+	return first
 }
 
 // Tidy is one round of [Server.Housekeep], for programs with a loop of their own.

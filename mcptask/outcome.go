@@ -17,19 +17,19 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// An Answer is the answer to a request: a result or a JSON-RPC error object.
-type Answer struct {
+// An Outcome is the answer to a request: a result or a JSON-RPC error object.
+type Outcome struct {
 	Result Text
 	Error  Text
 }
 
-// Err returns a's error as a value, or nil if a is a result. Payload is the
-// answer of the upstream, if a needs it.
-func (a Answer) Err(payload []byte) *jsonrpc.Error {
-	if !a.Error.Present() {
+// Err returns o's error as a value, or nil if o is a result. Payload is the
+// answer of the upstream, if o needs it.
+func (o Outcome) Err(payload []byte) *jsonrpc.Error {
+	if !o.Error.Present() {
 		return nil
 	}
-	text, _ := a.Error.ComposeBytes(payload) // without a payload there is no code in it either
+	text, _ := o.Error.ComposeBytes(payload) // without a payload there is no code in it either
 	object := jsonrpc.Value{Bytes: text}
 	code, ok := object.Member("code").Int()
 	message, _ := object.Member("message").Text()
@@ -39,37 +39,37 @@ func (a Answer) Err(payload []byte) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: int(code), Message: message, Data: object.Member("data").Bytes}
 }
 
-// Answer returns the answer to the request that became t, as if it had not become a task:
+// Outcome returns the answer to the request that became t, as if it had not become a task:
 // the answer of the upstream, or the reason for which there is none.
 // It returns [task.ErrNotReady] if t is not terminal.
 //
 // A client learns of a call that was not allowed to run, or that was cancelled, by
 // a tool result that its model can read, and that says whether the tool ran. See
 // also [Dialect.Errors].
-func (d Dialect) Answer(t task.Task) (Answer, error) {
+func (d Dialect) Outcome(t task.Task) (Outcome, error) {
 	switch {
 	case !t.State.Terminal():
-		return Answer{}, &task.Error{Kind: task.ErrNotReady, ID: t.ID, State: t.State, Action: action.ReadChunk}
+		return Outcome{}, &task.Error{Kind: task.ErrNotReady, ID: t.ID, State: t.State, Action: action.ReadChunk}
 	case t.State == task.Completed && t.Result != nil:
 		result := answerOf(t)
 		if t.Execution != nil && t.Execution.UpstreamTask != "" {
 			// The related task would be the upstream's.
 			result.edit = &jsonrpc.MemberEdit{Outer: "_meta", Inner: mcpname.MetaRelatedTask}
 		}
-		return Answer{Result: result}, nil
+		return Outcome{Result: result}, nil
 	case t.State == task.Failed && t.Result != nil:
-		return Answer{Error: answerOf(t)}, nil
+		return Outcome{Error: answerOf(t)}, nil
 	case d.answersModel(t):
-		return Answer{Result: textOf(d.refusal(t, nil))}, nil
+		return Outcome{Result: textOf(d.refusal(t, nil))}, nil
 	default:
-		return Answer{Error: textOf(d.endError(t))}, nil
+		return Outcome{Error: textOf(d.endError(t))}, nil
 	}
 }
 
-// ResultAnswer returns the answer to tasks/result, which only 2025-11-25
-// has: that of [Dialect.Answer], with a note that it belongs to t.
-func (d Dialect) ResultAnswer(t task.Task) (Answer, error) {
-	answer, err := d.Answer(t)
+// ResultOutcome returns the answer to tasks/result, which only 2025-11-25
+// has: that of [Dialect.Outcome], with a note that it belongs to t.
+func (d Dialect) ResultOutcome(t task.Task) (Outcome, error) {
+	answer, err := d.Outcome(t)
 	switch {
 	case err == nil && t.Result == nil && d.answersModel(t):
 		answer.Result = textOf(d.refusal(t, schema.WithRelatedTask(nil, string(t.ID))))

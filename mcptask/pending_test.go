@@ -47,7 +47,7 @@ func TestLiteralDialectAnswersWithErrors(t *testing.T) {
 		-32008: newTask(t, submit, lifecycle.Expire{By: "gate"}),
 		-32602: newTask(t, submit, lifecycle.Cancel{By: "alice"}),
 	} {
-		answer, err := literal.Answer(tk)
+		answer, err := literal.Outcome(tk)
 		if e := answer.Err(nil); err != nil || e == nil || e.Code != want {
 			t.Errorf("%s: %v, %v; want %d", tk.State, e, err, want)
 		}

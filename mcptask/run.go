@@ -19,7 +19,7 @@ import (
 
 // A Work runs the call of a task. It returns the result of the call, a JSON object, or an
 // error. A [*jsonrpc.Error] becomes the JSON-RPC error of the call; see also [Suspend]. The
-// context ends with the task, and carries the [Call]; see [CallFrom]. [context.Cause] returns
+// context ends with the task, and carries the [Run]; see [From]. [context.Cause] returns
 // why it has ended: [ErrStopping], [ErrCancelled] or [ErrExpired]. A panic fails the task.
 type Work func(ctx context.Context) ([]byte, error)
 
@@ -164,7 +164,7 @@ func (s *Server) run(ctx context.Context, t task.Task, work Work) (task.Task, er
 	ref := task.OwnedBy(t.Owner).Ref(t.ID)
 	working, release := s.guard(ctx, ref)
 	defer release() // after the answer is stored
-	result, failed := protected(context.WithValue(working, callKey{}, &Call{server: s, ref: ref}), work)
+	result, failed := protected(context.WithValue(working, runKey{}, &Run{server: s, ref: ref}), work)
 	broken := errors.Is(context.Cause(ctx), ErrStopping) // an error that comes now is due to the stop
 	if failed == nil && !(jsonrpc.Value{Bytes: result}).IsObject() {
 		failed = errors.New("the result of the work is not a JSON object")

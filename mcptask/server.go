@@ -58,8 +58,13 @@ type Server struct {
 
 	// Input receives the answers of a client of 2026-07-28 to the questions of t, by the key of
 	// the question. Answers without a question were removed. If Input is nil, the answers are
-	// for [Call.Ask].
+	// for [Run.Ask].
 	Input func(ctx context.Context, t task.Task, responses schema.Object) error
+
+	// CheckAnswer returns an error for an answer of a client of 2026-07-28 that does not match
+	// its question. The client gets the text of the error, and the question stays open. If
+	// CheckAnswer is nil, all answers are accepted.
+	CheckAnswer func(question, answer json.RawMessage) error
 
 	// Ask sends a question of t to the client of 2025-11-25 that waits in tasks/result, and
 	// returns its answer. Request is the request to the client, with method and params. If Ask
@@ -159,7 +164,7 @@ func (s *Server) result(ctx context.Context, r Request) (json.RawMessage, error)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := r.Dialect.ResultAnswer(t)
+	answer, err := r.Dialect.ResultOutcome(t)
 	if err != nil {
 		return nil, err
 	}
@@ -270,10 +275,14 @@ func (s *Server) update(ctx context.Context, r Request) (json.RawMessage, error)
 	if err != nil {
 		return nil, err
 	}
+	answers, err := s.answers(t, params.InputResponses)
+	if err != nil {
+		return nil, err
+	}
 	if err := s.change(ctx, t, ClientVariables(params.Meta), ttl); err != nil && !over(err) {
 		return nil, err
 	}
-	if answers := asked(t, params.InputResponses); len(answers) > 0 {
+	if len(answers) > 0 {
 		if err := s.input(ctx, t, answers); err != nil && !over(err) {
 			return nil, err
 		}
@@ -297,16 +306,23 @@ func (s *Server) change(ctx context.Context, t task.Task, written task.Variables
 	return err
 }
 
-// asked returns those answers that belong to a question of t.
-func asked(t task.Task, answers schema.Object) schema.Object {
-	var wanted schema.Object
+// answers returns those answers that belong to a question of t.
+func (s *Server) answers(t task.Task, given schema.Object) (wanted schema.Object, err error) {
 	questions := jsonrpc.Value{Bytes: inputRequests(t)}
-	for _, m := range answers {
-		if questions.Member(m.Name).Present() {
-			wanted = append(wanted, m)
+	for _, m := range given {
+		question := questions.Member(m.Name)
+		if !question.Present() {
+			continue
 		}
+		//mutate:false TestAnswersAreChecked answers are not checked
+		if s.CheckAnswer != nil {
+			if wrong := s.CheckAnswer(question.Bytes, m.Value); wrong != nil {
+				return nil, invalidParams("The answer " + m.Name + " is invalid: " + wrong.Error())
+			}
+		}
+		wanted = append(wanted, m)
 	}
-	return wanted
+	return wanted, nil
 }
 
 // over reports whether err means that a task has ended, or is about to because

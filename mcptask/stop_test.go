@@ -110,7 +110,7 @@ func TestContextHasCause(t *testing.T) {
 			b := alive(t)
 			causes := make(chan error, 2)
 			made := b.launch(func(ctx context.Context) ([]byte, error) {
-				call, _ := mcptask.CallFrom(ctx)
+				call, _ := mcptask.From(ctx)
 				_, err := call.Ask(ctx, whoAndWhere)
 				causes <- err
 				<-ctx.Done()

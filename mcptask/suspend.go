@@ -21,8 +21,8 @@ type suspension struct {
 }
 
 // Suspend returns an error with which a [Work] puts questions to the client and ends, such as
-// those of [Call.Ask]. Until the client has answered, the task needs no process. Then the work
-// of [Server.Resume] continues, in any process, with state and the answers; see [Call.Given].
+// those of [Run.Ask]. Until the client has answered, the task needs no process. Then the work
+// of [Server.Resume] continues, in any process, with state and the answers; see [Run.Given].
 func Suspend(questions schema.Object, state string) error { return &suspension{questions, state} }
 
 // Error implements error.
@@ -58,8 +58,8 @@ func (s *Server) canSuspend(t task.Task, asks *suspension) error {
 // Given returns the answers to the questions of the last [Suspend], by the names of the
 // questions, and its state. There are none if no work of the task was suspended. The error is
 // [ErrNotAsked] if the client could not be asked.
-func (c *Call) Given(ctx context.Context) (answers schema.Object, state string, err error) {
-	t, err := c.Task(ctx)
+func (r *Run) Given(ctx context.Context) (answers schema.Object, state string, err error) {
+	t, err := r.Task(ctx)
 	if err != nil || t.Execution == nil {
 		return nil, "", err
 	}

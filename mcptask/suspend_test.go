@@ -36,7 +36,7 @@ func (b bench) answer(id task.ID) (keys []string) {
 
 // asksTwice asks the same question twice, and returns all answers.
 func asksTwice(ctx context.Context) ([]byte, error) {
-	call, _ := mcptask.CallFrom(ctx)
+	call, _ := mcptask.From(ctx)
 	first, err := call.Ask(ctx, who)
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func TestQuestionsSurviveProcess(t *testing.T) {
 
 // rounds is work that suspends itself twice.
 func rounds(ctx context.Context) ([]byte, error) {
-	call, _ := mcptask.CallFrom(ctx)
+	call, _ := mcptask.From(ctx)
 	given, state, err := call.Given(ctx)
 	switch {
 	case err != nil:
@@ -145,7 +145,7 @@ func TestRepeatedRoundHasAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, store, other := refusing(t)
 		stuck := func(ctx context.Context) ([]byte, error) {
-			call, _ := mcptask.CallFrom(ctx)
+			call, _ := mcptask.From(ctx)
 			if _, state, err := call.Given(ctx); state == "" || err != nil {
 				return nil, errors.Join(err, mcptask.Suspend(who, "one"))
 			}
@@ -154,7 +154,7 @@ func TestRepeatedRoundHasAnswers(t *testing.T) {
 		b.resuming(stuck)
 		other.Rerun = func(task.Task) mcptask.Work {
 			return func(ctx context.Context) ([]byte, error) {
-				call, _ := mcptask.CallFrom(ctx)
+				call, _ := mcptask.From(ctx)
 				given, state, err := call.Given(ctx)
 				return schema.Object{{Name: state, Value: given.Text()}}.Text(), err
 			}
@@ -236,7 +236,7 @@ func TestOnlyClientsThatDeclareItAreAsked(t *testing.T) {
 		for _, message := range []string{`{"name":"sum","_meta":{$}}`, `{"method":"tools/call","params":{"_meta":{$}}}`} {
 			for _, work := range []mcptask.Work{
 				func(ctx context.Context) ([]byte, error) {
-					call, _ := mcptask.CallFrom(ctx)
+					call, _ := mcptask.From(ctx)
 					_, err := call.Ask(ctx, tt.questions)
 					return nil, err
 				},

@@ -17,7 +17,7 @@ import (
 // If a result is lost, the server returns an error and writes no part of the message.
 func TestLostResultIsError(t *testing.T) {
 	done := newTask(t, lifecycle.Admit{By: "gate"}, claim, complete)
-	answer, err := legacy.ResultAnswer(done)
+	answer, err := legacy.ResultOutcome(done)
 	texts := map[string]mcptask.Text{
 		"modern get":          mustText(modern.GetResult(done)),
 		"modern notification": mustText(modern.StatusNotification(done, json.RawMessage(`1`))),
@@ -46,7 +46,7 @@ func TestLostResultIsError(t *testing.T) {
 func TestLargePayloadIsUnchanged(t *testing.T) {
 	payload := `{"content":[{"type":"text","text":"` + strings.Repeat("é", 100<<10) + `"}], "_meta": {"a":1}}`
 	done := newTask(t, lifecycle.Admit{By: "gate"}, claim, lifecycle.Complete{By: "gate", Result: task.Result{Kind: task.ResultOK, Chunks: 4, Size: int64(len(payload))}})
-	answer, err := legacy.ResultAnswer(done)
+	answer, err := legacy.ResultOutcome(done)
 	related := strings.Replace(payload, `{"a":1}`, `{"a":1,"io.modelcontextprotocol/related-task":{"taskId":"`+string(done.ID)+`"}}`, 1)
 	for _, tt := range []struct {
 		text         mcptask.Text

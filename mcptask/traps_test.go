@@ -141,7 +141,7 @@ func TestCrashRunsTaskAgain(t *testing.T) {
 				}
 				return work
 			}
-			keeping.Go(func() { s.Housekeep(ctx) })
+			keeping.Go(func() { _ = s.Housekeep(ctx) })
 		}
 		b.until(lost.ID, task.Completed)
 		stop()
@@ -203,7 +203,9 @@ func TestPanicFailsTask(t *testing.T) {
 func (b bench) drained() {
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
-	b.Housekeep(ctx)
+	if err := b.Housekeep(ctx); err != nil {
+		b.t.Error(err)
+	}
 }
 
 // Cancelling a task ends its work, and logs no error.
@@ -296,7 +298,7 @@ func TestOwnMessagesAreNotQuoted(t *testing.T) {
 	b := alive(t)
 	status := make(chan string)
 	made := b.launch(func(ctx context.Context) ([]byte, error) {
-		call, ok := mcptask.CallFrom(ctx)
+		call, ok := mcptask.From(ctx)
 		if !ok {
 			return nil, errors.New("no call")
 		}
@@ -372,7 +374,7 @@ var whoAndWhere = schema.Object{
 // A task asks its client, in both generations.
 func TestCallAsksClientOfBothGenerations(t *testing.T) {
 	asking := func(ctx context.Context) ([]byte, error) {
-		call, _ := mcptask.CallFrom(ctx)
+		call, _ := mcptask.From(ctx)
 		answers, err := call.Ask(ctx, whoAndWhere)
 		if err != nil {
 			return nil, err
@@ -428,7 +430,7 @@ func TestCallAsksClientOfBothGenerations(t *testing.T) {
 func TestServerAndClientExchangeVariables(t *testing.T) {
 	b := alive(t)
 	made := b.launch(func(ctx context.Context) ([]byte, error) {
-		call, _ := mcptask.CallFrom(ctx)
+		call, _ := mcptask.From(ctx)
 		var chosen string
 		if there, err := call.Get(ctx, "client.choice", &chosen); there || err != nil {
 			return nil, fmt.Errorf("client.choice is there: %w", err)

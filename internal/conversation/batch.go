@@ -159,7 +159,7 @@ func (b *batch) result(ctx context.Context, out responder, ref task.Ref) error {
 		// All answers of a batch are kept in memory.
 		return out.reply.Refuse(&mcp.Problem{Type: mcp.InvalidRequest, Detail: "the result is too large for a batch: ask for it alone"})
 	}
-	answer, err := out.dialect().ResultAnswer(t)
+	answer, err := out.dialect().ResultOutcome(t)
 	if err != nil {
 		return err
 	}
@@ -394,7 +394,7 @@ func (b *batch) deliver(ctx context.Context, w *waiting, t task.Task) error {
 func (b *batch) outcomeAt(index int, out responder, t task.Task, payload []byte) []byte {
 	if t.Result == nil || t.State != task.Completed { // the batch did not run, or failed as a whole
 		var message []byte
-		answer, err := out.dialect().Answer(t)
+		answer, err := out.dialect().Outcome(t)
 		if err == nil {
 			message, err = out.outcomeText(t, answer).ComposeBytes(payload)
 		}

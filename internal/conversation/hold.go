@@ -194,7 +194,7 @@ func (h hold) endWaiting(ctx context.Context, w *waiting, t task.Task, err error
 	case err == nil && t.AwaitsInput():
 		return w.end(h.askToRepeat(t, max(1, round))) // it can call again with the state
 	case err == nil:
-		return w.deliver(ctx, t, h.out.dialect().Answer)
+		return w.deliver(ctx, t, h.out.dialect().Outcome)
 	case errors.Is(err, ErrGone), h.sender.gone():
 		return ErrGone
 	case !errors.Is(err, task.ErrNotReady):

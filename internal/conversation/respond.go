@@ -85,7 +85,7 @@ func (o responder) resultText(result mcptask.Text) mcptask.Text {
 }
 
 // outcomeText returns the message with the outcome of t, including the upstream's answer.
-func (o responder) outcomeText(t task.Task, a mcptask.Answer) mcptask.Text {
+func (o responder) outcomeText(t task.Task, a mcptask.Outcome) mcptask.Text {
 	switch {
 	case !a.Error.Present():
 		return o.resultText(a.Result)
@@ -97,7 +97,7 @@ func (o responder) outcomeText(t task.Task, a mcptask.Answer) mcptask.Text {
 }
 
 // messageOf returns the message for an answer without a stored result.
-func (o responder) messageOf(a mcptask.Answer) []byte {
+func (o responder) messageOf(a mcptask.Outcome) []byte {
 	if a.Error.Present() {
 		return o.errorMessage(a.Err(nil))
 	}

@@ -161,7 +161,7 @@ func (q taskRequest) result(ctx context.Context, m *jsonrpc.Message, ref task.Re
 	t, err = w.wait(ctx, t, maxResultWait, w.send())
 	switch {
 	case err == nil:
-		return w.deliver(ctx, t, q.out.dialect().ResultAnswer)
+		return w.deliver(ctx, t, q.out.dialect().ResultOutcome)
 	case errors.Is(err, ErrGone), q.sender.gone():
 		return ErrGone
 	default:

@@ -243,7 +243,7 @@ func progressToken(m *jsonrpc.Message) jsonrpc.Value {
 
 // deliver answers with the outcome of t, which shown formats. It records the delivery only if the
 // outcome can be sent.
-func (w *waiting) deliver(ctx context.Context, t task.Task, shown func(task.Task) (mcptask.Answer, error)) error {
+func (w *waiting) deliver(ctx context.Context, t task.Task, shown func(task.Task) (mcptask.Outcome, error)) error {
 	w.sent = true
 	if r := w.refusalOf(t); r != nil {
 		return w.refuse(r)

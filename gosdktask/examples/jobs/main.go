@@ -7,6 +7,8 @@ import (
 	"log"
 	"net/http"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -16,15 +18,19 @@ import (
 
 func main() {
 	server := newServer()
-	tasks, err := gosdktask.Add(server, gosdktask.Options{Tools: map[string]gosdktask.Mode{
-		"slow_compute": gosdktask.Optional, "failing_job": gosdktask.Required, "protocol_error_job": gosdktask.Optional,
-		"confirm_delete": gosdktask.Optional, "multi_input": gosdktask.Optional, "test_tool_with_task": gosdktask.AskFirst,
+	tasks, err := gosdktask.Add(server, gosdktask.Options{Tools: map[string]gosdktask.Tool{
+		"slow_compute": {Mode: gosdktask.Optional}, "failing_job": {Mode: gosdktask.Required}, "protocol_error_job": {Mode: gosdktask.Optional},
+		"confirm_delete": {Mode: gosdktask.Optional}, "multi_input": {Mode: gosdktask.Optional}, "test_tool_with_task": {Mode: gosdktask.AskFirst},
 	}})
 	if err != nil {
 		log.Fatal(err)
 	}
-	go tasks.Run(context.Background())
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true})
-	listen := http.Server{Addr: os.Args[1], Handler: tasks.HTTP(handler), ReadHeaderTimeout: time.Minute}
-	log.Fatal(listen.ListenAndServe())
+	listen := http.Server{Addr: os.Args[1], Handler: tasks.Handler(handler), ReadHeaderTimeout: time.Minute}
+	go func() { log.Fatal(listen.ListenAndServe()) }()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := tasks.Run(ctx); err != nil { // returns when running tools have ended
+		log.Print(err)
+	}
 }

@@ -1,14 +1,17 @@
 // Command restart is a server whose tasks survive a crash, because they are stored in a file.
-// Start it with an address and the name of the file, kill it while a task runs, and start it
-// again.
+// Start it with an address and the name of the file, stop or kill it while a task runs, and start
+// it again.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net/http"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -23,12 +26,12 @@ type in struct {
 
 // count may be called again after a crash. It continues where it stopped.
 func count(ctx context.Context, _ *mcp.CallToolRequest, args in) (*mcp.CallToolResult, any, error) {
-	call, ok := gosdktask.From(ctx)
+	run, ok := gosdktask.From(ctx)
 	if !ok {
 		return nil, nil, fmt.Errorf("counting to %d takes too long to wait for", args.To)
 	}
 	var done int
-	if _, err := call.Get(ctx, "server.counted", &done); err != nil {
+	if _, err := run.Get(ctx, "server.counted", &done); err != nil {
 		return nil, nil, err
 	}
 	begun := done
@@ -38,7 +41,7 @@ func count(ctx context.Context, _ *mcp.CallToolRequest, args in) (*mcp.CallToolR
 			return nil, nil, ctx.Err()
 		case <-time.After(100 * time.Millisecond):
 		}
-		if err := call.Set(ctx, "server.counted", done+1); err != nil {
+		if err := run.Set(ctx, "server.counted", done+1); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -61,14 +64,18 @@ func main() {
 	mcp.AddTool(server, &mcp.Tool{Name: "count"}, count)
 	mcp.AddTool(server, &mcp.Tool{Name: "pay"}, pay)
 	tasks, err := gosdktask.Add(server, gosdktask.Options{
-		Tools: map[string]gosdktask.Mode{"count": gosdktask.Required, "pay": gosdktask.Required},
-		Store: store, Rerun: []string{"count"}, Lease: 2 * time.Second,
+		Tools: map[string]gosdktask.Tool{"count": {Mode: gosdktask.Required, Rerun: true}, "pay": {Mode: gosdktask.Required}},
+		Store: store, Grace: time.Second,
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	go tasks.Run(context.Background())
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true})
-	listen := http.Server{Addr: os.Args[1], Handler: tasks.HTTP(handler), ReadHeaderTimeout: time.Minute}
-	log.Fatal(listen.ListenAndServe())
+	listen := http.Server{Addr: os.Args[1], Handler: tasks.Handler(handler), ReadHeaderTimeout: time.Minute}
+	go func() { log.Fatal(listen.ListenAndServe()) }()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := errors.Join(tasks.Run(ctx), store.Close()); err != nil { // Run returns when running tools have ended
+		log.Print(err)
+	}
 }

@@ -10,7 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -21,6 +23,7 @@ const serve = "RESTART_SERVE"
 func TestMain(m *testing.M) {
 	if os.Getenv(serve) != "" {
 		main()
+		return
 	}
 	os.Exit(m.Run())
 }
@@ -115,11 +118,33 @@ func (w *world) until(params string, done func(answer) bool) answer {
 	}
 }
 
-// After a server was killed while its tasks ran, the next process runs the tasks of
-// Options.Rerun again, which continue where they stopped. All other tasks fail, with an error
-// that says that the outcome is unknown. Both kinds end a few seconds after the crash, long
-// before their TTL.
-func TestTasksEndAfterCrash(t *testing.T) {
+// stopped stops the server with SIGTERM.
+func (w *world) stopped() {
+	w.t.Helper()
+	if err := w.server.Process.Signal(syscall.SIGTERM); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.server.Wait(); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// After a server was killed or stopped while its tasks ran, the next process repeats the tools
+// with Rerun, which continue where they stopped. The tasks of other tools fail, with an error that
+// says that the outcome is unknown. Both kinds end a few seconds after the restart, long before
+// their TTL.
+func TestTasksEndAfterRestart(t *testing.T) {
+	t.Run("SIGKILL", func(t *testing.T) { tasksEnd(t, (*world).kill) })
+	t.Run("SIGTERM", func(t *testing.T) {
+		if runtime.GOOS == "windows" {
+			t.Skip("there is no SIGTERM")
+		}
+		tasksEnd(t, (*world).stopped)
+	})
+}
+
+func tasksEnd(t *testing.T, stop func(*world)) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +155,7 @@ func TestTasksEndAfterCrash(t *testing.T) {
 	counts := `{"taskId":"` + w.ask("tools/call", `{"name":"count","arguments":{"to":60},"task":{}}`).Result.Task.TaskID + `"}`
 	pays := `{"taskId":"` + w.ask("tools/call", `{"name":"pay","arguments":{},"task":{}}`).Result.Task.TaskID + `"}`
 	w.until(counts, func(a answer) bool { return len(a.Result.Meta["server.counted"]) > 0 })
-	w.kill()
+	stop(w)
 
 	w.start()
 	defer w.kill()

@@ -24,13 +24,13 @@ func slow(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToo
 func main() {
 	server := mcp.NewServer(&mcp.Implementation{Name: "stdio", Version: "1"}, nil)
 	mcp.AddTool(server, &mcp.Tool{Name: "slow"}, slow)
-	tasks, err := gosdktask.Add(server, gosdktask.Options{Tools: map[string]gosdktask.Mode{"slow": gosdktask.Optional}})
+	tasks, err := gosdktask.Add(server, gosdktask.Options{Tools: map[string]gosdktask.Tool{"slow": {Mode: gosdktask.Optional}}})
 	if err != nil {
 		log.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { tasks.Run(ctx) })
+	running.Go(func() { _ = tasks.Run(ctx) })                     // it only fails with its store
 	err = server.Run(ctx, tasks.Transport(&mcp.StdioTransport{})) // returns when the client has closed the pipe
 	stop()
 	running.Wait()

@@ -18,67 +18,67 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
-// A Call gives a [Work] access to its task. It is safe for
+// A Run gives a [Work] access to its task. It is safe for
 // concurrent use.
-type Call struct {
+type Run struct {
 	server *Server
 	ref    task.Ref
 
-	asks  sync.Mutex     // one [Call.Ask] at a time
+	asks  sync.Mutex     // one [Run.Ask] at a time
 	asked map[string]int // how often each question was asked
 }
 
-type callKey struct{}
+type runKey struct{}
 
-// CallFrom returns the call that the context of a [Work] belongs to. It reports
+// From returns the run that the context of a [Work] belongs to. It reports
 // false for other contexts.
-func CallFrom(ctx context.Context) (*Call, bool) {
-	c, ok := ctx.Value(callKey{}).(*Call)
-	return c, ok
+func From(ctx context.Context) (*Run, bool) {
+	r, ok := ctx.Value(runKey{}).(*Run)
+	return r, ok
 }
 
-// ErrNotAsked is the error of [Call.Ask] if the client cannot be asked.
+// ErrNotAsked is the error of [Run.Ask] if the client cannot be asked.
 var ErrNotAsked = errors.New("mcptask: the client cannot be asked")
 
 // ID returns the id of the task.
-func (c *Call) ID() string { return string(c.ref.ID) }
+func (r *Run) ID() string { return string(r.ref.ID) }
 
 // Owner returns the owner of the task.
-func (c *Call) Owner() string {
-	owner, _ := c.ref.Scope.Owner()
+func (r *Run) Owner() string {
+	owner, _ := r.ref.Scope.Owner()
 	return owner
 }
 
 // Task returns the task as it is now.
-func (c *Call) Task(ctx context.Context) (task.Task, error) { return c.server.Store.Get(ctx, c.ref) }
+func (r *Run) Task(ctx context.Context) (task.Task, error) { return r.server.Store.Get(ctx, r.ref) }
 
-func (c *Call) advance(ctx context.Context, e lifecycle.Event) (task.Task, error) {
-	return lifecycle.Advance(ctx, c.server.Store, c.ref, e, c.server.Now())
+func (r *Run) advance(ctx context.Context, e lifecycle.Event) (task.Task, error) {
+	return lifecycle.Advance(ctx, r.server.Store, r.ref, e, r.server.Now())
 }
 
 // Status sets the status message of the task.
-func (c *Call) Status(ctx context.Context, text string) error {
-	_, err := c.advance(ctx, lifecycle.Describe{By: c.server.runner(), Message: text})
+func (r *Run) Status(ctx context.Context, text string) error {
+	_, err := r.advance(ctx, lifecycle.Describe{By: r.server.runner(), Message: text})
 	return err
 }
 
 // Set sets a variable of the task. The client sees it, and it survives a crash of the process.
 // The name begins with "server.". The value is encoded with [json.Marshal]; nil deletes the
 // variable.
-func (c *Call) Set(ctx context.Context, name string, value any) error {
+func (r *Run) Set(ctx context.Context, name string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	_, err = c.advance(ctx, lifecycle.SetVariables{
-		Side: task.ServerSide, Values: task.Variables{name: text}, Limits: c.server.Variables,
+	_, err = r.advance(ctx, lifecycle.SetVariables{
+		Side: task.ServerSide, Values: task.Variables{name: text}, Limits: r.server.Variables,
 	})
 	return err
 }
 
 // Get reads a variable of the task, of either side, and reports whether it exists.
-func (c *Call) Get(ctx context.Context, name string, value any) (bool, error) {
-	t, err := c.Task(ctx)
+func (r *Run) Get(ctx context.Context, name string, value any) (bool, error) {
+	t, err := r.Task(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -91,8 +91,8 @@ func (c *Call) Get(ctx context.Context, name string, value any) (bool, error) {
 
 // Wait waits until a variable of the task exists, and reads it. A client of 2026-07-28 sets
 // variables whose names begin with "client." with tasks/update.
-func (c *Call) Wait(ctx context.Context, name string, value any) error {
-	t, err := c.wait(ctx, func(t task.Task) bool { return t.Variables[name] != nil })
+func (r *Run) Wait(ctx context.Context, name string, value any) error {
+	t, err := r.wait(ctx, func(t task.Task) bool { return t.Variables[name] != nil })
 	text, ok := t.Variables[name]
 	if !ok {
 		return err
@@ -101,12 +101,12 @@ func (c *Call) Wait(ctx context.Context, name string, value any) error {
 }
 
 // wait waits until a run of this task has come so far. The error is the cause if it has ended.
-func (c *Call) wait(ctx context.Context, until func(task.Task) bool) (task.Task, error) {
-	t, err := storekit.Wait(ctx, c.server.Store, c.ref, func(t task.Task) bool { return until(t) || !c.runs(t) })
+func (r *Run) wait(ctx context.Context, until func(task.Task) bool) (task.Task, error) {
+	t, err := storekit.Wait(ctx, r.server.Store, r.ref, func(t task.Task) bool { return until(t) || !r.runs(t) })
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return t, context.Cause(ctx)
-	case err == nil && !c.runs(t):
+	case err == nil && !r.runs(t):
 		return t, endedBy(t)
 	default:
 		return t, err
@@ -114,14 +114,14 @@ func (c *Call) wait(ctx context.Context, until func(task.Task) bool) (task.Task,
 }
 
 // runs reports whether this process runs t.
-func (c *Call) runs(t task.Task) bool {
-	return t.State == task.Executing && t.Execution.Executor == c.server.runner()
+func (r *Run) runs(t task.Task) bool {
+	return t.State == task.Executing && t.Execution.Executor == r.server.runner()
 }
 
 // Extend extends the TTL of the task to ttl from its creation, at most to [Server.MaxTTL]. It
 // never shortens the TTL.
-func (c *Call) Extend(ctx context.Context, ttl time.Duration) error {
-	_, err := c.server.Extend(ctx, c.ref, ttl)
+func (r *Run) Extend(ctx context.Context, ttl time.Duration) error {
+	_, err := r.server.Extend(ctx, r.ref, ttl)
 	return err
 }
 
@@ -137,22 +137,22 @@ func (c *Call) Extend(ctx context.Context, ttl time.Duration) error {
 //
 // A run that repeats an earlier one, see [Server.Rerun], gets the answers that the client has
 // already given to the same questions.
-func (c *Call) Ask(ctx context.Context, questions schema.Object) (schema.Object, error) {
-	c.asks.Lock()
-	defer c.asks.Unlock()
-	t, err := c.Task(ctx)
+func (r *Run) Ask(ctx context.Context, questions schema.Object) (schema.Object, error) {
+	r.asks.Lock()
+	defer r.asks.Unlock()
+	t, err := r.Task(ctx)
 	if err == nil {
 		err = canAsk(t, questions)
 	}
 	if err != nil || len(questions) == 0 {
 		return nil, err
 	}
-	open := c.keyed(t, questions)
-	_, err = c.advance(ctx, lifecycle.Ask{By: c.server.runner(), Questions: open.Text()})
+	open := r.keyed(t, questions)
+	_, err = r.advance(ctx, lifecycle.Ask{By: r.server.runner(), Questions: open.Text()})
 	if err != nil && !errors.Is(err, task.ErrAlreadyTerminal) && !errors.Is(err, lifecycle.ErrNotExecutor) {
 		return nil, err
 	}
-	t, err = c.wait(ctx, func(t task.Task) bool { return answered(t, open) })
+	t, err = r.wait(ctx, func(t task.Task) bool { return answered(t, open) })
 	if err != nil {
 		return nil, err
 	}
@@ -161,15 +161,15 @@ func (c *Call) Ask(ctx context.Context, questions schema.Object) (schema.Object,
 
 // keyed returns questions under keys for the client. A key occurs once in a task, but a run that
 // asks the same questions as an earlier one finds them under the same keys.
-func (c *Call) keyed(t task.Task, questions schema.Object) schema.Object {
-	if c.asked == nil {
-		c.asked = make(map[string]int)
+func (r *Run) keyed(t task.Task, questions schema.Object) schema.Object {
+	if r.asked == nil {
+		r.asked = make(map[string]int)
 	}
 	open := make(schema.Object, len(questions))
 	for i, q := range questions {
 		text := q.Name + string(q.Value)
-		c.asked[text]++
-		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s", roundOf(t), c.asked[text], text))
+		r.asked[text]++
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s", roundOf(t), r.asked[text], text))
 		open[i] = schema.Member{Name: q.Name + keyMark + "q" + hex.EncodeToString(sum[:6]), Value: q.Value}
 	}
 	return open
