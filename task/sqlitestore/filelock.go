@@ -63,6 +63,9 @@ func (c *fileLock) acquire(name string) (err error) {
 
 // check returns [ErrReplaced] if the name no longer refers to the locked file.
 func (c *fileLock) check() error {
+	if c == nil {
+		return nil // a file in memory
+	}
 	found, err := os.Stat(c.database.Name())
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrReplaced, err)
@@ -82,7 +85,7 @@ const (
 // processes from it until done is called. SQLite locks the file exclusively while the first
 // process opens it and while the last one closes it, and does not let others wait.
 func (c *fileLock) waitForTurn() (done func() error, err error) {
-	if c.mode == exclusive {
+	if c == nil || c.mode == exclusive {
 		return func() error { return nil }, nil
 	}
 	late, again := time.NewTimer(turnTimeout), time.NewTicker(turnInterval)

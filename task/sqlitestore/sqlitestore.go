@@ -28,6 +28,7 @@ package sqlitestore
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"embed"
 	"encoding/hex"
@@ -42,6 +43,7 @@ import (
 
 	"github.com/ncruces/go-sqlite3"
 	"github.com/ncruces/go-sqlite3/driver"
+	"github.com/ncruces/go-sqlite3/vfs/memdb"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
@@ -51,7 +53,7 @@ import (
 
 // Options configure a store. File is required. Other zero fields mean their default.
 type Options struct {
-	File     string // created with its directory if it does not exist
+	File     string // created with its directory if it does not exist; [Memory] for none
 	MaxBytes int64  // the largest size of the file and its answers; no limit
 	Readers  int    // connections for reading; 4
 	Shared   bool   // other processes may use the file too, if all of them share it
@@ -59,6 +61,9 @@ type Options struct {
 	vfs        string // the file system to use, for tests
 	allInFiles bool   // keep every chunk in a file, for tests
 }
+
+// Memory is the name of a file that exists only in memory, until Close. Each store has its own.
+const Memory = ":memory:"
 
 // Errors of a file that only a person can fix.
 var (
@@ -86,6 +91,7 @@ type Store struct {
 	notifier storekit.Notifier
 	signal   *changeSignal // nil unless the file is shared
 	source   string        // the data source for further connections
+	memory   string        // the name of a file in memory
 
 	results results
 }
@@ -121,9 +127,19 @@ func open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	memory := o.File == Memory
+	if memory {
+		if o.Shared {
+			return nil, errors.New("processes cannot share memory")
+		}
+		file, o.vfs = "/"+rand.Text(), memoryVFS
+		memdb.Create(file, nil)
+	}
 	s := &Store{db: &sqlcore.Database{Name: o.File, Prepared: make(sqlcore.Prepared), Explain: explain}}
 	s.reader, s.recordWriter = sqlcore.NewReader(s.db), sqlcore.NewRecordWriter(s.db.Dialect, s.changeRecords)
-	if s.lock, err = lockDatabase(file, lockMode(o.Shared)); err != nil {
+	if memory {
+		s.memory = file
+	} else if s.lock, err = lockDatabase(file, lockMode(o.Shared)); err != nil {
 		return nil, err
 	}
 	done, err := s.lock.waitForTurn()
@@ -190,8 +206,11 @@ func (s *Store) findResults(ctx context.Context, file string, o Options) error {
 	s.results.flush = (*os.File).Sync
 	s.results.flushErrors = make(map[string]error)
 	s.results.inDatabase, s.results.minChunk = chunksInDatabase, minFileChunk
-	if o.allInFiles {
+	switch {
+	case o.allInFiles:
 		s.results.inDatabase, s.results.minChunk = 0, 1
+	case s.memory != "":
+		s.results.inDatabase = task.MaxChunks
 	}
 	return s.results.sweep(func() ([]task.ID, error) {
 		return sqlcore.Select(ctx, s.db, func(rows *sql.Rows) (id task.ID, err error) {
@@ -201,11 +220,17 @@ func (s *Store) findResults(ctx context.Context, file string, o Options) error {
 	})
 }
 
+// memoryVFS is the file system of files in memory.
+const memoryVFS = "memdb"
+
 // dataSource returns the name of the file with the settings of each connection.
 func dataSource(file, vfs string, pragmas ...string) string {
 	query := url.Values{"_pragma": append([]string{"busy_timeout(5000)", "journal_mode(wal)"}, pragmas...), "modeof": {file}}
 	if vfs != "" {
 		query.Set("vfs", vfs)
+	}
+	if vfs == memoryVFS {
+		query.Del("modeof")
 	}
 	path := filepath.ToSlash(file)
 	if path[0] != '/' {
@@ -234,7 +259,11 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.notifier.Close()
-	return errors.Join(s.closeInTurn(), s.lock.release())
+	err := errors.Join(s.closeInTurn(), s.lock.release())
+	if s.memory != "" {
+		memdb.Delete(s.memory)
+	}
+	return err
 }
 
 // closeInTurn closes the file while no other process opens it. After a time limit, it closes
