@@ -6,12 +6,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/action"
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
+	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
 const (
@@ -30,7 +33,8 @@ type process struct {
 
 	mu      sync.Mutex
 	closed  bool
-	housed  bool // Housekeep was called
+	housed  bool        // Housekeep was called
+	visited atomic.Bool // Tidy has looked for the runs of dead processes
 	running map[task.ID]activeRun
 	works   sync.WaitGroup
 	asking  map[question]struct{} // questions that are being put to clients
@@ -53,8 +57,24 @@ type question struct {
 // runner returns the name under which this process runs tasks. It is
 // unique, so that the tasks of an earlier process count as lost.
 func (s *Server) runner() string {
-	s.process.once.Do(func() { s.process.name = cmp.Or(s.Name, "mcptask-"+rand.Text()) })
+	s.process.once.Do(func() { s.process.name = cmp.Or(s.Name, namePrefix+thisProcess+"-"+rand.Text()) })
 	return s.process.name
+}
+
+// namePrefix is the beginning of names that servers generate. The name of the process follows.
+const namePrefix = "mcptask-"
+
+var thisProcess = rand.Text()
+
+// dead reports whether t was run by a process that has died, although its lease holds: another
+// process than this one, which alone can use the store.
+func (s *Server) dead(t task.Task) bool {
+	if t.State != task.Executing || t.Execution.Detached() || !storekit.IsExclusive(s.Store) {
+		return false
+	}
+	name, generated := strings.CutPrefix(t.Execution.Executor, namePrefix)
+	//mutate:swap "!strings.HasPrefix(name, thisProcess)" "true" TestDeadProcessIsReplacedAtOnce a process takes over the tasks of its other servers
+	return generated && !strings.HasPrefix(name, thisProcess)
 }
 
 func (s *Server) lease() time.Duration { return cmp.Or(s.Lease, defaultLease) }
@@ -161,13 +181,16 @@ func (s *Server) onlyOnce() bool {
 
 // Tidy is one round of [Server.Housekeep], for programs with a loop of their own.
 func (s *Server) Tidy(ctx context.Context) error {
+	if err := s.replaceDead(ctx); err != nil {
+		return err
+	}
 	overdue, err := s.Store.Overdue(ctx, s.Now(), housekeepBatch)
 	if err != nil && !errors.Is(err, task.ErrUnreadable) {
 		return err
 	}
 	for _, t := range overdue {
 		if work := s.again(t); work != nil && t.Lost(s.Now()) && !s.runs(t) {
-			err = errors.Join(err, s.takeOver(ctx, t, work))
+			err = errors.Join(err, s.takeOver(ctx, t, work, false))
 			continue
 		}
 		if _, _, failed := s.updater().Settle(ctx, t, s.runner(), s.Now()); !errors.Is(failed, task.ErrNotFound) {
@@ -178,14 +201,37 @@ func (s *Server) Tidy(ctx context.Context) error {
 	return errors.Join(err, failed)
 }
 
+// replaceDead ends or repeats, once, the runs whose process is known to have died.
+func (s *Server) replaceDead(ctx context.Context) error {
+	if s.process.visited.Load() || !storekit.IsExclusive(s.Store) {
+		return nil
+	}
+	for t, err := range storekit.Each(ctx, s.Store, task.Query{Scope: task.AnyOwner(), States: []task.State{task.Executing}, Limit: housekeepBatch}) {
+		switch {
+		case err != nil && !errors.Is(err, task.ErrUnreadable):
+			return err
+		case err != nil || !s.dead(t):
+		case s.again(t) != nil:
+			err = s.takeOver(ctx, t, s.again(t), true)
+		default:
+			_, err = lifecycle.Advance(ctx, s.Store, task.AnyOwner().Ref(t.ID), lifecycle.Lapse{By: s.runner(), Dead: true}, s.Now())
+		}
+		if err != nil {
+			s.log(ctx, "replace a dead process", t.ID, err)
+		}
+	}
+	s.process.visited.Store(true)
+	return nil
+}
+
 // takeOver runs the task of a dead process again, from the beginning.
-func (s *Server) takeOver(ctx context.Context, t task.Task, work Work) error {
+func (s *Server) takeOver(ctx context.Context, t task.Task, work Work, known bool) error {
 	running, end, err := s.enter(ctx, t.ID)
 	if err != nil {
 		return err
 	}
 	now := s.Now()
-	restart := lifecycle.Restart{By: s.runner(), LeaseUntil: now.Add(s.lease())}
+	restart := lifecycle.Restart{By: s.runner(), LeaseUntil: now.Add(s.lease()), Dead: known}
 	t, err = s.begin(ctx, task.AnyOwner().Ref(t.ID), restart, now)
 	if err != nil {
 		end()

@@ -129,3 +129,56 @@ func TestContextHasCause(t *testing.T) {
 		}
 	})
 }
+
+// An exclusiveStore can be used by one process.
+type exclusiveStore struct{ task.Store }
+
+func (exclusiveStore) Exclusive() bool { return true }
+
+// A process that alone can use its store does not wait for the leases of earlier processes. It
+// leaves the runs of its other servers alone.
+func TestDeadProcessIsReplacedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := alive(t)
+		mine := b.launch(forever)
+		lost := map[string]task.ID{"sum": "", "twice": ""}
+		for name := range lost {
+			d := sum(name)
+			d.ID = task.ID("lost-" + name)
+			tk, err := task.New(d, b.Now())
+			for _, e := range []lifecycle.Event{lifecycle.Admit{By: "mcptask-other-1"}, lifecycle.Claim{By: "mcptask-other-1", LeaseUntil: b.Now().Add(10 * time.Second)}} {
+				if err == nil {
+					tk, err = lifecycle.Apply(tk, e, b.Now())
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.keep(tk)
+			lost[name] = tk.ID
+		}
+		next := b.restarted()
+		next.Store = exclusiveStore{b.Store}
+		next.Rerun = func(t task.Task) mcptask.Work {
+			if t.Call.Name == "twice" {
+				return quick
+			}
+			return nil
+		}
+		if err := next.Tidy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := next.now(lost["twice"]); got.State != task.Completed {
+			t.Errorf("the repeatable task is %s", got.State)
+		}
+		if got := next.now(lost["sum"]); got.State != task.Failed || got.Failure.Ran != task.RanUnknown {
+			t.Errorf("the other task is %s", got.State)
+		}
+		if got := next.now(mine.ID); got.State != task.Executing || got.Execution.Executor != mine.Execution.Executor {
+			t.Errorf("the task of this process is %s", got.State)
+		}
+		next.drained()
+		b.drained()
+	})
+}

@@ -283,6 +283,9 @@ func (s *Store) Trim(ctx context.Context, before time.Time, limit int) (int, err
 	return s.inner.Trim(ctx, before, limit)
 }
 
+// Exclusive reports whether no other process can use the inner store; see [storekit.IsExclusive].
+func (s *Store) Exclusive() bool { return storekit.IsExclusive(s.inner) }
+
 // Close implements [gatestore.Store].
 func (s *Store) Close() error { return s.inner.Close() }
 

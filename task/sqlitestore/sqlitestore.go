@@ -344,6 +344,9 @@ func (s *Store) Probe(ctx context.Context) error {
 	return err
 }
 
+// Exclusive reports whether no other process can use the file; see [storekit.IsExclusive].
+func (s *Store) Exclusive() bool { return s.signal == nil }
+
 // Watch implements [task.Watcher].
 func (s *Store) Watch(ctx context.Context, ref task.Ref) (<-chan struct{}, error) {
 	return s.notifier.Watch(ctx, ref)

@@ -27,3 +27,10 @@ func (noBlobs) WriteChunk(_ context.Context, ref task.Ref, _ int, _ []byte) erro
 func (noBlobs) ReadChunk(_ context.Context, ref task.Ref, n int) ([]byte, error) {
 	return nil, ref.ChunkMissing(n)
 }
+
+// IsExclusive reports whether no other process can use s while it is open: s then has a method
+// Exclusive that returns true. A run in s that another process began has ended with that process.
+func IsExclusive(s task.Store) bool {
+	e, ok := s.(interface{ Exclusive() bool })
+	return ok && e.Exclusive()
+}
