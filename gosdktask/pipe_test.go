@@ -220,3 +220,31 @@ func TestPipeMixedSubscriptionOutlivesTasks(t *testing.T) {
 		}
 	}
 }
+
+// No member on the wire has the name of this project.
+func TestWireHasNoVendor(t *testing.T) {
+	p := newPipe(t)
+	var seen []packet
+	ask := func(id, method, params string) answer {
+		p.send(id, method, params)
+		for {
+			m := p.read()
+			seen = append(seen, m)
+			if string(m.ID) == id {
+				return m.answer
+			}
+		}
+	}
+	ask("1", "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
+	id := ask("2", "tools/call", `{"name":"wait","task":{}}`).member("task", "taskId")
+	ask("3", "tasks/list", `{}`)
+	ask("4", "tools/list", `{}`)
+	ask("5", "tasks/cancel", `{"taskId":"`+id+`"}`)
+	ask("6", "tasks/result", `{"taskId":"`+id+`"}`)
+	ask("7", "tasks/get", modernParams(`{"taskId":"`+id+`"}`))
+	for _, m := range seen {
+		if text := string(m.Result) + string(m.Params); strings.Contains(strings.ToLower(text), "thoughtgate") {
+			t.Errorf("%s", text)
+		}
+	}
+}

@@ -49,6 +49,11 @@ type Dialect struct {
 	// errors to their models.
 	Errors bool
 
+	// Vendor is the prefix of members of _meta that no specification defines, such as
+	// "example.com/": error, the error code of a call that was not allowed to run, and tool, the
+	// tool of a listed task. If it is empty, they are left out.
+	Vendor string
+
 	// Correlation is the id of the request in logs, or empty. Results and errors that a
 	// gateway makes have it.
 	Correlation string
@@ -63,13 +68,6 @@ type Dialect struct {
 	// remaining time.
 	Now time.Time
 }
-
-// MetaError is the name in _meta of the error code of a call that was not allowed to run.
-const MetaError = "thoughtgate/error"
-
-// MetaTool is the name in the _meta of a listed task of the name of the tool that was
-// called.
-const MetaTool = "thoughtgate/tool"
 
 // Names of variables with a defined meaning; see [task.Variables].
 const (
@@ -169,8 +167,8 @@ func (d Dialect) ListResult(page task.Page) (json.RawMessage, error) {
 	list := schema.ListResult2025{Tasks: make([]schema.Task2025, len(page.Tasks)), NextCursor: page.Next}
 	for i, t := range page.Tasks {
 		list.Tasks[i] = d.legacyTask(t, d.Status(t))
-		if t.Call.Method == mcpname.ToolsCall {
-			list.Tasks[i].Extra = schema.Object{{Name: "_meta", Value: schema.Object{{Name: MetaTool, Value: quote(t.Call.Name)}}.Text()}}
+		if d.Vendor != "" && t.Call.Method == mcpname.ToolsCall {
+			list.Tasks[i].Extra = schema.Object{{Name: "_meta", Value: schema.Object{{Name: d.Vendor + "tool", Value: quote(t.Call.Name)}}.Text()}}
 		}
 	}
 	return encode(list)

@@ -22,10 +22,10 @@ import (
 )
 
 var (
-	legacy = mcptask.Dialect{Era: mcptask.V2025, Proxy: true}
-	modern = mcptask.Dialect{Era: mcptask.V2026, Proxy: true}
+	legacy = mcptask.Dialect{Era: mcptask.V2025, Proxy: true, Vendor: "thoughtgate/"}
+	modern = mcptask.Dialect{Era: mcptask.V2026, Proxy: true, Vendor: "thoughtgate/"}
 
-	literal = mcptask.Dialect{Era: mcptask.V2025, Errors: true, Proxy: true} // the literal reading of GOV-001
+	literal = mcptask.Dialect{Era: mcptask.V2025, Errors: true, Proxy: true, Vendor: "thoughtgate/"} // the literal reading of GOV-001
 )
 
 const (
@@ -302,7 +302,7 @@ func describe(t *testing.T, tk task.Task, a mcptask.Outcome) string {
 				t.Errorf("tool error %s", result.Bytes)
 			}
 		}
-		told := result.Member("_meta").Member(mcptask.MetaError)
+		told := result.Member("_meta").Member("thoughtgate/error")
 		name, _ := told.Member("error_type").Text()
 		return "tool error " + string(told.Member("code").Bytes) + " " + name
 	}

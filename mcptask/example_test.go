@@ -101,9 +101,9 @@ func ExampleDialect() {
 	}
 	// Output:
 	// failed
-	// {"content":[{"type":"text","text":"Rejected by an approver: \"path not allowed\". The tool did not run."}],"isError":true,"_meta":{"thoughtgate/error":{"code":-32007,"error_type":"approval_rejected"}}}
+	// {"content":[{"type":"text","text":"Rejected by an approver: \"path not allowed\". The tool did not run."}],"isError":true}
 	// completed
-	// {"resultType":"complete","content":[{"type":"text","text":"Rejected by an approver: \"path not allowed\". The tool did not run."}],"isError":true,"_meta":{"thoughtgate/error":{"code":-32007,"error_type":"approval_rejected"}}}
+	// {"resultType":"complete","content":[{"type":"text","text":"Rejected by an approver: \"path not allowed\". The tool did not run."}],"isError":true}
 }
 
 // Servers declare tasks in several forms.

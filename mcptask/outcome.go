@@ -362,7 +362,10 @@ func (d Dialect) ToolError(text string, code int, errorType string, meta schema.
 }
 
 func (d Dialect) toolError(text string, code schema.Object, meta schema.Object) json.RawMessage {
-	return d.ToolResult(ToolText{Text: text, Error: true, Meta: meta.With(MetaError, code.Text())})
+	if d.Vendor != "" {
+		meta = meta.With(d.Vendor+"error", code.Text())
+	}
+	return d.ToolResult(ToolText{Text: text, Error: true, Meta: meta})
 }
 
 // code returns the error code of an outcome as an object.

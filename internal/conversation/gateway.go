@@ -126,7 +126,7 @@ func (g *Gateway) Close() {
 func (g *Gateway) dialect(era mcp.Era) mcptask.Dialect {
 	w := g.Waiting()
 	return mcptask.Dialect{
-		Era: mcptask.Era(era), PendingStatus: w.Pending, Drafts: w.Drafts, Errors: w.Errors, ApprovalURL: w.Page, MinPoll: w.MinPoll, Now: time.Now(), Proxy: true,
+		Era: mcptask.Era(era), PendingStatus: w.Pending, Drafts: w.Drafts, Errors: w.Errors, ApprovalURL: w.Page, MinPoll: w.MinPoll, Now: time.Now(), Proxy: true, Vendor: mcp.Vendor,
 	}
 }
 

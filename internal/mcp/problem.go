@@ -169,11 +169,14 @@ func (p *Problem) Status(request bool) int {
 	}
 }
 
+// Vendor is the prefix of members of _meta that the gate adds and no specification defines.
+const Vendor = "thoughtgate/"
+
 // AppendResponse appends p as the response to the request with the given id, which may be nil,
 // for a client of era e.
 func (p *Problem) AppendResponse(dst []byte, e Era, id []byte, correlationID string) []byte {
 	if p.Result && id != nil {
-		d := mcptask.Dialect{Era: mcptask.Era(e), Proxy: true, Correlation: correlationID}
+		d := mcptask.Dialect{Era: mcptask.Era(e), Proxy: true, Vendor: Vendor, Correlation: correlationID}
 		return jsonrpc.AppendResult(dst, id, d.ToolError(p.Error(), table[p.Type].legacy, string(p.Type), p.Meta))
 	}
 	return jsonrpc.AppendErrorResponse(dst, id, p.RPCError(e, correlationID))
