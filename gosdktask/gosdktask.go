@@ -88,7 +88,7 @@ type Options struct {
 
 	TTL     time.Duration // TTL of a task whose client sets none; 0 means an hour
 	MaxTTL  time.Duration // largest TTL of a task; 0 means 24 hours
-	Polling task.Polling  // how often clients poll: by default a tenth of the task's age, at least 500 ms
+	Polling task.Polling  // how often clients poll; see [task.Polling.ByAge]
 	Limits  task.Limits   // on tasks that run at the same time; zero means 1,000 in all
 
 	Lease time.Duration // see [mcptask.Server]; 0 means 10 seconds

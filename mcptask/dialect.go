@@ -16,7 +16,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
-// An Era is a generation of MCP tasks.
+// An Era is a version of MCP tasks: their messages and their meaning.
 type Era uint8
 
 // The eras.
@@ -69,11 +69,8 @@ type Dialect struct {
 	Now time.Time
 }
 
-// Names of variables with a defined meaning; see [task.Variables].
-const (
-	VariableApproval = "server.approval" // the state of the approval
-	VariableReason   = "client.reason"   // why the client makes the call, in its own words
-)
+// variableApproval is the variable with the state of an approval.
+const variableApproval = "server.approval"
 
 // Status returns the status of t.
 func (d Dialect) Status(t task.Task) schema.Status {
@@ -289,7 +286,7 @@ func metaOf(t task.Task) schema.Object {
 	if t.Approval == nil {
 		return meta
 	}
-	return meta.With(VariableApproval, approvalOf(t).Text())
+	return meta.With(variableApproval, approvalOf(t).Text())
 }
 
 // approvalOf returns the value of the variable server.approval. It does not

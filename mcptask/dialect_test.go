@@ -453,7 +453,7 @@ func TestApprovalIsShownAsVariable(t *testing.T) {
 	} {
 		for _, d := range []mcptask.Dialect{legacy, modern} {
 			meta := jsonrpc.Value{Bytes: mustWith(payloadOf(tt.task))(d.GetResult(tt.task))}.Member("_meta")
-			if got := string(meta.Member(mcptask.VariableApproval).Bytes); got != tt.want {
+			if got := string(meta.Member("server.approval").Bytes); got != tt.want {
 				t.Errorf("%s %s: %s; want %s", eraName(d), tt.task.State, got, tt.want)
 			}
 		}

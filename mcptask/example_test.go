@@ -37,7 +37,7 @@ func greet(context.Context) ([]byte, error) {
 }
 
 // Serve MCP tasks from your own server. It may use any transport, but must know the owner and
-// the generation of each request.
+// the era of each request.
 func Example() {
 	clock := func() time.Time { return time.Date(2026, 8, 22, 10, 30, 0, 0, time.UTC) }
 	store := memstore.New(memstore.Options{})
@@ -68,7 +68,7 @@ func Example() {
 	// {"jsonrpc":"2.0","id":2,"error":{"code":-32602,"message":"Task not found","data":{"error_type":"task_not_found"}}}
 }
 
-// The same task in the two generations of the protocol.
+// The same task in the two eras of the protocol.
 func ExampleDialect() {
 	now := time.Date(2026, 8, 22, 10, 30, 0, 0, time.UTC)
 	t, err := task.New(task.Draft{

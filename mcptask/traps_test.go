@@ -371,7 +371,7 @@ var whoAndWhere = schema.Object{
 	{Name: "roots", Value: json.RawMessage(`{"method":"roots/list"}`)},
 }
 
-// A task asks its client, in both generations.
+// A task asks its client, in both eras.
 func TestCallAsksClientOfBothGenerations(t *testing.T) {
 	asking := func(ctx context.Context) ([]byte, error) {
 		call, _ := mcptask.From(ctx)

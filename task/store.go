@@ -24,7 +24,7 @@ import (
 // [ErrNotFound] if there is no such task, and [ErrOwnerMismatch] if the scope does not
 // admit the task.
 type Store interface {
-	// Create adds t as it is. It returns [ErrExists] if the store has a task
+	// Create adds t as it is. It returns [Ref.Exists] if the store has a task
 	// with its ID, and otherwise what [Limits.Check] returns for the [Load] of
 	// pending tasks at this moment: concurrent creations and ends of tasks
 	// happen before or after, not in between. When it returns nil, t is as
@@ -36,8 +36,7 @@ type Store interface {
 	Get(ctx context.Context, ref Ref) (Task, error)
 
 	// Swap replaces the task with t's ID by t if its version is t.Version-1.
-	// Otherwise it returns [ErrConcurrentModification], with the state that
-	// the task has, and changes nothing. It returns [ErrNotFound] if there is
+	// Otherwise it returns [Ref.VersionConflict] and changes nothing. It returns [ErrNotFound] if there is
 	// no such task. t must come from [lifecycle.Apply] on what Get returned. The
 	// notes are added to the [auditlog.Journal] together with the change, or not at all.
 	Swap(ctx context.Context, t Task, notes ...Note) error
@@ -140,6 +139,15 @@ func (r Ref) Check(owner string, a action.Name) error {
 		return nil
 	}
 	return &Error{Kind: ErrOwnerMismatch, ID: r.ID, Action: a, Suggest: suggestions[ErrOwnerMismatch]}
+}
+
+// Exists returns the error of [Store.Create] if the store has a task with r's ID.
+func (r Ref) Exists() error { return &Error{Kind: ErrExists, ID: r.ID, Action: action.Create} }
+
+// VersionConflict returns the error of [Store.Swap] if the task has another version than expected. State
+// is the one that it has.
+func (r Ref) VersionConflict(state State) error {
+	return &Error{Kind: ErrConcurrentModification, ID: r.ID, State: state, Actual: state, Action: action.Swap}
 }
 
 // NotFound returns the error of a store that has no task with r's ID.

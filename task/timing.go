@@ -14,7 +14,7 @@ import (
 // Polling bounds how often clients are asked to poll. A zero field means its
 // default.
 type Polling struct {
-	Min time.Duration // 2 s
+	Min time.Duration // 500 ms
 	Max time.Duration // 30 s
 }
 
@@ -28,7 +28,7 @@ func (p Polling) Interval(remaining time.Duration) time.Duration {
 // one. If Min is greater than Max, Max wins.
 func (p Polling) Clamp(interval time.Duration) time.Duration {
 	if p.Min == 0 {
-		p.Min = 2 * time.Second
+		p.Min = 500 * time.Millisecond
 	}
 	if p.Max == 0 {
 		p.Max = 30 * time.Second
@@ -36,13 +36,9 @@ func (p Polling) Clamp(interval time.Duration) time.Duration {
 	return min(p.Max, max(p.Min, interval))
 }
 
-// ByAge returns how often to poll a task of the given age: a tenth of its age, from
-// 500 ms if Min is zero. Clients learn of the end of a short task soon, and rarely poll a long
+// ByAge returns how often to poll a task of the given age: a tenth of its age. Clients learn of the end of a short task soon, and rarely poll a long
 // one.
 func (p Polling) ByAge(age time.Duration) time.Duration {
-	if p.Min == 0 {
-		p.Min = 500 * time.Millisecond
-	}
 	return p.Clamp((age / 10).Truncate(100 * time.Millisecond))
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
-// A ServerSupport lists the features of tasks that a server supports, in either generation.
+// A ServerSupport lists the features of tasks that a server supports, in either era.
 type ServerSupport struct {
 	Call      bool // 2025-11-25: tools/call may ask for a task
 	List      bool // 2025-11-25: tasks/list
@@ -16,7 +16,7 @@ type ServerSupport struct {
 	Extension bool // 2026-07-28: may return a task as the answer to tools/call
 }
 
-// A ClientSupport lists the features of tasks that a client supports, in either generation. A
+// A ClientSupport lists the features of tasks that a client supports, in either era. A
 // client of 2025-11-25 that only uses tasks of servers declares no feature.
 type ClientSupport struct {
 	Sample    bool // 2025-11-25: sampling/createMessage may ask for a task

@@ -2,7 +2,7 @@ package schema
 
 import "encoding/json"
 
-// TaskParams are the params of tasks/get, tasks/result and tasks/cancel, in both generations.
+// TaskParams are the params of tasks/get, tasks/result and tasks/cancel, in both eras.
 // Only TaskID identifies the task. A related-task member in Meta is ignored.
 type TaskParams struct {
 	TaskID string `json:"taskId"`

@@ -2,7 +2,7 @@ package schema
 
 import "slices"
 
-// A Status is the state of a task as a client sees it. Both generations have
+// A Status is the state of a task as a client sees it. Both eras have
 // the same five.
 type Status string
 

@@ -109,7 +109,7 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, not
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.tasks[t.ID] != nil {
-		return &task.Error{Kind: task.ErrExists, ID: t.ID, Action: action.Create}
+		return task.AnyOwner().Ref(t.ID).Exists()
 	}
 	if err := limits.Check(t, s.load(&t)); err != nil {
 		return err
@@ -269,9 +269,7 @@ func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error
 	old := e.task
 	//mutate:false TestStore a swap ignores the version
 	if old.Version != t.Version-1 { // a concurrent change came first
-		return &task.Error{
-			Kind: task.ErrConcurrentModification, ID: t.ID, State: old.State, Actual: old.State, Action: action.Swap,
-		}
+		return task.AnyOwner().Ref(t.ID).VersionConflict(old.State)
 	}
 	s.journal.add(notes, s.options.MaxEntries)
 	s.replace(e, &t)

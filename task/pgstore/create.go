@@ -149,7 +149,7 @@ func (c creation) attempt(ctx context.Context, conn *pgxpool.Conn) error {
 	case err != nil || found.added:
 		return err
 	case found.exists:
-		return &task.Error{Kind: task.ErrExists, ID: c.row.ID, Action: action.Create}
+		return task.AnyOwner().Ref(c.row.ID).Exists()
 	}
 	if err := c.limits.Check(c.row.Task, found.load); err != nil {
 		return err

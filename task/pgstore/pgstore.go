@@ -286,7 +286,7 @@ func (s *Store) versionConflict(ctx context.Context, id task.ID) error {
 	case err != nil:
 		return s.db.Fault(ctx, action.Swap, err)
 	}
-	return sqlcore.VersionConflict(id, state)
+	return task.AnyOwner().Ref(id).VersionConflict(state)
 }
 
 // change runs f on a connection. When ctx ends, the wait for a connection ends, but not f.

@@ -110,7 +110,7 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, not
 // refusal returns the error for a task that was not created.
 func refusal(t task.Task, limits task.Limits, reply rueidis.RedisMessage) error {
 	if reply.IsInt64() {
-		return &task.Error{Kind: task.ErrExists, ID: t.ID, Action: action.Create}
+		return task.AnyOwner().Ref(t.ID).Exists()
 	}
 	load, err := loadOf(reply)
 	if err == nil {
@@ -168,9 +168,7 @@ func (s *Store) Swap(ctx context.Context, t task.Task, notes ...task.Note) error
 			case "missing":
 				return task.AnyOwner().Ref(t.ID).NotFound(action.Swap)
 			default:
-				return &task.Error{
-					Kind: task.ErrConcurrentModification, ID: t.ID, State: state, Actual: state, Action: action.Swap,
-				}
+				return task.AnyOwner().Ref(t.ID).VersionConflict(state)
 			}
 		}
 	})

@@ -40,7 +40,7 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, not
 }
 
 func (s *session) create(ctx context.Context, r *storekit.Row, limits task.Limits) error {
-	exists := &task.Error{Kind: task.ErrExists, ID: r.ID, Action: action.Create}
+	exists := task.AnyOwner().Ref(r.ID).Exists()
 	load, err := s.load(ctx, &r.Task, limits)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (s *session) swap(ctx context.Context, r *storekit.Row, answer int64) error
 	case !old.Exists():
 		return task.AnyOwner().Ref(r.ID).NotFound(action.Swap)
 	case old.Version != r.Version-1:
-		return sqlcore.VersionConflict(r.ID, old.State)
+		return task.AnyOwner().Ref(r.ID).VersionConflict(old.State)
 	}
 	if _, err := s.exec(ctx, updateTask, string(r.State), r.Pending(), r.Due().UnixMicro(), r.Version, r.Document, r.OwesCancellation(),
 		r.Weight(), r.Disposable(), string(r.ID)); err != nil {

@@ -73,7 +73,7 @@ func (s *Store) Create(ctx context.Context, t task.Task, limits task.Limits, _ .
 	var load task.Load
 	for _, other := range tasks {
 		if other.ID == t.ID {
-			return &task.Error{Kind: task.ErrExists, ID: t.ID, Action: action.Create}
+			return task.AnyOwner().Ref(t.ID).Exists()
 		}
 		load.Add(other, t)
 	}
@@ -108,7 +108,7 @@ func (s *Store) Swap(ctx context.Context, t task.Task, _ ...task.Note) error {
 		return err
 	}
 	if old.Version != t.Version-1 {
-		return &task.Error{Kind: task.ErrConcurrentModification, ID: t.ID, Action: action.Swap, State: old.State, Actual: old.State}
+		return task.AnyOwner().Ref(t.ID).VersionConflict(old.State)
 	}
 	return s.write(t)
 }

@@ -43,13 +43,6 @@ func Reclaim(account string) (where string, args []any) {
 	return "pending = FALSE AND disposable", nil
 }
 
-// VersionConflict is the error of a swap that comes after a concurrent one.
-func VersionConflict(id task.ID, state task.State) error {
-	return &task.Error{
-		Kind: task.ErrConcurrentModification, ID: id, State: state, Actual: state, Action: action.Swap,
-	}
-}
-
 // A Chunk is a chunk to write.
 type Chunk struct {
 	Ref  task.Ref
