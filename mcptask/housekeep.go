@@ -73,7 +73,7 @@ func (s *Server) dead(t task.Task) bool {
 		return false
 	}
 	name, generated := strings.CutPrefix(t.Execution.Executor, namePrefix)
-	//mutate:swap "!strings.HasPrefix(name, thisProcess)" "true" TestDeadProcessIsReplacedAtOnce a process takes over the tasks of its other servers
+	//mutate:swap "name, thisProcess" `name, "x"+thisProcess` TestDeadProcessIsReplacedAtOnce a process takes over the tasks of its other servers
 	return generated && !strings.HasPrefix(name, thisProcess)
 }
 

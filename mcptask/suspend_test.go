@@ -261,3 +261,28 @@ func TestOnlyClientsThatDeclareItAreAsked(t *testing.T) {
 		}
 	}
 }
+
+// A wrong answer is refused, and its question stays open.
+func TestAnswersAreChecked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := alive(t)
+		b.CheckAnswer = func(question, answer json.RawMessage) error {
+			if string(question) == string(who[0].Value) && string(answer) == "{}" {
+				return errors.New("no name")
+			}
+			return nil
+		}
+		b.resuming(quick)
+		made := b.launch(func(context.Context) ([]byte, error) { return nil, mcptask.Suspend(who, "") })
+		synctest.Wait()
+		for key := range (jsonrpc.Value{Bytes: b.now(made.ID).Execution.InputRequests}).Members() {
+			got := b.ask(modern, mcpname.TasksUpdate, `{"taskId":"`+string(made.ID)+`","inputResponses":{"`+key+`":{}},"_meta":{$tasks}}`)
+			if want := `-32602 The answer ` + key + ` is invalid: no name {"error_type":"invalid_params"}`; got != want {
+				t.Errorf("got %s; want %s", got, want)
+			}
+		}
+		b.answer(made.ID)
+		b.until(made.ID, task.Completed)
+		b.drained()
+	})
+}
