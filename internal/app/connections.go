@@ -1,7 +1,6 @@
 package app
 
 import (
-	"strings"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
@@ -23,14 +22,10 @@ func (s *servers) newConnections() (*connection.Connections, error) {
 		if err != nil {
 			return nil, err
 		}
-		client := oauth.Client{
+		cfg.Servers = append(cfg.Servers, connection.Server{Name: u.Name, Mode: connection.Mode(u.OAuth.Grant), Client: oauth.Client{
 			Resource: u.URL.String(), Name: "ThoughtGate", ID: u.OAuth.ClientID, Secret: u.OAuth.ClientSecret.Reveal(), Issuer: u.OAuth.Issuer,
 			Scopes: u.OAuth.Scopes, HTTP: oauth.HTTPClient(roots, u.URL.String(), u.OAuth.Issuer), Now: time.Now,
-		}
-		if strings.HasPrefix(client.ID, "https://") { // of its own metadata
-			client.ID, client.Document = "", client.ID
-		}
-		cfg.Servers = append(cfg.Servers, connection.Server{Name: u.Name, Mode: connection.Mode(u.OAuth.Grant), Client: client})
+		}})
 	}
 	return connection.New(cfg), nil
 }

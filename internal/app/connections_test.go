@@ -14,9 +14,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
@@ -295,6 +298,51 @@ func wantNoSecrets(t *testing.T, s *guardedServer, what, text string) {
 			t.Errorf("%s has the secret %.20s…", what, secret)
 		}
 	}
+}
+
+// A gate with a public https address is its own client metadata document, at authorization servers that do not
+// let clients register themselves.
+func TestGatePublishesItsClientMetadata(t *testing.T) {
+	proxy := &toGate{host: "gate.example"}
+	outside := &http.Client{Transport: proxy}
+	s := newGuardedServer(t, authserver.Options{NoRegistration: true, Documents: outside})
+	config := strings.Replace(s.config("memory:", "grant: principal"), "operators: {", "operators: {url: 'https://gate.example', ", 1)
+	a, stop := start(t, config)
+	defer stop()
+	proxy.gate = a.OperatorAddr()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ann := &browser{t, &http.Client{Jar: jar, Transport: proxy}, "https://gate.example"}
+	if status, page := ann.do(http.MethodPost, ann.gate+"/login", "token="+approverToken); status != http.StatusOK {
+		t.Fatalf("sign in: %d %s", status, page)
+	}
+	ann.connect()
+	wantDone(t, askAs(t, a, annsAgent, call("read")))
+	_, document, _ := request(t, outside, http.MethodGet, "https://gate.example/connections/client.json", "")
+	var about struct {
+		ID        string   `json:"client_id"`
+		Redirects []string `json:"redirect_uris"`
+		Method    string   `json:"token_endpoint_auth_method"`
+	}
+	if err := json.Unmarshal([]byte(document), &about); err != nil {
+		t.Fatal(err)
+	}
+	if about.ID != "https://gate.example/connections/client.json" || !slices.Equal(about.Redirects, []string{"https://gate.example/connections/callback"}) || about.Method != "none" {
+		t.Errorf("the document: %s", document)
+	}
+}
+
+// toGate is a proxy for TLS in front of the operators' listener of a gate. Requests to other hosts go there.
+type toGate struct{ host, gate string }
+
+func (p *toGate) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Host == p.host {
+		r = r.Clone(r.Context())
+		r.Host, r.URL.Scheme, r.URL.Host = p.host, "http", p.gate
+	}
+	return http.DefaultTransport.RoundTrip(r)
 }
 
 // Each person connects for the own agents only, and only the owner or an administrator removes the connection.

@@ -17,6 +17,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/connection"
 	"github.com/thoughtgate/thoughtgate-go/internal/httpserver"
 	"github.com/thoughtgate/thoughtgate-go/internal/inbox"
 	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
@@ -145,8 +146,8 @@ func (o *operators) configure(cfg config.Config) error {
 	return nil
 }
 
-// routes returns the handler of the operators' listener. Health, readiness and metrics show
-// nothing of calls and need no authentication; all other paths need a login or a token.
+// routes returns the handler of the operators' listener. Health, readiness, metrics and the gate's metadata
+// show nothing of calls and need no authentication; all other paths need a login or a token.
 func (o *operators) routes(cfg config.Config) (http.Handler, *operator.Auth, error) {
 	pages, err := inbox.New(inbox.Config{
 		Approvals: o.approvals.service, Viewer: o.approvals.service.Viewer(), Agents: o.agents, Now: time.Now, Log: o.base.log,
@@ -173,6 +174,7 @@ func (o *operators) routes(cfg config.Config) (http.Handler, *operator.Auth, err
 	})
 	mux.HandleFunc("GET /readyz", o.serveReadiness)
 	mux.Handle("GET /metrics", o.base.metrics.Handler())
+	mux.HandleFunc("GET "+connectionsPage+connection.Document, o.servers.connections.ServeDocument)
 	auth.Register(mux)
 	pages.Register(mux, auth)
 	mux.Handle("/api/", approvals)

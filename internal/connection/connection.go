@@ -11,12 +11,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/modelcontextprotocol/go-sdk/oauthex"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
@@ -84,14 +86,32 @@ func New(cfg Config) *Connections {
 // connect.
 const Callback = "/callback"
 
+// Document is the path of the gate's metadata as a client of authorization servers, also below that of the page.
+const Document = "/client.json"
+
 // Open sets the store, which has the connections, and the address of the page on which people connect.
 func (c *Connections) Open(s Store, ring *keyring.Ring, page string) {
 	c.store, c.sealer, c.page = s, ring.Sealer(keyring.Connections), page
 	for i := range c.cfg.Servers {
 		if s := &c.cfg.Servers[i]; s.connects() {
-			s.Client.Redirect = page + Callback
+			s.Client.Redirect, s.Client.Document = page+Callback, page+Document
 		}
 	}
+}
+
+// ServeDocument answers with the gate's metadata as a client. It has no secret: authorization servers read it.
+func (c *Connections) ServeDocument(w http.ResponseWriter, r *http.Request) {
+	all := c.Servers()
+	if len(all) == 0 {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "max-age=3600")
+	_ = json.MarshalWrite(w, struct {
+		ID string `json:"client_id"`
+		oauthex.ClientRegistrationMetadata
+	}{c.page + Document, all[0].Client.Metadata()})
 }
 
 // Keeps reports whether connections are stored.

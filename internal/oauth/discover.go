@@ -199,22 +199,25 @@ func (c *Client) prepare(ctx context.Context, s *server, earlier *Grant) (Grant,
 func (c *Client) register(ctx context.Context, meta *oauthex.AuthServerMeta, known Registration) (Registration, error) {
 	r := Registration{Issuer: meta.Issuer, ID: c.ID, Secret: c.Secret, Style: oauth2.AuthStyleInParams, Redirect: c.Redirect}
 	switch {
-	case c.ID != "":
+	case c.ID != "" && (meta.ClientIDMetadataDocumentSupported || !isDocument(c.ID)):
 		if c.Secret != "" && !slices.Contains(meta.TokenEndpointAuthMethodsSupported, "client_secret_post") {
 			r.Style = oauth2.AuthStyleInHeader
 		}
 		return r, nil
-	case c.Document != "" && meta.ClientIDMetadataDocumentSupported:
-		r.ID = c.Document
-		return r, nil
 	case known.isFor(r, c.Now()):
 		return known, nil
-	case meta.RegistrationEndpoint == "":
-		return r, fmt.Errorf("%s does not let clients register themselves: register one there, and give the gate its id (client_id, or --client-id)", meta.Issuer)
-	default:
+	case meta.RegistrationEndpoint != "":
 		return c.registerItself(ctx, meta.RegistrationEndpoint, r)
+	case isDocument(c.Document) && meta.ClientIDMetadataDocumentSupported:
+		r.ID, r.Secret = c.Document, ""
+		return r, nil
+	default:
+		return r, fmt.Errorf("%s does not let clients register themselves: register one there, and give the gate its id (client_id, or --client-id)", meta.Issuer)
 	}
 }
+
+// isDocument reports whether the id of a client is the URL of its metadata.
+func isDocument(id string) bool { return strings.HasPrefix(id, "https://") }
 
 // isFor reports whether a registration can be used for another sign-in.
 func (r Registration) isFor(next Registration, now time.Time) bool {
@@ -223,16 +226,7 @@ func (r Registration) isFor(next Registration, now time.Time) bool {
 
 // registerItself registers the client (RFC 7591).
 func (c *Client) registerItself(ctx context.Context, endpoint string, r Registration) (Registration, error) {
-	about := oauthex.ClientRegistrationMetadata{
-		ClientName: c.Name, TokenEndpointAuthMethod: "none", GrantTypes: []string{"authorization_code", "refresh_token"}, ResponseTypes: []string{"code"},
-		RedirectURIs: []string{c.Redirect}, ApplicationType: "web",
-	}
-	if at, err := url.Parse(c.Redirect); err == nil && (c.Redirect == "" || IsLoopback(at.Hostname())) {
-		about.ApplicationType = "native" // OpenID forbids loopback addresses to others
-	}
-	if c.Redirect == "" {
-		about.GrantTypes, about.ResponseTypes, about.RedirectURIs = []string{"urn:ietf:params:oauth:grant-type:device_code", "refresh_token"}, nil, []string{}
-	}
+	about := c.Metadata()
 	answer, err := oauthex.RegisterClient(ctx, endpoint, &about, c.HTTP)
 	if refused, ok := errors.AsType[*oauthex.ClientRegistrationError](err); ok {
 		return r, fmt.Errorf("register at %s: %s", r.Issuer, said(refused.ErrorCode, refused.ErrorDescription))
@@ -248,4 +242,19 @@ func (c *Client) registerItself(ctx context.Context, endpoint string, r Registra
 		r.Style = oauth2.AuthStyleInHeader
 	}
 	return r, nil
+}
+
+// Metadata returns what an authorization server must know about the client.
+func (c *Client) Metadata() oauthex.ClientRegistrationMetadata {
+	about := oauthex.ClientRegistrationMetadata{
+		ClientName: c.Name, TokenEndpointAuthMethod: "none", GrantTypes: []string{"authorization_code", "refresh_token"}, ResponseTypes: []string{"code"},
+		RedirectURIs: []string{c.Redirect}, ApplicationType: "web",
+	}
+	if at, err := url.Parse(c.Redirect); err == nil && (c.Redirect == "" || IsLoopback(at.Hostname())) {
+		about.ApplicationType = "native" // OpenID forbids loopback addresses to others
+	}
+	if c.Redirect == "" {
+		about.GrantTypes, about.ResponseTypes, about.RedirectURIs = []string{"urn:ietf:params:oauth:grant-type:device_code", "refresh_token"}, nil, []string{}
+	}
+	return about
 }

@@ -27,9 +27,10 @@ type Client struct {
 	Name     string // of the program, for people who are asked to sign in
 	Redirect string // where the authorization server sends the browser; empty if nobody signs in with one
 
-	// ID and Secret are those of a client that was registered in advance. Otherwise Document, the URL of the
-	// client's own metadata, is its id where the authorization server allows that. Otherwise the client
-	// registers itself. All of them may be empty.
+	// ID and Secret are those of a client that was registered in advance, or ID is the URL of its metadata.
+	// Without them the client registers itself. Document is the URL at which the client publishes its own
+	// metadata. It is the id at servers without registration only, because the others may not be able to reach
+	// it. All of them may be empty.
 	ID, Secret string
 	Document   string
 
