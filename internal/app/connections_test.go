@@ -310,15 +310,7 @@ func TestGatePublishesItsClientMetadata(t *testing.T) {
 	a, stop := start(t, config)
 	defer stop()
 	proxy.gate = a.OperatorAddr()
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ann := &browser{t, &http.Client{Jar: jar, Transport: proxy}, "https://gate.example"}
-	if status, page := ann.do(http.MethodPost, ann.gate+"/login", "token="+approverToken); status != http.StatusOK {
-		t.Fatalf("sign in: %d %s", status, page)
-	}
-	ann.connect()
+	signInVia(t, proxy, approverToken).connect()
 	wantDone(t, askAs(t, a, annsAgent, call("read")))
 	_, document, _ := request(t, outside, http.MethodGet, "https://gate.example/connections/client.json", "")
 	var about struct {
@@ -343,6 +335,41 @@ func (p *toGate) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Host, r.URL.Scheme, r.URL.Host = p.host, "http", p.gate
 	}
 	return http.DefaultTransport.RoundTrip(r)
+}
+
+// signInVia opens a browser and signs in at the gate behind a proxy.
+func signInVia(t *testing.T, proxy *toGate, token string) *browser {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &browser{t, &http.Client{Jar: jar, Transport: proxy}, "https://" + proxy.host}
+	if status, page := b.do(http.MethodPost, b.gate+"/login", "token="+token); status != http.StatusOK {
+		t.Fatalf("sign in: %d %s", status, page)
+	}
+	return b
+}
+
+// A person who is at the authorization server while the gate restarts comes back to a gate that knows the sign-in.
+func TestRestartDuringSignIn(t *testing.T) {
+	s := newGuardedServer(t, authserver.Options{})
+	config := s.config("sqlite:"+filepath.Join(t.TempDir(), "gate.db"), "grant: principal")
+	config = strings.Replace(config, "operators: {", "operators: {url: 'https://gate.example', ", 1)
+	a, stop := start(t, config)
+	proxy := &toGate{host: "gate.example", gate: a.OperatorAddr()}
+	ann := signInVia(t, proxy, approverToken)
+	to := ann.begin()
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	a, stop = start(t, config)
+	defer stop()
+	proxy.gate = a.OperatorAddr()
+	if status, page := ann.do(http.MethodGet, to, ""); status != http.StatusOK || !strings.Contains(page, ">Connected<") {
+		t.Fatalf("connected: %d %s", status, page)
+	}
+	wantDone(t, askAs(t, a, annsAgent, call("read")))
 }
 
 // Each person connects for the own agents only, and only the owner or an administrator removes the connection.
