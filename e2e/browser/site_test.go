@@ -78,11 +78,17 @@ waiting: {hold: 1h}
 // open starts a gate with the given rules in front of an upstream with a few tools.
 func open(t *testing.T, rules string) *site {
 	t.Helper()
+	return openInFront(t, rules, "", func(h http.Handler) http.Handler { return h })
+}
+
+// openInFront starts a gate as open does. More are settings of the upstream, which protect may wrap.
+func openInFront(t *testing.T, rules, more string, protect func(http.Handler) http.Handler) *site {
+	t.Helper()
 	u := &upstream{server: mcp.NewServer(&mcp.Implementation{Name: "backoffice", Version: "1"}, nil)}
 	u.addTool("delete_file", "Delete a file for good.")
 	u.addTool("refund_payment", "Send money back to a customer.\n\nThe payment must be less than 90 days old.")
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return u.server }, nil)
-	backend := httptest.NewServer(handler)
+	backend := httptest.NewServer(protect(handler))
 	t.Cleanup(func() {
 		for session := range u.server.Sessions() {
 			_ = session.Close()
@@ -92,8 +98,8 @@ func open(t *testing.T, rules string) *site {
 	})
 	dir := t.TempDir()
 	file := filepath.Join(dir, "gate.yaml")
-	text := fmt.Sprintf("version: 1\nlisten: 127.0.0.1:0\nstore: %q\nupstreams: [{name: backoffice, url: %q}]\n%s",
-		"sqlite:"+filepath.Join(dir, "gate.db"), backend.URL, rules)
+	text := fmt.Sprintf("version: 1\nlisten: 127.0.0.1:0\nstore: %q\nupstreams: [{name: backoffice, url: %q%s}]\n%s",
+		"sqlite:"+filepath.Join(dir, "gate.db"), backend.URL+"/mcp", more, rules)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

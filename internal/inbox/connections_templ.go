@@ -493,7 +493,7 @@ func connectPage(f frame, name string, at *url.URL) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 37, "</h1></div><div id=\"content\" class=\"asked\"><section class=\"card\"><p>You continue at <strong>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 37, "</h1></div><div id=\"content\" class=\"asked\" data-still><section class=\"card\"><p>You continue at <strong>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
