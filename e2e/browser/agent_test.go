@@ -19,7 +19,7 @@ func TestPagesShowThatTheAgentLeft(t *testing.T) {
 	for _, row := range []bool{true, false} {
 		leave := s.askRaw(t)
 		p.open("/")
-		p.sees("Agent is waiting")
+		p.eventually(`document.querySelectorAll(".row").length > 0`, "a row")
 		if !row {
 			p.click(".row .open")
 			p.sees("Why it is held")

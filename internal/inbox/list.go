@@ -155,7 +155,7 @@ func (i *Inbox) arguments(w http.ResponseWriter, r *http.Request, who operator.O
 // fail shows an error that a handler returned.
 func (i *Inbox) fail(w http.ResponseWriter, r *http.Request, who operator.Operator, err error) {
 	f := i.bareFrame("")
-	f.who, f.form = who, i.auth.FormToken(who)
+	f.who, f.form, f.waiting = who, i.auth.FormToken(who), -1
 	refuse := func(status int, title string, why refusal) {
 		f.title = title
 		i.show(w, r, status, refusalPage(f, why))

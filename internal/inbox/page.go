@@ -119,16 +119,24 @@ func (i *Inbox) frame(r *http.Request, who operator.Operator, section, title str
 	f.connects = len(i.cfg.Connections.Servers()) > 0
 	f.restart = strings.Join(i.cfg.NeedsRestart(), ", ")
 	f.push, f.device = i.pushKey(r, who)
+	if who.Role.Includes(operator.Admin) {
+		f.channels = i.channelTrouble()
+	}
+	return f
+}
+
+// channelTrouble says which channels fail, and what to do about it.
+func (i *Inbox) channelTrouble() (all []string) {
 	for _, s := range i.cfg.Channels() {
 		if s.Waiting > 0 {
-			f.channels = append(f.channels, fmt.Sprintf("Channel %s: %s not sent since %s: %s",
+			all = append(all, fmt.Sprintf("Channel %s: %s not sent since %s. The gate tries again until it can; check the channel's settings if this lasts. Cause: %s",
 				s.Channel, counted(s.Waiting, "message"), s.Since.UTC().Format("15:04 UTC"), s.Error))
 		}
 		if s.DecisionsError != "" {
-			f.channels = append(f.channels, fmt.Sprintf("Channel %s: the gate does not receive decisions made there: %s", s.Channel, s.DecisionsError))
+			all = append(all, fmt.Sprintf("Channel %s: the gate does not receive decisions made there. Check its token, and that the gate can reach it. Cause: %s", s.Channel, s.DecisionsError))
 		}
 	}
-	return f
+	return all
 }
 
 // bareFrame returns the frame of a page without an operator.

@@ -145,6 +145,12 @@ func wholeTitle(d callView) string {
 	return "Everything that will be sent, as JSON."
 }
 
+// noArguments reports whether the arguments are an empty object or list.
+func (d callView) noArguments() bool {
+	root := d.args.root
+	return d.whole == nil && len(root.inner) == 0 && (root.kind == "object" || root.kind == "array")
+}
+
 // title returns the name of the called object.
 func (d callView) title() []textRun {
 	if d.whole != nil {
@@ -153,18 +159,17 @@ func (d callView) title() []textRun {
 	return nameUpTo(d.Name, maxTitle).runs
 }
 
-// A risk is the presentation of a call's risk in the list and on its button.
+// A risk is the presentation of a call's risk.
 type risk struct {
-	label  string
-	button string
-	tone   string
+	label string
+	tone  string
 }
 
 func riskOf(a review.Approval) risk {
-	r := risk{label: string(a.Hints.Risk()), button: "Approve"}
+	r := risk{label: string(a.Hints.Risk())}
 	switch a.Hints.Risk() {
 	case review.RiskDestroys:
-		r.button, r.tone = "Approve: may destroy", "bad"
+		r.tone = "bad"
 	case review.RiskReads:
 		r.tone = "good"
 	case review.RiskChanges:
@@ -206,9 +211,14 @@ func statusOf(a review.Approval, now time.Time) status {
 	}
 }
 
+// gone reports whether the agent of a call is not present.
+func gone(a review.Approval) bool {
+	return a.Agent != nil && a.Agent.Presence == gatetask.OwnerGone
+}
+
 // goneText explains the effect of an approval if the agent is gone, or returns "".
 func goneText(a review.Approval) string {
-	if a.State != task.InputRequired || a.Agent == nil || a.Agent.Presence != gatetask.OwnerGone {
+	if a.State != task.InputRequired || !gone(a) {
 		return ""
 	}
 	return "If it is approved, it runs when the agent asks again."

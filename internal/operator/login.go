@@ -91,7 +91,7 @@ func (a *Auth) showLogin(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !slices.ContainsFunc(a.cfg.Tokens, func(t Token) bool { return t.Link }) {
-		a.page(w, r, LoginPage{Status: http.StatusUnauthorized, Next: next, Error: "This sign-in link has expired."})
+		a.page(w, r, LoginPage{Status: http.StatusUnauthorized, Next: next, Error: "Links do not sign in here, because the gate has tokens of its own. Sign in with yours."})
 		return
 	}
 	t, ok, wait := a.tryToken(r, q.Get("token"))

@@ -240,9 +240,9 @@ func TestLoginLinkFromOtherSites(t *testing.T) {
 	t.Run("no token for links", func(*testing.T) {
 		h := serve(t, func(c *operator.Config) { c.Tokens = c.Tokens[1:] })
 		for range 30 {
-			h.want(401, "link has expired", "GET", "/login?token=x", "")
+			h.want(401, "Links do not sign in here", "GET", "/login?token=x", "")
 		}
-		h.want(401, "link has expired", "GET", "/login?token="+annToken, "")
+		h.want(401, "Links do not sign in here", "GET", "/login?token="+annToken, "")
 		h.want(200, "ann", "GET", "/", "", "Authorization", "Bearer "+annToken)
 	})
 }

@@ -666,6 +666,7 @@ document.addEventListener("change", (e) => { if (e.target.id === "consent") read
 document.addEventListener("click", (e) => { if (e.target.id === "tick-all") for (const box of all(".tick input")) box.checked = true; });
 document.addEventListener("click", (e) => { const button = e.target.closest?.(".copy"); if (button) copy(button); });
 window.addEventListener("pageshow", (e) => { if (e.persisted) location.reload(); });
+$("#more-filters")?.addEventListener("click", (e) => e.target.setAttribute("aria-expanded", String(e.target.getAttribute("aria-expanded") !== "true")));
 $("#help").addEventListener("click", () => $("#shortcuts").showModal());
 $("#notify").addEventListener("click", toggleNotify);
 reveal();
