@@ -277,6 +277,48 @@ func TestSharedConnection(t *testing.T) {
 	wantNoSecrets(t, s, "an answer", api+page+journal+after)
 }
 
+// Tokens stay with the server and the authorization server of their sign-in. If the configuration names another
+// one, nothing is sent there, and the person connects again.
+func TestTokensStayWithTheirServer(t *testing.T) {
+	const grant = "grant: principal"
+	for name, change := range map[string]func(s, other *guardedServer) (url, oauth string){
+		"another server":             func(_, other *guardedServer) (string, string) { return other.url, grant },
+		"another path of the server": func(s, _ *guardedServer) (string, string) { return s.url + "/v2", grant },
+		"another authorization server": func(s, other *guardedServer) (string, string) {
+			return s.url, grant + ", issuer: '" + other.auth.URL + "'"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, other := newGuardedServer(t, authserver.Options{}), newGuardedServer(t, authserver.Options{})
+			nextURL, nextGrant := change(s, other)
+			config := s.config("sqlite:"+filepath.Join(t.TempDir(), "gate.db"), grant)
+			a, stop := start(t, config)
+			signIn(t, a, approverToken).connect()
+			wantDone(t, askAs(t, a, annsAgent, call("read")))
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+			calls, asked := s.callers(), len(s.auth.Requests())
+
+			a, stop = start(t, strings.NewReplacer(s.url, nextURL, grant, nextGrant).Replace(config))
+			defer func() { _ = stop() }()
+			wantNotConnected(t, a, askAs(t, a, annsAgent, call("read")))
+			if len(other.tokens) > 0 || s.callers() != calls || len(s.auth.Requests()) != asked {
+				t.Error("a token was sent")
+			}
+			root := signIn(t, a, adminToken)
+			if _, page := root.do(http.MethodGet, root.gate+"/connections", ""); !strings.Contains(page, ">Ended<") {
+				t.Errorf("the page does not say that the connection has ended: %s", page)
+			}
+			if nextURL != other.url {
+				return
+			}
+			signIn(t, a, approverToken).connect()
+			wantDone(t, askAs(t, a, annsAgent, call("read")))
+		})
+	}
+}
+
 // wantNoSecrets searches a text for all tokens, codes and verifiers.
 func wantNoSecrets(t *testing.T, s *guardedServer, what, text string) {
 	t.Helper()

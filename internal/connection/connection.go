@@ -222,8 +222,15 @@ func (c *Connections) list(ctx context.Context) ([]Connection, error) {
 		if err != nil {
 			return nil, err
 		}
-		var found record
-		if json.Unmarshal(r.Value, &found) == nil && len(all) < maxConnections {
+		found, err := c.decode(ctx, r)
+		switch {
+		case err != nil && !errors.Is(err, ErrNotFound):
+			return nil, err
+		case found.About.ID == "" || len(all) == maxConnections: // it cannot be read
+		default:
+			if found.About.Ended.IsZero() && (err != nil || !c.accepts(&found)) {
+				found.About.Ended = c.cfg.Now().UTC()
+			}
 			all = append(all, found.About)
 		}
 	}
@@ -274,6 +281,13 @@ func (c *Connections) note(ctx context.Context, step string, about Connection, a
 	return c.store.Append(ctx, task.Note{At: c.cfg.Now(), Step: step, Actor: actor, Approver: about.Person, Upstream: about.Upstream, Reason: safetext.Text(reason, maxReason), Outcome: strings.Join(about.Scopes, " ")})
 }
 
+// accepts reports whether the tokens of r are for the server as it is configured now.
+func (c *Connections) accepts(r *record) bool {
+	s := c.server(r.About.Upstream)
+	//mutate:true internal/app.TestTokensStayWithTheirServer tokens are sent to another server than that of the sign-in
+	return s != nil && r.grant.IsFor(&s.Client)
+}
+
 // read returns a record from the store.
 func (c *Connections) read(ctx context.Context, id string) (record, error) {
 	stored, err := c.store.GetRecord(ctx, connections+id)
@@ -283,21 +297,20 @@ func (c *Connections) read(ctx context.Context, id string) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
+	return c.decode(ctx, stored)
+}
+
+// decode returns a record in its stored form. The error is [ErrNotFound] if nobody can use it.
+func (c *Connections) decode(ctx context.Context, stored gatestore.Record) (record, error) {
 	found := record{version: stored.Version}
 	if json.Unmarshal(stored.Value, &found) != nil {
-		return record{}, errors.New("a stored connection is not valid")
+		return record{}, ErrNotFound
 	}
-	text, err := c.sealer.Open(ctx, found.Sealed, id)
-	if errors.Is(err, keyring.ErrForeign) {
-		return record{}, ErrNotFound // its key is gone, so it is of no use
+	text, err := c.sealer.Open(ctx, found.Sealed, strings.TrimPrefix(stored.Name, connections))
+	if err == nil && json.Unmarshal([]byte(text), &found.grant) != nil || errors.Is(err, keyring.ErrForeign) {
+		return found, ErrNotFound // its key is gone
 	}
-	if err != nil {
-		return record{}, err
-	}
-	if json.Unmarshal([]byte(text), &found.grant) != nil {
-		return record{}, errors.New("a stored connection is not valid")
-	}
-	return found, nil
+	return found, err
 }
 
 // write stores the next version of a record. The error is [task.ErrConcurrentModification] if it has changed.

@@ -40,8 +40,9 @@ func (c *Connections) Begin(ctx context.Context, upstream string, who Actor) (st
 	var challenge []string
 	id := idOf(upstream, s.owner(who.Name))
 	switch found, err := c.read(ctx, id); {
-	case err == nil:
+	case err == nil && c.accepts(&found):
 		earlier, challenge = &found.grant, found.Challenge
+	case err == nil: // of another server
 	case !errors.Is(err, ErrNotFound):
 		return "", err
 	}
@@ -99,7 +100,7 @@ func (c *Connections) takeSignIn(ctx context.Context, answer url.Values, who Act
 		return nil, nil, ErrSignIn
 	}
 	begun := new(oauth.SignIn)
-	if json.Unmarshal([]byte(text), begun) != nil {
+	if json.Unmarshal([]byte(text), begun) != nil || !begun.Grant.IsFor(&s.Client) {
 		return nil, nil, ErrSignIn
 	}
 	//mutate:drop internal/app.TestSignInCountsOnce an answer counts twice

@@ -80,6 +80,9 @@ func (t connected) current(ctx context.Context, id, refused string) (string, err
 	if err != nil {
 		return "", mcp.StoreProblem(mcp.Legacy, err)
 	}
+	if why := t.whyEnded(&found); why != nil {
+		return "", why
+	}
 	if found.isUsable(t.of.cfg.Now(), refused) {
 		return found.grant.Access, nil
 	}
@@ -100,9 +103,21 @@ func (t connected) current(ctx context.Context, id, refused string) (string, err
 	}
 }
 
-// isUsable reports whether the token of r can be used, and is not the refused one.
+// isUsable reports whether the token of r is valid for a while, and is not the refused one.
 func (r *record) isUsable(now time.Time, refused string) bool {
-	return r.About.Ended.IsZero() && r.grant.Access != refused && r.grant.Fresh(now)
+	return r.grant.Access != refused && r.grant.Fresh(now)
+}
+
+// whyEnded returns the invitation if nobody can use the tokens of r any more, or nil.
+func (t connected) whyEnded(r *record) error {
+	switch {
+	case !t.of.accepts(r):
+		return t.invitation("the connection to " + t.server.Name + " was for another address")
+	case !r.About.Ended.IsZero():
+		return t.invitation("the connection to " + t.server.Name + " has ended")
+	default:
+		return nil
+	}
 }
 
 // renew renews a token, or waits for the replica that does so. Only the replica that has claimed the record by
@@ -116,8 +131,9 @@ func (t connected) renew(ctx context.Context, id, refused string) (string, error
 			return "", t.invitation("not connected to " + t.server.Name + " any more")
 		case err != nil:
 			return "", mcp.StoreProblem(mcp.Legacy, err)
-		case !r.About.Ended.IsZero():
-			return "", t.invitation("the connection to " + t.server.Name + " has ended")
+		case t.whyEnded(&r) != nil:
+			t.of.remember(r)
+			return "", t.whyEnded(&r)
 		case r.isUsable(t.of.cfg.Now(), refused):
 			t.of.remember(r)
 			return r.grant.Access, nil

@@ -176,7 +176,7 @@ func (c *Client) read(ctx context.Context, address string, to any) error {
 
 // prepare returns a grant without tokens: the client is registered, and the scopes to ask for are chosen.
 func (c *Client) prepare(ctx context.Context, s *server, earlier *Grant) (Grant, error) {
-	g := Grant{Resource: s.resource, TokenURL: s.meta.TokenEndpoint, RevokeURL: s.meta.RevocationEndpoint, Scopes: c.Scopes}
+	g := Grant{Server: c.Resource, Resource: s.resource, TokenURL: s.meta.TokenEndpoint, RevokeURL: s.meta.RevocationEndpoint, Scopes: c.Scopes}
 	if len(g.Scopes) == 0 {
 		g.Scopes = slices.Clone(s.scopes)
 		if slices.Contains(s.meta.ScopesSupported, "offline_access") && c.Redirect != "" {

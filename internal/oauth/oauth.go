@@ -64,7 +64,8 @@ type Registration struct {
 
 // A Grant is the right to use an MCP server, with its tokens. It is a secret.
 type Grant struct {
-	Resource     string       `json:"resource"` // for which tokens are
+	Server       string       `json:"server,omitzero"` // the URL of the MCP server, to which alone tokens are sent
+	Resource     string       `json:"resource"`        // for which tokens are
 	Registration Registration `json:"registration"`
 	TokenURL     string       `json:"tokenUrl"`
 	RevokeURL    string       `json:"revokeUrl,omitzero"`
@@ -72,6 +73,11 @@ type Grant struct {
 	Access       string       `json:"access"`
 	Refresh      string       `json:"refresh,omitzero"`
 	Expires      time.Time    `json:"expires,omitzero"` // of Access; zero if it is not known
+}
+
+// IsFor reports whether g is for the MCP server of c, and from an authorization server that c may use.
+func (g *Grant) IsFor(c *Client) bool {
+	return g.Server == c.Resource && (c.Issuer == "" || sameIssuer(g.Registration.Issuer, c.Issuer))
 }
 
 // renewBefore is how long before its end a token is renewed.
