@@ -250,30 +250,52 @@ type Actor struct {
 // Remove deletes a connection and revokes its tokens. A failed revocation is only logged: the gate does not use
 // the tokens any more.
 func (c *Connections) Remove(ctx context.Context, id string, who Actor, reason string) (Connection, error) {
-	found, err := c.read(ctx, id)
+	ctx = context.WithoutCancel(ctx)
+	found, err := c.delete(ctx, id, who, reason)
 	if err != nil {
 		return Connection{}, err
 	}
-	about := found.About
-	//mutate:false internal/app.TestOnlyOwnersRemoveConnections a person removes the connection of another
-	if !who.Admin && (about.Person == "" || !strings.EqualFold(about.Person, who.Name)) {
-		return Connection{}, ErrForbidden
-	}
-	ctx = context.WithoutCancel(ctx)
-	if err := c.note(ctx, auditlog.Disconnected, about, who.Name, reason); err != nil {
-		return Connection{}, err
-	}
-	if err := c.store.DeleteRecord(ctx, connections+id); err != nil {
-		return Connection{}, err
-	}
 	c.forget(id)
-	if s := c.server(about.Upstream); s != nil {
-		if err := s.Client.Revoke(ctx, &found.grant); err != nil {
-			c.cfg.Log.WarnContext(ctx, "the tokens of a removed connection may still be valid", "upstream", about.Upstream, "person", about.Person, "err", err)
-		}
+	about := found.About
+	if s := c.server(about.Upstream); s != nil && found.grant.Access != "" {
+		c.revoke(ctx, s, &found)
 	}
 	c.cfg.Log.InfoContext(ctx, "connection removed", "upstream", about.Upstream, "person", about.Person, "by", who.Name)
 	return about, nil
+}
+
+// delete replaces a record by an empty one, which keeps its version until no renewal runs any more: otherwise the
+// end of a renewal could bring the connection back, or replace the next one. It returns the last record, without
+// its grant if its key is gone.
+func (c *Connections) delete(ctx context.Context, id string, who Actor, reason string) (record, error) {
+	for noted := false; ; {
+		found, err := c.read(ctx, id)
+		about := found.About
+		switch {
+		case err != nil && (about.ID == "" || !errors.Is(err, ErrNotFound)):
+			return record{}, err
+		//mutate:false internal/app.TestOnlyOwnersRemoveConnections a person removes the connection of another
+		case !who.Admin && (about.Person == "" || !strings.EqualFold(about.Person, who.Name)):
+			return record{}, ErrForbidden
+		}
+		if !noted {
+			if err := c.note(ctx, auditlog.Disconnected, about, who.Name, reason); err != nil {
+				return record{}, err
+			}
+			noted = true
+		}
+		empty := gatestore.Record{Name: connections + id, Version: found.version + 1, Value: []byte("{}"), Expires: c.cfg.Now().Add(10 * renewTime)}
+		if err := c.store.PutRecord(ctx, empty); !errors.Is(err, task.ErrConcurrentModification) {
+			return found, err
+		}
+	}
+}
+
+// revoke revokes the tokens of a connection.
+func (c *Connections) revoke(ctx context.Context, s *Server, r *record) {
+	if err := s.Client.Revoke(ctx, &r.grant); err != nil {
+		c.cfg.Log.WarnContext(ctx, "the tokens of a removed connection may still be valid", "upstream", r.About.Upstream, "person", r.About.Person, "err", err)
+	}
 }
 
 // note adds an entry about a connection to the journal.

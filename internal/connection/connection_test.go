@@ -1,12 +1,15 @@
 package connection_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +21,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv/authserver"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
+	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
@@ -29,8 +33,9 @@ type fleet struct {
 	url   string
 	store gatestore.Store
 
-	mu  sync.Mutex
-	now time.Time
+	mu   sync.Mutex
+	now  time.Time
+	sent string // the access token of [fleet.renewSlowly]
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -153,6 +158,168 @@ func TestRenewalOfDeadReplica(t *testing.T) {
 	if _, err := f.token(other); err != nil {
 		t.Error(err)
 	}
+}
+
+// renewSlowly begins to renew the token of c because the server refuses it. The authorization server has sent new
+// tokens when it returns; c gets them when the returned function is called, which returns what the request gets.
+func (f *fleet) renewSlowly(c *connection.Connections, refused string) func() (string, error) {
+	f.t.Helper()
+	sent, release := make(chan struct{}), make(chan struct{})
+	hooks := f.hooks()
+	usual := hooks.Tokens
+	hooks.Tokens = func(m map[string]any) {
+		f.auth.SetHooks(f.hooks())
+		usual(m)
+		f.mu.Lock()
+		f.sent, _ = m["access_token"].(string)
+		f.mu.Unlock()
+		close(sent)
+		<-release
+	}
+	f.auth.SetHooks(hooks)
+	var token string
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		token, err = c.Tokens("up").Renew(f.t.Context(), httpclient.Peer{}, nil, httpclient.RefusedToken{Token: refused, Status: http.StatusUnauthorized})
+	}()
+	<-sent
+	return func() (string, error) {
+		close(release)
+		<-done
+		return token, err
+	}
+}
+
+// mustHaveToken returns the token of c.
+func (f *fleet) mustHaveToken(c *connection.Connections) string {
+	f.t.Helper()
+	token, err := f.token(c)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return token
+}
+
+// A connection that is removed while its token is renewed stays removed, and the new tokens are revoked.
+func TestRemovalEndsRenewal(t *testing.T) {
+	f := newFleet(t)
+	one, other := f.replica(), f.replica()
+	f.connect(one, one)
+	finish := f.renewSlowly(one, f.mustHaveToken(one))
+	f.remove(other)
+	if token, err := finish(); err == nil {
+		t.Errorf("the request gets the token %.10s… of a removed connection", token)
+	}
+	if _, err := f.auth.Verify(f.sent, ""); err == nil {
+		t.Error("the new token is still valid")
+	}
+	if left, err := one.Visible(t.Context(), admin); err != nil || len(left) > 0 {
+		t.Errorf("connections after the removal: %v, %v", left, err)
+	}
+	for _, c := range []*connection.Connections{one, f.replica()} {
+		if _, err := f.token(c); err == nil {
+			t.Error("a removed connection has a token")
+		}
+	}
+}
+
+// remove removes all connections.
+func (f *fleet) remove(c *connection.Connections) {
+	f.t.Helper()
+	all, err := c.Visible(f.t.Context(), admin)
+	if err != nil || len(all) == 0 {
+		f.t.Fatalf("nothing to remove: %v", err)
+	}
+	for _, one := range all {
+		if _, err := c.Remove(f.t.Context(), one.ID, admin, ""); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+// A renewal of a connection that was removed does not replace the next connection of the same person.
+func TestRenewalLeavesNextConnection(t *testing.T) {
+	f := newFleet(t)
+	one, other := f.replica(), f.replica()
+	f.connect(one, one)
+	old := f.mustHaveToken(one)
+	finish := f.renewSlowly(one, old)
+	f.remove(other)
+	f.connect(other, other)
+	next := f.mustHaveToken(other)
+	f.askForMore(other, next) // now the record has changed as often as the earlier one
+	if token, err := finish(); err != nil || token != next {
+		t.Errorf("the request does not get the token of the next connection: %v", err)
+	}
+	if got := f.mustHaveToken(f.replica()); got != next {
+		t.Error("the next connection was replaced")
+	}
+}
+
+// askForMore tells c that the server wants more scopes.
+func (f *fleet) askForMore(c *connection.Connections, token string) {
+	f.t.Helper()
+	_, err := c.Tokens("up").Renew(f.t.Context(), httpclient.Peer{}, nil, httpclient.RefusedToken{
+		Token: token, Status: http.StatusForbidden, Challenge: []string{`Bearer error="insufficient_scope", scope="more"`},
+	})
+	if err == nil {
+		f.t.Fatal("nobody is asked to connect")
+	}
+}
+
+// A connection that changes while its token is renewed keeps the new tokens, and the change.
+func TestRenewalSurvivesChange(t *testing.T) {
+	f := newFleet(t)
+	one, other := f.replica(), f.replica()
+	f.connect(one, one)
+	old := f.mustHaveToken(one)
+	finish := f.renewSlowly(one, old)
+	f.askForMore(other, old)
+	token, err := finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := f.mustHaveToken(f.replica()); got != token || f.renewals() != 1 {
+		t.Errorf("the new token was lost: %d renewals", f.renewals())
+	}
+	at, err := other.Begin(t.Context(), "up", admin)
+	if err != nil || !strings.Contains(at, "scope=more") {
+		t.Errorf("the next sign-in asks at %s, %v; want the scope", at, err)
+	}
+}
+
+// Tokens that were renewed while the store was down are stored when it is back.
+func TestRenewalSurvivesStoreOutage(t *testing.T) {
+	f := newFleet(t)
+	store := &failingStore{Store: f.store}
+	f.store = store
+	one := f.replica()
+	f.connect(one, one)
+	finish := f.renewSlowly(one, f.mustHaveToken(one))
+	store.failures.Store(3)
+	token, err := finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := f.mustHaveToken(f.replica()); got != token || f.renewals() != 1 {
+		t.Errorf("the new token was lost: %d renewals", f.renewals())
+	}
+}
+
+// A failingStore fails to store the next records.
+type failingStore struct {
+	gatestore.Store
+
+	failures atomic.Int64
+}
+
+func (s *failingStore) PutRecord(ctx context.Context, r gatestore.Record) error {
+	if s.failures.Add(-1) >= 0 {
+		return task.ErrUnavailable
+	}
+	return s.Store.PutRecord(ctx, r)
 }
 
 // If the authorization server is down, nothing is lost: the token is renewed later.

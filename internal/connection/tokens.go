@@ -151,28 +151,36 @@ func (t connected) renew(ctx context.Context, id, refused string) (string, error
 		} else if err != nil {
 			return "", mcp.StoreProblem(mcp.Legacy, err)
 		}
-		return t.renewClaimed(ctx, r, refused)
+		if token, err := t.renewClaimed(ctx, r, refused); !errors.Is(err, ErrNotFound) && !errors.Is(err, errReplaced) {
+			return token, err
+		}
 	}
 }
 
-// renewClaimed renews the token of a record that this replica has claimed.
+// errReplaced means that there is another grant now.
+var errReplaced = errors.New("the connection was replaced")
+
+// renewClaimed renews the token of a record that this replica has claimed. The error is [ErrNotFound] or
+// [errReplaced] if the connection was removed or replaced meanwhile.
 func (t connected) renewClaimed(ctx context.Context, r record, refused string) (string, error) {
 	next, failed := t.server.Client.Renew(ctx, &r.grant)
-	r.Renewing = time.Time{}
+	r, err := t.storeRenewal(ctx, r, next, failed)
 	switch {
-	case failed == nil:
-		r.grant = *next
-	case errors.Is(failed, oauth.ErrSignInAgain):
-		r.About.Ended = t.of.cfg.Now().UTC()
-	}
-	// The new tokens must not be lost: the old ones may count no more.
-	if err := t.of.write(context.WithoutCancel(ctx), &r); err != nil {
+	case errors.Is(err, ErrNotFound):
+		if failed == nil {
+			r.grant = *next
+			t.of.revoke(ctx, t.server, &r)
+		}
+		return "", err
+	case errors.Is(err, errReplaced):
+		return "", err
+	case err != nil:
 		t.of.forget(r.About.ID)
 		t.of.cfg.Log.ErrorContext(ctx, "a renewed token was not stored", "upstream", r.About.Upstream, "person", r.About.Person, "err", err)
 	}
 	switch {
 	case failed == nil:
-		return r.grant.Access, nil
+		return next.Access, nil
 	case !r.About.Ended.IsZero():
 		t.of.cfg.Log.WarnContext(ctx, "a connection has ended", "upstream", r.About.Upstream, "person", r.About.Person, "err", failed)
 		return "", t.invitation("the connection to " + t.server.Name + " has ended")
@@ -181,6 +189,45 @@ func (t connected) renewClaimed(ctx context.Context, r record, refused string) (
 	default:
 		return "", noToken(failed)
 	}
+}
+
+// storeRenewal stores the outcome of a renewal of claimed, and returns the new record. New tokens must not be lost:
+// the old ones may count no more. So it keeps what others have changed meanwhile, and tries again if the store fails.
+func (t connected) storeRenewal(ctx context.Context, claimed record, next *oauth.Grant, failed error) (record, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), renewTime)
+	defer cancel()
+	for r := claimed; ; {
+		r.Renewing = time.Time{}
+		switch {
+		case failed == nil:
+			r.grant, r.About.Ended = *next, time.Time{}
+		case errors.Is(failed, oauth.ErrSignInAgain):
+			r.About.Ended = t.of.cfg.Now().UTC()
+		}
+		err := t.of.write(ctx, &r)
+		if errors.Is(err, task.ErrConcurrentModification) {
+			if r, err = t.changed(ctx, claimed); err == nil {
+				continue
+			}
+		}
+		if !errors.Is(err, task.ErrUnavailable) || sleep(ctx, renewPoll) != nil {
+			return r, err
+		}
+	}
+}
+
+// changed returns the record of claimed after others have changed it, or claimed with the reason if that cannot be
+// read, or has another grant.
+func (t connected) changed(ctx context.Context, claimed record) (record, error) {
+	r, err := t.of.read(ctx, claimed.About.ID)
+	//mutate:swap "r.grant.Access != claimed.grant.Access" "false" TestRenewalLeavesNextConnection the renewal of a removed connection replaces the next one
+	if err == nil && r.grant.Access != claimed.grant.Access {
+		err = errReplaced
+	}
+	if err != nil {
+		return claimed, err
+	}
+	return r, nil
 }
 
 // Renew implements [httpclient.Tokens].
