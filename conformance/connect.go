@@ -94,8 +94,14 @@ func runConnected(ctx context.Context, gate, client, server string) error {
 	}{ID: document}
 	_ = json.Unmarshal([]byte(os.Getenv("MCP_CONFORMANCE_CONTEXT")), &known)
 	file := filepath.Join(dir, "gate.yaml")
-	text := fmt.Sprintf("version: 1\nstore: 'memory:'\noperators: {token: %s}\nupstreams: [{url: %q, auth: {oauth: {grant: shared, client_id: %q, client_secret: %q}}}]\ndefault: forward\n",
-		operatorToken, server, known.ID, known.Secret)
+	issuer := ""
+	if known.ID != document {
+		if issuer, err = issuerOf(ctx, server); err != nil {
+			return err
+		}
+	}
+	text := fmt.Sprintf("version: 1\nstore: 'memory:'\noperators: {token: %s}\nupstreams: [{url: %q, auth: {oauth: {grant: shared, client_id: %q, client_secret: %q%s}}}]\ndefault: forward\n",
+		operatorToken, server, known.ID, known.Secret, issuer)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -119,6 +125,25 @@ func runConnected(ctx context.Context, gate, client, server string) error {
 		}
 	}
 	return err
+}
+
+// issuerOf returns the setting issuer for a server: the authorization server that its metadata names.
+func issuerOf(ctx context.Context, server string) (string, error) {
+	at, err := url.Parse(server)
+	if err != nil {
+		return "", err
+	}
+	for _, path := range []string{at.Path, ""} {
+		b := browser{http.Client{}}
+		text, err := b.open(ctx, at.Scheme+"://"+at.Host+"/.well-known/oauth-protected-resource"+path, nil)
+		var about struct {
+			Servers []string `json:"authorization_servers"`
+		}
+		if err == nil && json.Unmarshal([]byte(text), &about) == nil && len(about.Servers) > 0 {
+			return fmt.Sprintf(", issuer: %q", about.Servers[0]), nil
+		}
+	}
+	return "", fmt.Errorf("%s names no authorization server", server)
 }
 
 var (

@@ -600,7 +600,7 @@ func TestStepUp(t *testing.T) {
 func TestClientCredentials(t *testing.T) {
 	s := newGuardedServer(t, authserver.Options{NoRegistration: true}, "tools")
 	s.auth.Register("gate", authserver.Client{Secret: "secret-of-the-gate"})
-	a, stop := start(t, s.config("memory:", "grant: client_credentials, client_id: gate, client_secret: secret-of-the-gate"))
+	a, stop := start(t, s.config("memory:", "grant: client_credentials, client_id: gate, client_secret: secret-of-the-gate, issuer: '"+s.auth.URL+"'"))
 	defer stop()
 	wantDone(t, askAs(t, a, annsAgent, call("read")))
 	wantDone(t, askAs(t, a, bobsAgent, call("read")))
@@ -618,7 +618,7 @@ func TestClientCredentials(t *testing.T) {
 func TestTokenExchange(t *testing.T) {
 	s := newGuardedServer(t, authserver.Options{NoRegistration: true})
 	s.auth.Register("gate", authserver.Client{Secret: "secret-of-the-gate"})
-	config := s.config("memory:", "grant: token_exchange, client_id: gate, client_secret: secret-of-the-gate")
+	config := s.config("memory:", "grant: token_exchange, client_id: gate, client_secret: secret-of-the-gate, issuer: '"+s.auth.URL+"'")
 	config = regexp.MustCompile(`identity: .*\n`).ReplaceAllString(config, "identity: {jwt: [{issuer: '"+s.auth.URL+"', jwks_uri: '"+s.auth.URL+"/keys', audiences: [the-gate]}]}\n")
 	a, stop := start(t, config)
 	defer stop()

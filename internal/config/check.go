@@ -160,6 +160,10 @@ func (l *loader) checkOAuth(at string, u *Upstream) {
 	if u.URL != nil && u.URL.Scheme != "https" && !loopback(net.JoinHostPort(u.URL.Hostname(), "0")) {
 		l.reject(setting, "needs an https URL: others could read the tokens")
 	}
+	//mutate:false TestClientNeedsIssuer a server makes the gate send its secret anywhere
+	if u.OAuth.Issuer == "" && u.OAuth.isRegistered() {
+		l.reject(setting, "needs issuer, because client_id is given: otherwise the server chooses who gets client_secret")
+	}
 	switch u.OAuth.Grant {
 	case "client_credentials", "token_exchange":
 		if u.OAuth.ClientID == "" || u.OAuth.ClientSecret.Reveal() == "" {
@@ -168,6 +172,11 @@ func (l *loader) checkOAuth(at string, u *Upstream) {
 	default:
 		l.checkSignIn(setting, u)
 	}
+}
+
+// isRegistered reports whether the client was registered in advance. The id of another one is the URL of its metadata.
+func (o *OAuth) isRegistered() bool {
+	return o.ClientSecret.Reveal() != "" || o.ClientID != "" && !strings.HasPrefix(o.ClientID, "https://")
 }
 
 // checkSignIn rejects settings with which people cannot sign in for an upstream.

@@ -75,6 +75,27 @@ storage: { keys: "a:aaaa", connections: -1, timeout: 1ms }
 	}
 }
 
+// A secret of the gate goes to no authorization server that only the upstream names. The URL of metadata is not secret.
+func TestClientNeedsIssuer(t *testing.T) {
+	const needed = "upstreams[0].auth.oauth: needs issuer, because client_id is given: otherwise the server chooses who gets client_secret"
+	for oauth, want := range map[string]bool{
+		"grant: shared": false,
+		"grant: shared, client_id: 'https://gate.example/client.json'":                   false,
+		"grant: shared, client_id: gate, issuer: 'https://idp.example'":                  false,
+		"grant: shared, client_id: gate":                                                 true,
+		"grant: shared, client_id: gate, client_secret: s":                               true,
+		"grant: shared, client_secret: s":                                                true,
+		"grant: shared, client_id: 'https://gate.example/client.json', client_secret: s": true,
+		"grant: client_credentials, client_id: gate, client_secret: s":                   true,
+		"grant: token_exchange, client_id: gate, client_secret: s":                       true,
+	} {
+		_, err := parse(t, "version: 1\nupstreams: [{url: https://a/, auth: {oauth: {"+oauth+"}}}]\n")
+		if got := err != nil && strings.Contains(err.Error(), needed); got != want {
+			t.Errorf("%s: %v", oauth, err)
+		}
+	}
+}
+
 func TestProblems(t *testing.T) {
 	const good = "version: 1\nupstreams: [{url: http://a/}]\n"
 	const none = "no upstream configured: add `upstreams:`, set THOUGHTGATE_UPSTREAM, or start serve with `--upstream URL`"
