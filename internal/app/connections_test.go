@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -556,6 +557,33 @@ func TestRefusalWithResultIsNotRepeated(t *testing.T) {
 	askAs(t, a, annsAgent, call("read"))
 	if got := s.callers(); got != "alice" {
 		t.Errorf("the call ran for %q; want once", got)
+	}
+}
+
+// A server that refuses a token and then sends its answer byte by byte holds the call no longer than the time limit
+// of an answer.
+func TestSlowRefusalEndsCall(t *testing.T) {
+	s := newGuardedServer(t, authserver.Options{})
+	s.answer = func(w http.ResponseWriter, r *http.Request, _ string) bool {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnauthorized)
+		for r.Context().Err() == nil {
+			io.WriteString(w, " ")
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-r.Context().Done():
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		return true
+	}
+	a, stop := start(t, s.config("memory:", "grant: shared")+"limits: {call_timeout: 300ms, request_timeout: 300ms}\n")
+	defer stop()
+	signIn(t, a, adminToken).connect()
+	for _, message := range []string{call("read"), `{"jsonrpc":"2.0","id":1,"method":"ping"}`} {
+		if answer := askAs(t, a, annsAgent, message); !strings.Contains(answer, `"error_type":"upstream_timeout"`) {
+			t.Errorf("answer: %s", answer)
+		}
 	}
 }
 

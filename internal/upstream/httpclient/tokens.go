@@ -6,6 +6,8 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
+	"time"
 )
 
 // Tokens gives the access tokens of one server. They are sent in place of the Authorization of clients.
@@ -37,7 +39,7 @@ func (c *Client) sendWithToken(ctx context.Context, by Peer, r *http.Request, bo
 		}
 		var ran bool
 		//mutate:swap "; ran {" "; ran && false {" internal/app.TestRefusalWithResultIsNotRepeated a call that may have run is sent again
-		if resp.Body, ran = MayHaveRun(resp.Body); ran {
+		if resp.Body, ran = MayHaveRun(resp.Body, c.ReadTimeout(by.Use)); ran {
 			return resp, nil
 		}
 		next, err := c.cfg.Tokens.Renew(ctx, by, r.Header, RefusedToken{Token: token, Status: resp.StatusCode, Challenge: resp.Header["Www-Authenticate"], Last: last})
@@ -69,12 +71,24 @@ func (c *Client) withToken(token string) http.Header {
 const maxRefusal = 64 << 10
 
 // MayHaveRun reports whether a refusal may have the result of its request, so that the request must not be sent
-// again. It returns the whole body.
-func MayHaveRun(body io.ReadCloser) (io.ReadCloser, bool) {
+// again. It returns the whole body. A server that needs longer than limit counts as one that sent half a result.
+func MayHaveRun(body io.ReadCloser, limit time.Duration) (io.ReadCloser, bool) {
+	slow := time.AfterFunc(limit, func() { _ = body.Close() }) // which ends the read
 	head, err := io.ReadAll(io.LimitReader(body, maxRefusal+1))
-	body = &peekedBody{Reader: io.MultiReader(bytes.NewReader(head), body), Closer: body}
+	rest := io.Reader(body)
+	//mutate:swap "!slow.Stop()" "false" internal/app.TestSlowRefusalEndsCall the rest of a slow refusal seems to be its end
+	if !slow.Stop() {
+		rest, err = errorReader{os.ErrDeadlineExceeded}, os.ErrDeadlineExceeded
+	}
+	body = &peekedBody{Reader: io.MultiReader(bytes.NewReader(head), rest), Closer: body}
 	return body, err != nil || len(head) > maxRefusal || bytes.Contains(head, []byte(`"result"`))
 }
+
+// An errorReader fails.
+type errorReader struct{ err error }
+
+// Read implements [io.Reader].
+func (r errorReader) Read([]byte) (int, error) { return 0, r.err }
 
 // A peekedBody is a body whose beginning was read before.
 type peekedBody struct {

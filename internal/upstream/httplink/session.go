@@ -30,7 +30,7 @@ func (l *Link) Send(ctx context.Context, r upstream.Request) (*upstream.Response
 	}
 	var ran bool
 	//mutate:swap "; ran {" "; ran && false {" TestLegacy a call that may have run is sent again in a new session
-	if resp.Body, ran = httpclient.MayHaveRun(resp.Body); ran {
+	if resp.Body, ran = httpclient.MayHaveRun(resp.Body, l.cfg.Client.ReadTimeout(httpclient.Call)); ran {
 		return resp, nil
 	}
 	if err := l.renew(ctx, id); err != nil {
