@@ -282,7 +282,7 @@ func TestSharedConnection(t *testing.T) {
 // one, nothing is sent there, and the person connects again.
 func TestTokensStayWithTheirServer(t *testing.T) {
 	const grant = "grant: principal"
-	for name, change := range map[string]func(s, other *guardedServer) (url, oauth string){
+	for name, change := range map[string]func(s, other *guardedServer) (address, oauth string){
 		"another server":             func(_, other *guardedServer) (string, string) { return other.url, grant },
 		"another path of the server": func(s, _ *guardedServer) (string, string) { return s.url + "/v2", grant },
 		"another authorization server": func(s, other *guardedServer) (string, string) {

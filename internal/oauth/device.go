@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/oauth2"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 )
 
 // A Device is a sign-in that a person does with a browser on another machine (RFC 8628).
@@ -75,6 +77,9 @@ func (c *Client) deviceEndpoint(ctx context.Context, issuer string) (string, err
 		}
 		if !sameIssuer(meta.Issuer, issuer) || meta.Endpoint == "" {
 			return "", ErrNoDevice
+		}
+		if !isSafe(meta.Endpoint) {
+			return "", fmt.Errorf("the device_authorization_endpoint of %s cannot be used: %s", issuer, safetext.Line(meta.Endpoint, 200))
 		}
 		return meta.Endpoint, nil
 	}

@@ -33,7 +33,7 @@ func (c *Client) discover(ctx context.Context, headers []string) (*server, error
 	if err != nil {
 		return nil, err
 	}
-	s := &server{resource: about.Resource, scopes: strings.Fields(asked["scope"])}
+	s := &server{resource: about.Resource, scopes: usableScopes(strings.Fields(asked["scope"]))}
 	if len(s.scopes) == 0 {
 		s.scopes = about.ScopesSupported
 	}
@@ -41,19 +41,25 @@ func (c *Client) discover(ctx context.Context, headers []string) (*server, error
 	if c.Issuer != "" {
 		//mutate:false TestWrongIssuer an MCP server chooses its authorization server
 		if !slices.ContainsFunc(about.AuthorizationServers, func(named string) bool { return sameIssuer(named, c.Issuer) }) {
-			return nil, fmt.Errorf("%s names the authorization server %s, and not %s", c.Resource, safetext.Text(issuer, 200), c.Issuer)
+			return nil, fmt.Errorf("%s names the authorization server %s, and not %s", c.Resource, safetext.Line(issuer, 200), c.Issuer)
 		}
 		issuer = c.Issuer
 	}
+	if !isSafe(issuer) {
+		return nil, fmt.Errorf("%s names an authorization server that is no https URL: %s", c.Resource, safetext.Line(issuer, 200))
+	}
 	s.meta, err = auth.GetAuthServerMetadata(ctx, issuer, c.HTTP)
 	if err != nil {
-		return nil, fmt.Errorf("read the metadata of %s: %w", safetext.Text(issuer, 200), withoutURL(err))
+		return nil, fmt.Errorf("read the metadata of %s: %w", safetext.Line(issuer, 200), withoutURL(err))
 	}
 	if s.meta != nil {
+		if err := checkMetadata(s.meta); err != nil {
+			return nil, fmt.Errorf("read the metadata of %s: %w", safetext.Line(issuer, 200), err)
+		}
 		return s, nil
 	}
 	if !about.assumed {
-		return nil, fmt.Errorf("%w: %s has no metadata", ErrNoOAuth, safetext.Text(issuer, 200))
+		return nil, fmt.Errorf("%w: %s has no metadata", ErrNoOAuth, safetext.Line(issuer, 200))
 	}
 	// Servers of 2025-03-26 may have no metadata at all; then their endpoints are fixed.
 	if asked == nil {
@@ -108,7 +114,7 @@ func (c *Client) resourceMetadata(ctx context.Context, named string) (*resourceM
 	}
 	origin := at.Scheme + "://" + at.Host
 	addresses := []string{origin + wellKnownResource + at.EscapedPath(), origin + wellKnownResource}
-	if named != "" {
+	if named != "" && len(named) <= maxURL {
 		addresses = slices.Insert(addresses, 0, named)
 	}
 	for _, address := range slices.Compact(addresses) {
@@ -121,11 +127,12 @@ func (c *Client) resourceMetadata(ctx context.Context, named string) (*resourceM
 		}
 		//mutate:false TestWrongResource a token is for another server
 		if !covers(about.Resource, at) {
-			return nil, fmt.Errorf("the metadata of %s is about another server: %s", c.Resource, safetext.Text(about.Resource, 200))
+			return nil, fmt.Errorf("the metadata of %s is about another server: %s", c.Resource, safetext.Line(about.Resource, 200))
 		}
-		if len(about.AuthorizationServers) == 0 {
-			return nil, fmt.Errorf("%w: the metadata of %s names no authorization server", ErrNoOAuth, c.Resource)
+		if n := len(about.AuthorizationServers); n == 0 || n > maxIssuers {
+			return nil, fmt.Errorf("%w: the metadata of %s names %d authorization servers", ErrNoOAuth, c.Resource, n)
 		}
+		about.ScopesSupported = usableScopes(about.ScopesSupported)
 		return &about, nil
 	}
 	return &resourceMetadata{Resource: c.Resource, AuthorizationServers: []string{origin}, assumed: true}, nil
@@ -136,7 +143,7 @@ const wellKnownResource = "/.well-known/oauth-protected-resource"
 // covers reports whether a resource is the server, or contains it.
 func covers(resource string, at *url.URL) bool {
 	r, err := url.Parse(resource)
-	if err != nil || r.Scheme != at.Scheme || !strings.EqualFold(r.Host, at.Host) || r.User != nil || r.Fragment != "" {
+	if err != nil || r.Scheme != at.Scheme || !strings.EqualFold(r.Host, at.Host) || r.User != nil || strings.Contains(resource, "#") {
 		return false
 	}
 	above := strings.TrimSuffix(r.EscapedPath(), "/")
@@ -162,7 +169,7 @@ func (c *Client) read(ctx context.Context, address string, to any) error {
 		return errAbsent
 	}
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("the answer is %s", res.Status)
+		return fmt.Errorf("the answer is %s", statusOf(res))
 	}
 	text, err := io.ReadAll(res.Body)
 	if err != nil {
@@ -232,9 +239,9 @@ func (c *Client) registerItself(ctx context.Context, endpoint string, r Registra
 		return r, fmt.Errorf("register at %s: %s", r.Issuer, said(refused.ErrorCode, refused.ErrorDescription))
 	}
 	if asked, ok := errors.AsType[*url.Error](err); ok {
-		return r, fmt.Errorf("register at %s: %w", r.Issuer, asked.Err)
+		return r, fmt.Errorf("register at %s: %w", r.Issuer, withoutURL(asked))
 	}
-	if err != nil { // may quote the answer, with a secret in it
+	if err != nil || !consistsOf(answer.ClientID, maxClient) || !consistsOf(answer.ClientSecret, maxClient) { // may quote the answer, with a secret in it
 		return r, fmt.Errorf("register at %s: the answer is not valid", r.Issuer)
 	}
 	r.ID, r.Secret, r.Expires = answer.ClientID, answer.ClientSecret, answer.ClientSecretExpiresAt

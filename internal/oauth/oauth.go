@@ -127,7 +127,7 @@ func (c *Client) Finish(ctx context.Context, s *SignIn, answer url.Values) (*Gra
 	issuer := s.Grant.Registration.Issuer
 	//mutate:false TestMisusedSignIn a code of another authorization server counts
 	if from := answer.Get("iss"); from != issuer && (from != "" || s.NamesIss) {
-		return nil, fmt.Errorf("the answer is from %q, and not from %s", safetext.Text(from, 200), issuer)
+		return nil, fmt.Errorf("the answer is from %q, and not from %s", safetext.Line(from, 200), issuer)
 	}
 	if code := answer.Get("error"); code != "" {
 		return nil, fmt.Errorf("%w: %s", ErrDenied, said(code, answer.Get("error_description")))
@@ -203,30 +203,23 @@ func (c *Client) with(ctx context.Context) context.Context {
 	return context.WithValue(ctx, oauth2.HTTPClient, c.HTTP)
 }
 
-// maxToken is the maximum length of a token.
-const maxToken = 16 << 10
-
 // with returns the grant with a new token.
 func (g Grant) with(token *oauth2.Token) (*Grant, error) {
 	if !strings.EqualFold(token.Type(), "Bearer") {
-		return nil, fmt.Errorf("%s has sent a token of type %q", g.TokenURL, safetext.Text(token.TokenType, 50))
+		return nil, fmt.Errorf("%s has sent a token of type %q", g.TokenURL, safetext.Line(token.TokenType, 50))
 	}
-	if !isToken(token.AccessToken) || len(token.RefreshToken) > maxToken {
+	if !isToken(token.AccessToken) || !consistsOf(token.RefreshToken, maxToken) {
 		return nil, fmt.Errorf("%s has sent a token that cannot be used", g.TokenURL)
 	}
 	g.Access, g.Expires = token.AccessToken, token.Expiry
 	if token.RefreshToken != "" {
 		g.Refresh = token.RefreshToken
 	}
-	if scope, ok := token.Extra("scope").(string); ok && scope != "" {
-		g.Scopes = strings.Fields(scope)
+	scope, _ := token.Extra("scope").(string)
+	if given := usableScopes(strings.Fields(scope)); len(given) > 0 {
+		g.Scopes = given
 	}
 	return &g, nil
-}
-
-// isToken reports whether s can stand in an Authorization header.
-func isToken(s string) bool {
-	return s != "" && len(s) <= maxToken && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 // Revoke tells the authorization server that the tokens of g are not used any more.
@@ -260,7 +253,7 @@ func (c *Client) Revoke(ctx context.Context, g *Grant) error {
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("the authorization server answered %s", res.Status)
+		return fmt.Errorf("the authorization server answered %s", statusOf(res))
 	}
 	return nil
 }
@@ -283,26 +276,9 @@ func failed(endpoint string, err error) error {
 	if refused.ErrorCode != "" {
 		text += ": " + said(refused.ErrorCode, refused.ErrorDescription)
 	} else if refused.Response != nil {
-		text += ": " + refused.Response.Status
+		text += ": " + statusOf(refused.Response)
 	}
 	return &refusedError{code: refused.ErrorCode, text: text}
-}
-
-// withoutURL returns the cause of an error of an HTTP client, whose URL can contain secrets.
-func withoutURL(err error) error {
-	if outer, ok := errors.AsType[*url.Error](err); ok {
-		return outer.Err
-	}
-	return err
-}
-
-// said returns what an authorization server says, fit for people.
-func said(code, description string) string {
-	code = safetext.Text(code, 50)
-	if description == "" {
-		return code
-	}
-	return code + " (" + safetext.Text(description, 200) + ")"
 }
 
 // union returns the scopes of both lists without repetition.

@@ -76,10 +76,10 @@ func stateIn(at string) string {
 }
 
 // signIn signs in at the site.
-func (s *site) signIn(earlier *oauth.Grant) (*oauth.Grant, error) {
+func (s *site) signIn() (*oauth.Grant, error) {
 	s.t.Helper()
 	_, challenge := s.ask("")
-	begun, err := s.client.Begin(s.t.Context(), challenge, earlier)
+	begun, err := s.client.Begin(s.t.Context(), challenge, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (s *site) signIn(earlier *oauth.Grant) (*oauth.Grant, error) {
 
 func (s *site) mustSignIn() *oauth.Grant {
 	s.t.Helper()
-	g, err := s.signIn(nil)
+	g, err := s.signIn()
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -186,12 +186,12 @@ func TestMisusedSignIn(t *testing.T) {
 func TestWrongIssuer(t *testing.T) {
 	s := newSite(t, authserver.Options{})
 	s.client.Issuer = "https://idp.example"
-	if _, err := s.signIn(nil); err == nil || !strings.Contains(err.Error(), "and not https://idp.example") {
+	if _, err := s.signIn(); err == nil || !strings.Contains(err.Error(), "and not https://idp.example") {
 		t.Errorf("another issuer than the configured one: %v", err)
 	}
 	s.client.Issuer = ""
 	s.auth.SetHooks(authserver.Hooks{Metadata: func(m map[string]any) { m["issuer"] = "https://other.example" }})
-	if _, err := s.signIn(nil); err == nil {
+	if _, err := s.signIn(); err == nil {
 		t.Error("metadata of another issuer counts")
 	}
 }
@@ -206,7 +206,7 @@ func document(t *testing.T, serve http.HandlerFunc) oauth.Client {
 
 func TestWrongResource(t *testing.T) {
 	site := newSite(t, authserver.Options{})
-	for _, resource := range []string{"https://other.example/mcp", "", "http://user@HOST/mcp", "http://HOST/mc", "http://HOST/mcp/deeper", "http://HOST/mcp#x"} {
+	for _, resource := range []string{"https://other.example/mcp", "", "http://user@HOST/mcp", "http://HOST/mc", "http://HOST/mcp/deeper", "http://HOST/mcp#x", "http://HOST/mcp#"} {
 		c := document(t, func(w http.ResponseWriter, r *http.Request) {
 			io.WriteString(w, `{"resource":"`+strings.ReplaceAll(resource, "HOST", r.Host)+`","authorization_servers":["`+site.auth.URL+`"]}`)
 		})
@@ -262,5 +262,140 @@ func TestHostileMetadata(t *testing.T) {
 	defer cancel()
 	if _, err := c.Begin(ctx, nil, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a silent server: %v", err)
+	}
+}
+
+// An authorization server can say anything, too. Nobody is sent to an address that is no page, and what the gate
+// keeps or shows stays short.
+func TestHostileAuthorizationServer(t *testing.T) {
+	long := strings.Repeat("x", 200<<10)
+	for name, change := range map[string]func(m map[string]any){
+		"a script":                       func(m map[string]any) { m["authorization_endpoint"] = "javascript://localhost/%0aalert(1)" },
+		"another program":                func(m map[string]any) { m["authorization_endpoint"] = "program://localhost/x" },
+		"a fragment":                     func(m map[string]any) { m["authorization_endpoint"] = "https://a.example/#x" },
+		"an empty fragment":              func(m map[string]any) { m["authorization_endpoint"] = "https://a.example/#" },
+		"a user":                         func(m map[string]any) { m["authorization_endpoint"] = "https://bank.example@a.example/" },
+		"a parameter of another sign-in": func(m map[string]any) { m["authorization_endpoint"] = "https://a.example/?client_id=x" },
+		"a very long address":            func(m map[string]any) { m["authorization_endpoint"] = "https://a.example/" + long },
+		"no token endpoint":              func(m map[string]any) { delete(m, "token_endpoint") },
+		"a very long token endpoint":     func(m map[string]any) { m["token_endpoint"] = "https://a.example/" + long },
+		"a revocation endpoint of files": func(m map[string]any) { m["revocation_endpoint"] = "file:///etc/passwd" },
+		"a very long issuer":             func(m map[string]any) { m["issuer"] = "https://" + long },
+	} {
+		s := newSite(t, authserver.Options{})
+		s.auth.SetHooks(authserver.Hooks{Metadata: change})
+		_, challenge := s.ask("")
+		begun, err := s.client.Begin(t.Context(), challenge, nil)
+		if err == nil {
+			t.Errorf("%s: the browser is sent to %.80s", name, begun.URL)
+		} else if len(err.Error()) > 1000 {
+			t.Errorf("%s: an error of %d bytes", name, len(err.Error()))
+		}
+	}
+}
+
+// An endpoint may have parameters of its own.
+func TestEndpointWithQuery(t *testing.T) {
+	s := newSite(t, authserver.Options{})
+	s.auth.SetHooks(authserver.Hooks{Metadata: func(m map[string]any) { m["authorization_endpoint"] = s.auth.URL + "/authorize?tenant=a" }})
+	begun, err := s.client.Begin(t.Context(), nil, nil)
+	if err != nil || !strings.Contains(begun.URL, "/authorize?tenant=a&") {
+		t.Errorf("Begin: %+v, %v", begun, err)
+	}
+}
+
+// Clients and tokens that are too long or have other characters than those of OAuth are refused.
+func TestHostileAnswers(t *testing.T) {
+	long := strings.Repeat("x", 200<<10)
+	for _, client := range []string{`"client_id":"` + long + `"`, `"client_id":"a\nb"`, `"client_id":"a","client_secret":"` + long + `"`} {
+		s := newSite(t, authserver.Options{})
+		s.auth.SetHooks(authserver.Hooks{Request: func(w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path != "/register" {
+				return false
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusCreated)
+			io.WriteString(w, "{"+client+"}")
+			return true
+		}})
+		if _, err := s.client.Begin(t.Context(), nil, nil); err == nil || len(err.Error()) > 1000 {
+			t.Errorf("%.40s: %.200v", client, err)
+		}
+	}
+	token := func(name string, value any) authserver.Hooks {
+		return authserver.Hooks{Tokens: func(m map[string]any) { m[name] = value }}
+	}
+	for name, hooks := range map[string]authserver.Hooks{
+		"a very long access token":     token("access_token", long),
+		"a very long refresh token":    token("refresh_token", long),
+		"a refresh token with a line":  token("refresh_token", "a\nb"),
+		"an access token with a space": token("access_token", "a b"),
+	} {
+		s := newSite(t, authserver.Options{})
+		s.auth.SetHooks(hooks)
+		if _, err := s.signIn(); err == nil || len(err.Error()) > 1000 {
+			t.Errorf("%s: %.200v", name, err)
+		}
+	}
+}
+
+// Scopes that are none are not asked for, and not kept.
+func TestHostileScopes(t *testing.T) {
+	many := strings.TrimSpace(strings.Repeat("scope ", 2000))
+	for challenge, want := range map[string]string{
+		`Bearer scope="read a` + "\u202eb" + ` write"`: "read write",
+		`Bearer scope="` + many + `"`:                  "",
+	} {
+		s := newSite(t, authserver.Options{})
+		begun, err := s.client.Begin(t.Context(), []string{challenge}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, _ := url.Parse(begun.URL)
+		if got := u.Query().Get("scope"); got != want {
+			t.Errorf("%.40q: asks for %.80q", challenge, got)
+		}
+	}
+	for _, scope := range []string{"a\u0007b", many} {
+		s := newSite(t, authserver.Options{Scopes: []string{"tools"}}, "tools")
+		s.auth.SetHooks(authserver.Hooks{Tokens: func(m map[string]any) { m["scope"] = scope }})
+		if g := s.mustSignIn(); strings.Join(g.Scopes, " ") != "tools" {
+			t.Errorf("keeps %d scopes: %.80q", len(g.Scopes), g.Scopes)
+		}
+	}
+}
+
+// What a server says about an error is short, and has no control characters.
+func TestHostileErrors(t *testing.T) {
+	long := strings.Repeat("x", 200<<10)
+	for name, hook := range map[string]func(w http.ResponseWriter){
+		"a long description": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusBadRequest)
+			io.WriteString(w, `{"error":"invalid_request","error_description":"\u001b[31m`+long+`"}`)
+		},
+		"a long reason": func(w http.ResponseWriter) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			io.WriteString(conn, "HTTP/1.1 502 \x1b[31m"+long[:30<<10]+"\r\nContent-Length: 0\r\n\r\n")
+			conn.Close()
+		},
+	} {
+		for _, path := range []string{"/register", "/token", "/.well-known/oauth-authorization-server"} {
+			s := newSite(t, authserver.Options{})
+			s.auth.SetHooks(authserver.Hooks{Request: func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path != path {
+					return false
+				}
+				hook(w)
+				return true
+			}})
+			if _, err := s.signIn(); err == nil && path != "/.well-known/oauth-authorization-server" || err != nil && (len(err.Error()) > 1000 || strings.Contains(err.Error(), "\x1b")) {
+				t.Errorf("%s at %s: %.200q", name, path, err)
+			}
+		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +18,6 @@ const (
 	metadataFresh   = 5 * time.Minute  // how long the metadata of a server counts
 	metadataPause   = 10 * time.Second // how long a failure to read it counts
 	metadataTimeout = 10 * time.Second // for reading it
-	maxMetadataURL  = 2 << 10
 )
 
 // A Protection tells where agents get tokens for an MCP server to which their own tokens are forwarded. It is safe
@@ -51,7 +49,7 @@ func NewProtection(c *Client, log *slog.Logger) *Protection { return &Protection
 
 // Challenged takes note of the WWW-Authenticate headers of the server.
 func (p *Protection) Challenged(headers []string) {
-	if asked := challengeIn(headers); asked != nil && len(asked["resource_metadata"]) <= maxMetadataURL {
+	if asked := challengeIn(headers); asked != nil && len(asked["resource_metadata"]) <= maxURL {
 		p.challenge.Store(&challenge{asked["resource_metadata"]})
 	}
 }
@@ -104,10 +102,4 @@ func (c *Client) metadata(ctx context.Context, after *challenge) (Metadata, erro
 		}
 	}
 	return Metadata{Issuers: about.AuthorizationServers, Scopes: about.ScopesSupported}, nil
-}
-
-// isSafe reports whether agents can be sent to an issuer.
-func isSafe(issuer string) bool {
-	u, err := url.Parse(issuer)
-	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http" && IsLoopback(u.Hostname()))
 }
