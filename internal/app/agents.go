@@ -78,7 +78,7 @@ func (ag *agents) configure(cfg config.Config, authorities *x509.CertPool, authe
 		}
 	}
 	ag.identity, ag.authorities = authenticator, authorities
-	ag.servers.setOwners(cfg.Identity)
+	ag.servers.setPeople(cfg.Identity)
 	ag.gateway.Configure(ag.waiting(cfg))
 	if ag.listener == nil {
 		return nil

@@ -1,10 +1,14 @@
 package app
 
 import (
+	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/connection"
+	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
 )
 
@@ -30,20 +34,41 @@ func (s *servers) newConnections() (*connection.Connections, error) {
 	return connection.New(cfg), nil
 }
 
-// person returns the operator who is the person behind an agent: the owner of its token, or the one with its
-// name.
-func (s *servers) person(principal string) string {
-	if owners := s.owners.Load(); owners != nil && (*owners)[principal] != "" {
-		return (*owners)[principal]
-	}
-	return principal
+// people tells which operators are the people behind agents.
+type people struct {
+	owners    map[string]string // of the agents' tokens, by the agent's name
+	addresses bool              // agents may have e-mail addresses as names
 }
 
-// setOwners applies the owners of the agents' tokens.
-func (s *servers) setOwners(cfg config.Identity) {
-	owners := make(map[string]string)
-	for _, t := range cfg.Tokens {
-		owners[t.Name] = t.Owner
+// person returns the operator who is the person behind an agent: the owner of its token, or the one with its
+// name. Names must be the same: other principals may have names that differ only in case. But operators always have
+// their e-mail addresses in lower case.
+func (s *servers) person(principal string) string {
+	p := s.people.Load()
+	switch {
+	case p == nil:
+		return principal
+	case p.owners[principal] != "":
+		return p.owners[principal]
+	case p.addresses && strings.Contains(principal, "@") && isASCII(principal):
+		return strings.ToLower(principal)
+	default:
+		return principal
 	}
-	s.owners.Store(&owners)
+}
+
+func isASCII(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII })
+}
+
+// setPeople applies the settings that name the people behind agents.
+func (s *servers) setPeople(cfg config.Identity) {
+	p := &people{
+		owners:    make(map[string]string),
+		addresses: cfg.MTLS.Name == string(identity.Email) || slices.ContainsFunc(cfg.JWT, func(i config.JWT) bool { return i.IDClaim == "email" }),
+	}
+	for _, t := range cfg.Tokens {
+		p.owners[t.Name] = t.Owner
+	}
+	s.people.Store(p)
 }

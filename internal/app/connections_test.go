@@ -125,7 +125,7 @@ func (s *guardedServer) config(store, oauth string) string {
 	return "version: 1\nlisten: 127.0.0.1:0\nstore: '" + store + "'\nstorage: {keys: '" + keys + "'}\n" +
 		"operators: {listen: 127.0.0.1:0, tokens: [{name: Ann, role: approver, " + hash(approverToken) + "}, {name: bob, role: viewer, " + hash(viewerToken) +
 		"}, {name: root, role: admin, " + hash(adminToken) + "}]}\n" +
-		"identity: {tokens: [{name: anns-agent, owner: ann, " + hash(annsAgent) + "}, {name: bob, " + hash(bobsAgent) + "}]}\n" +
+		"identity: {tokens: [{name: anns-agent, owner: Ann, " + hash(annsAgent) + "}, {name: bob, " + hash(bobsAgent) + "}]}\n" +
 		"upstreams: [{url: '" + s.url + "', auth: {oauth: {" + oauth + "}}}]\n" +
 		"rules: [{match: 'hold_*', action: approve}]\ndefault: forward\nworkflows: {default: {self_approval: true}}\n"
 }
@@ -434,6 +434,35 @@ func TestPeopleHaveTheirOwnConnections(t *testing.T) {
 	if got := s.callers(); got != "ann@server bob@server ann@server" {
 		t.Errorf("calls of %s", got)
 	}
+}
+
+// A person is known by the exact name: another one, whose name only looks the same, neither uses nor sees the
+// connection.
+func TestConnectionsNeedTheExactName(t *testing.T) {
+	for operator, agent := range map[string]string{"Ann": "ann", "kim": "\u212aim", "sam": "\u017fam", "jos\u00e9": "jose\u0301"} {
+		s := newGuardedServer(t, authserver.Options{})
+		config := strings.NewReplacer("name: Ann,", "name: "+operator+",", "owner: Ann", "owner: "+operator, "name: bob,", "name: "+agent+",").Replace(s.config("memory:", "grant: principal"))
+		a, stop := start(t, config)
+		signIn(t, a, approverToken).connect()
+		wantDone(t, askAs(t, a, annsAgent, call("read")))
+		wantNotConnected(t, a, askAs(t, a, bobsAgent, call("read")))
+		other := signIn(t, a, viewerToken)
+		if _, page := other.do(http.MethodGet, other.gate+"/connections", ""); strings.Contains(page, ">Connected<") {
+			t.Errorf("%s sees the connection of %s", agent, operator)
+		}
+		_ = stop()
+	}
+}
+
+// Issuers write e-mail addresses in any case, and operators have them in lower case.
+func TestConnectionsOfAddressesInAnyCase(t *testing.T) {
+	s := newGuardedServer(t, authserver.Options{})
+	config := strings.Replace(s.config("memory:", "grant: principal"), "name: Ann,", "name: ann@example.com,", 1)
+	config = regexp.MustCompile(`identity: .*\n`).ReplaceAllString(config, "identity: {jwt: [{issuer: '"+s.auth.URL+"', jwks_uri: '"+s.auth.URL+"/keys', audiences: [the-gate], id_claim: email}]}\n")
+	a, stop := start(t, config)
+	defer stop()
+	signIn(t, a, approverToken).connect()
+	wantDone(t, askAs(t, a, s.auth.Sign(map[string]any{"sub": "1", "email": "Ann@Example.com", "email_verified": true, "aud": "the-gate"}), call("read")))
 }
 
 func TestOnlyOwnersRemoveConnections(t *testing.T) {

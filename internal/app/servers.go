@@ -34,8 +34,8 @@ type servers struct {
 	records   func() gatestore.Records // returns the store of sessions, which is opened after connect
 
 	sessions    *upstream.Sessions
-	connections *connection.Connections           // to upstreams that want OAuth
-	owners      atomic.Pointer[map[string]string] // of the agents' tokens, by the agent's name
+	connections *connection.Connections // to upstreams that want OAuth
+	people      atomic.Pointer[people]
 }
 
 // find returns the named upstream, or nil.

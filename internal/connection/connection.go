@@ -170,8 +170,8 @@ const (
 
 // idOf returns the id of the connection of a person, or of all if person is empty.
 func idOf(upstream, person string) string {
-	//mutate:swap "strings.ToLower(person)" `""` internal/app.TestPeopleHaveTheirOwnConnections a person uses the connection of another
-	return digestOf(upstream + "\x00" + strings.ToLower(person))
+	//mutate:swap "+ person" `+ ""` internal/app.TestPeopleHaveTheirOwnConnections a person uses the connection of another
+	return digestOf(upstream + "\x00" + person)
 }
 
 // digestOf returns a short digest, which is unique.
@@ -192,8 +192,14 @@ func (c *Connections) server(upstream string) *Server {
 // connects reports whether people connect the server.
 func (s *Server) connects() bool { return s.Mode == Shared || s.Mode == Principal }
 
-// owner returns the person of the connection that an operator makes.
-func (s *Server) owner(operator string) string {
+// mayConnect reports whether an operator may connect the server now. Only a browser can sign in.
+func (s *Server) mayConnect(who Actor) bool {
+	//mutate:swap "(s.Mode != Shared || who.Admin)" "true" Test(OnlyAdminsConnectForAll|RoleCountsAtTheEndOfSignIn) an approver connects for all agents
+	return (s.Mode != Shared || who.Admin) && who.Session != ""
+}
+
+// Owner returns the person of the connection that an operator makes.
+func (s *Server) Owner(operator string) string {
 	if s.Mode == Shared {
 		return ""
 	}
@@ -211,7 +217,7 @@ func (c *Connections) Visible(ctx context.Context, who Actor) ([]Connection, err
 	all, err := c.list(ctx)
 	return slices.DeleteFunc(all, func(one Connection) bool {
 		//mutate:false internal/app.TestOnlyOwnersRemoveConnections an operator sees the connections of others
-		return !who.Admin && one.Person != "" && !strings.EqualFold(one.Person, who.Name)
+		return !who.Admin && one.Person != "" && one.Person != who.Name
 	}), err
 }
 
@@ -275,7 +281,7 @@ func (c *Connections) delete(ctx context.Context, id string, who Actor, reason s
 		case err != nil && (about.ID == "" || !errors.Is(err, ErrNotFound)):
 			return record{}, err
 		//mutate:false internal/app.TestOnlyOwnersRemoveConnections a person removes the connection of another
-		case !who.Admin && (about.Person == "" || !strings.EqualFold(about.Person, who.Name)):
+		case !who.Admin && (about.Person == "" || about.Person != who.Name):
 			return record{}, ErrForbidden
 		}
 		if !noted {

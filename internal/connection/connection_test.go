@@ -342,6 +342,43 @@ func TestRenewalIsRepeated(t *testing.T) {
 	}
 }
 
+// A person who loses a role during the sign-in connects nothing.
+func TestRoleCountsAtTheEndOfSignIn(t *testing.T) {
+	f := newFleet(t)
+	c := f.replica()
+	at, err := c.Begin(t.Context(), "up", admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := f.auth.Browse(t.Context(), &auth.AuthorizationArgs{URL: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := len(f.auth.Requests())
+	demoted := connection.Actor{Name: admin.Name, Session: admin.Session}
+	if _, err := c.Finish(t.Context(), url.Values{"code": {answer.Code}, "state": {answer.State}, "iss": {answer.Iss}}, demoted); !errors.Is(err, connection.ErrForbidden) || len(f.auth.Requests()) != asked {
+		t.Errorf("finish without the role: %v", err)
+	}
+}
+
+// A sign-in ends after ten minutes.
+func TestSignInExpires(t *testing.T) {
+	f := newFleet(t)
+	c := f.replica()
+	at, err := c.Begin(t.Context(), "up", admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := f.auth.Browse(t.Context(), &auth.AuthorizationArgs{URL: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.wait(11 * time.Minute)
+	if _, err := c.Finish(t.Context(), url.Values{"code": {answer.Code}, "state": {answer.State}, "iss": {answer.Iss}}, admin); !errors.Is(err, connection.ErrSignIn) {
+		t.Errorf("finish too late: %v", err)
+	}
+}
+
 // Only an administrator connects a server for all agents, and only in a browser.
 func TestOnlyAdminsConnectForAll(t *testing.T) {
 	c := newFleet(t).replica()

@@ -32,13 +32,12 @@ func (c *Connections) Begin(ctx context.Context, upstream string, who Actor) (st
 	if s == nil {
 		return "", ErrNotFound
 	}
-	//mutate:swap "s.Mode == Shared && !who.Admin" "false" TestOnlyAdminsConnectForAll an approver connects for all agents
-	if s.Mode == Shared && !who.Admin || who.Session == "" {
+	if !s.mayConnect(who) {
 		return "", ErrForbidden
 	}
 	var earlier *oauth.Grant
 	var challenge []string
-	id := idOf(upstream, s.owner(who.Name))
+	id := idOf(upstream, s.Owner(who.Name))
 	switch found, err := c.read(ctx, id); {
 	case err == nil && c.accepts(&found):
 		earlier, challenge = &found.grant, found.Challenge
@@ -103,6 +102,9 @@ func (c *Connections) takeSignIn(ctx context.Context, answer url.Values, who Act
 	if json.Unmarshal([]byte(text), begun) != nil || !begun.Grant.IsFor(&s.Client) {
 		return nil, nil, ErrSignIn
 	}
+	if !s.mayConnect(who) { // the role or the configuration has changed since the sign-in began
+		return nil, nil, ErrForbidden
+	}
 	//mutate:drop internal/app.TestSignInCountsOnce an answer counts twice
 	err = c.store.PutRecord(ctx, gatestore.Record{Name: r.Name, Version: r.Version + 1, Value: []byte("{}"), Expires: r.Expires})
 	if errors.Is(err, task.ErrConcurrentModification) {
@@ -123,7 +125,7 @@ func (c *Connections) Finish(ctx context.Context, answer url.Values, who Actor) 
 		return Connection{}, err
 	}
 	ctx = context.WithoutCancel(ctx)
-	about := Connection{Upstream: s.Name, Person: s.owner(who.Name), By: who.Name, At: c.cfg.Now().UTC(), Scopes: grant.Scopes}
+	about := Connection{Upstream: s.Name, Person: s.Owner(who.Name), By: who.Name, At: c.cfg.Now().UTC(), Scopes: grant.Scopes}
 	about.ID = idOf(s.Name, about.Person)
 	if err := c.note(ctx, auditlog.Connected, about, who.Name, ""); err != nil {
 		return Connection{}, err

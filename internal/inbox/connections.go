@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"strings"
 
 	"github.com/a-h/templ"
 
@@ -37,7 +36,7 @@ func (i *Inbox) showConnections(w http.ResponseWriter, r *http.Request, who oper
 		for _, c := range all {
 			switch {
 			case c.Upstream != s.Name:
-			case c.Person == "" || strings.EqualFold(c.Person, who.Name):
+			case c.Person == s.Owner(who.Name):
 				v.own = &c
 			default:
 				v.others = append(v.others, c)
