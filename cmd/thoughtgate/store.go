@@ -164,8 +164,8 @@ func newStoreExport(f storeFlags) *cobra.Command {
 		Use:   "export [FILE]",
 		Short: "Export held calls and the audit log to a file",
 		Long: "Write every held call and the audit log to a file or to standard output, as lines of JSON for \"store import\".\n" +
-			"Encrypted data stays encrypted, so the export needs no keys. The gate's root key, the sessions of operators\n" +
-			"and standing approvals are never exported.",
+			"Encrypted data stays encrypted, so the export needs no keys. The gate's root key, the sessions of operators,\n" +
+			"connections to servers and standing approvals are never exported.",
 		Args: positional(cobra.MaximumNArgs(1)),
 	}
 	plain := cmd.Flags().Bool("plain", false, "decrypt: anyone with the file can read all arguments and results")
@@ -324,18 +324,18 @@ func newStoreRotate(f storeFlags) *cobra.Command {
 		Short: "Replace the gate's root key",
 		Long: "Create a new root key. The gate uses it to seal operators' sessions and the state that agents return. The old key\n" +
 			"remains valid for what it sealed, so operators stay signed in. Running gates use the new key within a second.\n\n" +
-			"If the old key may have leaked, use --forget: it deletes the old key and all standing approvals, and every operator\n" +
-			"must sign in again. Held calls are kept.",
+			"If the old key may have leaked, use --forget: it deletes the old key, all standing approvals and all connections to\n" +
+			"servers, without revoking their tokens, and every operator must sign in again. Held calls are kept.",
 		Args: noArguments,
 	}
-	forget := cmd.Flags().Bool("forget", false, "delete the old key and all standing approvals, and end all operator sessions now")
+	forget := cmd.Flags().Bool("forget", false, "delete the old key, all standing approvals and connections, and end all operator sessions now")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := f.load()
 		if err != nil {
 			return err
 		}
 		how, rotate := storage.Settings.Open, func(s *sealedstore.Store) error {
-			return keyring.New(s, time.Now).Rotate(cmd.Context(), max(cfg.Operators.Session, cfg.Tasks.MaxTTL))
+			return app.RotateKey(cmd.Context(), s, max(cfg.Operators.Session, cfg.Tasks.MaxTTL))
 		}
 		if *forget {
 			how, rotate = storage.Settings.OpenUnverified, func(s *sealedstore.Store) error { return forgetRecords(cmd.Context(), s) }

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -9,7 +10,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/connection"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
 // connectionsPage is the path of the page on which people connect servers.
@@ -32,6 +35,15 @@ func (s *servers) newConnections() (*connection.Connections, error) {
 		}})
 	}
 	return connection.New(cfg), nil
+}
+
+// RotateKey replaces the root key in a store. The old key opens texts for the given time; tokens for servers are
+// sealed with the new one at once.
+func RotateKey(ctx context.Context, s gatestore.Records, openFor time.Duration) error {
+	if err := keyring.New(s, time.Now).Rotate(ctx, openFor); err != nil {
+		return err
+	}
+	return connection.Reseal(ctx, s, keyring.New(s, time.Now))
 }
 
 // people tells which operators are the people behind agents.

@@ -322,6 +322,21 @@ func (s *failingStore) PutRecord(ctx context.Context, r gatestore.Record) error 
 	return s.Store.PutRecord(ctx, r)
 }
 
+// Connections outlive the root key that sealed them.
+func TestConnectionOutlivesRootKey(t *testing.T) {
+	f := newFleet(t)
+	c := f.replica()
+	f.connect(c, c)
+	ring := keyring.New(f.store, f.clock)
+	if err := errors.Join(ring.Rotate(t.Context(), 30*time.Minute), connection.Reseal(t.Context(), f.store, keyring.New(f.store, f.clock))); err != nil {
+		t.Fatal(err)
+	}
+	f.wait(40 * time.Minute)
+	for _, c := range []*connection.Connections{c, f.replica()} {
+		f.mustHaveToken(c)
+	}
+}
+
 // If the authorization server is down, nothing is lost: the token is renewed later.
 func TestRenewalIsRepeated(t *testing.T) {
 	f := newFleet(t)
