@@ -283,10 +283,14 @@ func (d Dialect) endText(t task.Task) string {
 
 // wordsFor returns the words for the stage at which t ended, if they are known.
 func wordsFor(t task.Task) string {
-	if t.Failure == nil {
+	switch {
+	case t.Failure == nil:
 		return ""
+	case t.Failure.Stage == lifecycle.StageSessionGone && t.Failure.Reason != "":
+		return "Approved, but " + safetext.Line(t.Failure.Reason, maxReason) + ". After that, make exactly the same call: it runs then, and nobody is asked again."
+	default:
+		return lifecycle.WordsOf(t.Failure.Stage).Client
 	}
-	return lifecycle.WordsOf(t.Failure.Stage).Client
 }
 
 // endSentence returns the reason for which t ended without a result.
@@ -324,6 +328,9 @@ func withQuote(sentence, foreign string) string {
 
 // maxQuote is the largest number of characters in a quotation of foreign text.
 const maxQuote = 200
+
+// maxReason is the largest number of characters in a reason of the gate.
+const maxReason = 400
 
 // harmless returns foreign text as one short line of visible characters that
 // cannot end its own quotation. Its meaning is not checked.

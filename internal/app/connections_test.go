@@ -543,7 +543,7 @@ func TestEndedConnectionKeepsApproval(t *testing.T) {
 	_, rest, _ := strings.Cut(askAs(t, a, annsAgent, held), `"taskId":"`)
 	id, _, _ := strings.Cut(rest, `"`)
 	s.auth.RevokeAll()
-	approveAs(t, a, adminToken, id)
+	approveCall(t, a, id)
 	answer := askAs(t, a, annsAgent, `{"jsonrpc":"2.0","id":2,"method":"tasks/result","params":{"taskId":"`+id+`"}}`)
 	if s.callers() != "" || strings.Contains(answer, `"text":"done"`) {
 		t.Fatalf("the call ran: %s", answer)
@@ -555,13 +555,13 @@ func TestEndedConnectionKeepsApproval(t *testing.T) {
 	}
 }
 
-// approveAs approves a held call.
-func approveAs(t *testing.T, a *app.App, operator, id string) {
+// approveCall approves a held call.
+func approveCall(t *testing.T, a *app.App, id string) {
 	t.Helper()
-	_, shown, _ := request(t, http.DefaultClient, "GET", "http://"+a.OperatorAddr()+"/api/approvals/"+id+"?arguments=all", "", "Authorization", "Bearer "+operator)
+	_, shown, _ := request(t, http.DefaultClient, "GET", "http://"+a.OperatorAddr()+"/api/approvals/"+id+"?arguments=all", "", "Authorization", "Bearer "+adminToken)
 	_, rest, _ := strings.Cut(shown, `"shownDigest":"`)
 	digest, _, _ := strings.Cut(rest, `"`)
-	status, answer, _ := request(t, http.DefaultClient, "POST", "http://"+a.OperatorAddr()+"/api/approvals/"+id+"/approve", `{"shownDigest":"`+digest+`"}`, "Authorization", "Bearer "+operator)
+	status, answer, _ := request(t, http.DefaultClient, "POST", "http://"+a.OperatorAddr()+"/api/approvals/"+id+"/approve", `{"shownDigest":"`+digest+`"}`, "Authorization", "Bearer "+adminToken)
 	if status != http.StatusOK {
 		t.Fatalf("approve: %d %s", status, answer)
 	}
@@ -629,18 +629,26 @@ func TestCallWaitsForConnection(t *testing.T) {
 	wantDone(t, <-answer)
 }
 
-// A server asks for more rights: the person connects again, with the scopes of the challenge.
-func TestStepUp(t *testing.T) {
+// newAdminServer returns a server that wants the scope admin for some tools.
+func newAdminServer(t *testing.T, tools ...string) *guardedServer {
+	t.Helper()
 	s := newGuardedServer(t, authserver.Options{Scopes: []string{"tools", "admin"}}, "tools")
 	s.answer = func(w http.ResponseWriter, r *http.Request, body string) bool {
 		claims, _ := s.auth.Verify(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), "")
-		if scope, _ := claims["scope"].(string); !strings.Contains(body, "drop_all") || strings.Contains(scope, "admin") {
+		scope, _ := claims["scope"].(string)
+		if strings.Contains(scope, "admin") || !slices.ContainsFunc(tools, func(tool string) bool { return strings.Contains(body, `"`+tool+`"`) }) {
 			return false
 		}
 		w.Header().Set("WWW-Authenticate", `Bearer error="insufficient_scope", scope="admin", resource_metadata="`+strings.TrimSuffix(s.url, "/mcp")+`/.well-known/oauth-protected-resource/mcp"`)
 		http.Error(w, "insufficient scope", http.StatusForbidden)
 		return true
 	}
+	return s
+}
+
+// A server asks for more rights: the person connects again, with the scopes of the challenge.
+func TestStepUp(t *testing.T) {
+	s := newAdminServer(t, "drop_all")
 	a, stop := start(t, s.config("memory:", "grant: principal"))
 	defer stop()
 	ann := signIn(t, a, approverToken)
@@ -651,6 +659,57 @@ func TestStepUp(t *testing.T) {
 	ann.connect()
 	wantDone(t, askAs(t, a, annsAgent, call("drop_all")))
 	wantDone(t, askAs(t, a, annsAgent, call("read")))
+}
+
+// A held call that needs more rights does not use up its approval. Its agent is told where its person gets them.
+func TestStepUpOfHeldCall(t *testing.T) {
+	for name, wait := range map[string]func(t *testing.T, a *app.App) string{
+		"task": func(t *testing.T, a *app.App) string {
+			held := strings.Replace(call("hold_x"), `"arguments":{}`, `"arguments":{},"task":{}`, 1)
+			_, rest, _ := strings.Cut(askAs(t, a, annsAgent, held), `"taskId":"`)
+			id, _, _ := strings.Cut(rest, `"`)
+			approveCall(t, a, id)
+			return askAs(t, a, annsAgent, `{"jsonrpc":"2.0","id":2,"method":"tasks/result","params":{"taskId":"`+id+`"}}`)
+		},
+		"request": func(t *testing.T, a *app.App) string {
+			answer := make(chan string)
+			held := strings.Replace(call("hold_x"), `"arguments":{}`, `"arguments":{},"_meta":{"progressToken":1}`, 1) // its stream begins at once
+			go func() { answer <- askAs(t, a, annsAgent, held) }()
+			approveCall(t, a, awaitPending(t, a))
+			return <-answer
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newAdminServer(t, "hold_x")
+			a, stop := start(t, s.config("memory:", "grant: principal"))
+			defer stop()
+			ann := signIn(t, a, approverToken)
+			ann.connect()
+			answer := wait(t, a)
+			if want := "http://" + a.OperatorAddr() + "/connections"; !strings.Contains(answer, want) {
+				t.Errorf("answer: %s; want the link", answer)
+			}
+			wantNotConnected(t, a, askAs(t, a, annsAgent, call("hold_x")))
+			ann.connect()
+			wantDone(t, askAs(t, a, annsAgent, call("hold_x")))
+			if got := s.callers(); got != "alice" {
+				t.Errorf("calls of %s; want one, without another approval", got)
+			}
+		})
+	}
+}
+
+// awaitPending waits for a call that waits for approval, and returns its id.
+func awaitPending(t *testing.T, a *app.App) string {
+	t.Helper()
+	id := ""
+	eventually(t, "a call waits for approval", func() bool {
+		_, list, _ := request(t, http.DefaultClient, "GET", "http://"+a.OperatorAddr()+"/api/approvals?state=pending", "", "Authorization", "Bearer "+adminToken)
+		_, rest, found := strings.Cut(list, `"id":"`)
+		id, _, _ = strings.Cut(rest, `"`)
+		return found
+	})
+	return id
 }
 
 // The gate gets tokens for itself, and others when the server refuses them.

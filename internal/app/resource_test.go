@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -223,38 +224,40 @@ func TestForwardedSignIn(t *testing.T) {
 
 // A held call whose token the upstream refuses is answered with the challenge of the upstream.
 func TestForwardedSignInOfHeldCall(t *testing.T) {
-	var ended atomic.Bool
-	up := httptest.NewServer(listsNoTools(func(w http.ResponseWriter, r *http.Request) {
-		if ended.Load() {
-			w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token", resource_metadata="https://upstream.example/metadata"`)
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		body, _ := io.ReadAll(r.Body)
-		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":{"content":[]}}`)
-	}))
-	defer up.Close()
-	a, stop := start(t, guarded(up.URL, "{anonymous: true}"))
-	gate := "http://" + a.AgentAddr()
-	token := []string{"Authorization", "Bearer of-alice"}
-	_, created, _ := fetch(t, "POST", gate+"/mcp", "", strings.Replace(call("hold_x"), `"arguments":{}`, `"task":{}`, 1), token...)
-	_, rest, _ := strings.Cut(created, `"taskId":"`)
-	id, _, _ := strings.Cut(rest, `"`)
-	at := "http://" + a.OperatorAddr() + "/api/approvals/" + id
-	_, shown, _ := fetch(t, "GET", at, "", "", "Authorization", "Bearer "+adminToken)
-	_, shown, _ = strings.Cut(shown, `"shownDigest":"`)
-	if len(shown) < 64 {
-		t.Fatalf("not held: %s", created)
-	}
-	ended.Store(true)
-	fetch(t, "POST", at+"/approve", "", `{"shownDigest":"`+shown[:64]+`"}`, "Authorization", "Bearer "+adminToken)
-	status, text, header := fetch(t, "POST", gate+"/mcp", "", `{"jsonrpc":"2.0","id":2,"method":"tasks/result","params":{"taskId":"`+id+`"}}`, token...)
-	if want := `Bearer error="invalid_token", resource_metadata="` + gate + metadataPath + `/mcp"`; status != 401 || header.Get("Www-Authenticate") != want {
-		t.Errorf("%d %s\n%s", status, text, header.Get("Www-Authenticate"))
-	}
-	if err := stop(); err != nil {
-		t.Error(err)
+	for status, challenge := range map[int]string{401: `Bearer error="invalid_token"`, 403: `Bearer error="insufficient_scope", scope="admin"`} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			var ended atomic.Bool
+			up := httptest.NewServer(listsNoTools(func(w http.ResponseWriter, r *http.Request) {
+				if ended.Load() {
+					w.Header().Set("WWW-Authenticate", challenge+`, resource_metadata="https://upstream.example/metadata"`)
+					w.WriteHeader(status)
+					return
+				}
+				body, _ := io.ReadAll(r.Body)
+				w.Header().Set("Content-Type", "application/json")
+				io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":{"content":[{"type":"text","text":"done"}]}}`)
+			}))
+			defer up.Close()
+			a, stop := start(t, guarded(up.URL, "{anonymous: true}"))
+			gate := "http://" + a.AgentAddr()
+			token := []string{"Authorization", "Bearer of-alice"}
+			_, created, _ := fetch(t, "POST", gate+"/mcp", "", strings.Replace(call("hold_x"), `"arguments":{}`, `"task":{}`, 1), token...)
+			_, rest, _ := strings.Cut(created, `"taskId":"`)
+			id, _, _ := strings.Cut(rest, `"`)
+			ended.Store(true)
+			approveCall(t, a, id)
+			got, text, header := fetch(t, "POST", gate+"/mcp", "", `{"jsonrpc":"2.0","id":2,"method":"tasks/result","params":{"taskId":"`+id+`"}}`, token...)
+			if want := challenge + `, resource_metadata="` + gate + metadataPath + `/mcp"`; got != status || header.Get("Www-Authenticate") != want {
+				t.Errorf("%d %s\n%s", got, text, header.Get("Www-Authenticate"))
+			}
+			ended.Store(false)
+			if _, text, _ := fetch(t, "POST", gate+"/mcp", "", strings.Replace(call("hold_x"), `"arguments":{}`, `"task":{}`, 1), token...); !strings.Contains(text, `"taskId"`) {
+				t.Errorf("the same call: %s", text)
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -115,7 +115,7 @@ func (rn *runner) failure(ctx context.Context, t task.Task, err error) lifecycle
 	switch {
 	case f.Stage != lifecycle.StageSessionGone:
 	case f.Ran == task.RanNo:
-		f.Reason = "the upstream no longer accepts the session or the credentials of the client"
+		f.Reason = known.reason()
 	default:
 		//mutate:swap "StageUpstreamError" "StageSessionGone" internal/mcphttp.TestRefusedAfterQuestionMayHaveRun an approval stays good although the call had begun
 		f.Stage = lifecycle.StageUpstreamError

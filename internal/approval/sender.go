@@ -90,13 +90,22 @@ type SendError struct {
 // A Refusal is the answer of an upstream that refuses the session or the credentials of a client.
 // The client can start a session, or sign in, and try again.
 type Refusal struct {
-	Status    int      // the HTTP status: 404 for a session, 401 for credentials
+	Status    int      // the HTTP status: 404 for a session, 401 for credentials, 403 for their scopes
+	Reason    string   // for the client
 	Challenge []string // the WWW-Authenticate headers
 	Cause     error    // why the gate has no token to send; nil if the upstream has answered
 }
 
 // Error implements error.
 func (e *SendError) Error() string { return string(e.Stage) + ": " + e.Err.Error() }
+
+// reason returns what the client is told about a refusal.
+func (e *SendError) reason() string {
+	if e.Refusal == nil {
+		return ""
+	}
+	return e.Refusal.Reason
+}
 
 // Unwrap returns the cause of e.
 func (e *SendError) Unwrap() error { return e.Err }

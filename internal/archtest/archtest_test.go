@@ -86,7 +86,7 @@ var allowed = map[string]string{
 	"internal/channel/slacktest":    "",
 	"internal/approval/client":      "internal/connection internal/toolhistory internal/approval internal/review internal/audit task task/auditlog task/gatetask internal/grantstore internal/pause jsonrpc",
 	"internal/inbox":                "internal/connection internal/passkey internal/provenance internal/toolhistory internal/approval internal/review internal/channel internal/channel/push internal/approval/api internal/audit internal/highlight internal/operator internal/safetext internal/policy task task/lifecycle task/auditlog task/gatetask internal/grantstore mcpname",
-	"internal/upstream":             "jsonrpc task task/gatestore task/lifecycle task/gatetask internal/approval internal/catalog internal/policy internal/mcp internal/metrics internal/tracing mcpname mcptask/schema",
+	"internal/upstream":             "jsonrpc task task/gatestore task/lifecycle task/gatetask internal/approval internal/catalog internal/oauth internal/policy internal/mcp internal/metrics internal/tracing mcpname mcptask/schema",
 	"internal/upstream/http1":       "internal/deadline internal/ownstack",
 	"internal/upstream/httpclient":  "internal/upstream/http1 jsonrpc task task/lifecycle internal/admission internal/approval internal/policy internal/upstream internal/mcp internal/metrics internal/tracing mcpname",
 	"internal/upstream/stdioclient": "jsonrpc internal/upstream internal/mcp internal/metrics internal/tracing mcpname",

@@ -96,8 +96,12 @@ func Refused(r *approval.Refusal) *mcp.Problem {
 	if problem, ok := errors.AsType[*mcp.Problem](r.Cause); ok {
 		return problem
 	}
-	if r.Status == http.StatusUnauthorized {
+	switch r.Status {
+	case http.StatusUnauthorized:
 		return &mcp.Problem{Type: mcp.Unauthenticated, Detail: "the upstream does not accept the credentials of this request; the call did not run", Challenge: r.Challenge}
+	case http.StatusForbidden:
+		return &mcp.Problem{Type: mcp.InsufficientScope, Detail: "the upstream wants credentials with more rights; the call did not run", Challenge: r.Challenge}
+	default:
+		return &mcp.Problem{Type: mcp.SessionGone}
 	}
-	return &mcp.Problem{Type: mcp.SessionGone}
 }

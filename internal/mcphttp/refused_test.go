@@ -30,13 +30,18 @@ type proxy struct {
 	behind       http.HandlerFunc
 	capabilities string
 
-	mu    sync.Mutex
-	begun int
-	alive map[string]bool
-	key   string // that clients must send
+	mu      sync.Mutex
+	begun   int
+	alive   map[string]bool
+	key     string // that clients must send
+	refusal int    // the status of requests with another one
 }
 
-const wanted = `Bearer error="invalid_token", resource_metadata="https://tools.example/.well-known"`
+// challenges are the WWW-Authenticate headers of refusals.
+var challenges = map[int]string{
+	http.StatusUnauthorized: `Bearer error="invalid_token", resource_metadata="https://tools.example/.well-known"`,
+	http.StatusForbidden:    `Bearer error="insufficient_scope", scope="admin", resource_metadata="https://tools.example/.well-known"`,
+}
 
 func (d *proxy) serve(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
@@ -52,8 +57,8 @@ func (d *proxy) serve(w http.ResponseWriter, r *http.Request) {
 	d.mu.Unlock()
 	switch {
 	case refused:
-		w.Header().Set("WWW-Authenticate", wanted)
-		w.WriteHeader(http.StatusUnauthorized)
+		w.Header().Set("WWW-Authenticate", challenges[d.refusal])
+		w.WriteHeader(d.refusal)
 	case ended:
 		// Some servers return the ID of the request, and others none.
 		w.WriteHeader(http.StatusNotFound)
@@ -76,10 +81,15 @@ func (d *proxy) restart() {
 }
 
 // lock requires another key from now on.
-func (d *proxy) lock() {
+func (d *proxy) lock() { d.require(http.StatusUnauthorized) }
+
+// limit requires a key with more rights from now on.
+func (d *proxy) limit() { d.require(http.StatusForbidden) }
+
+func (d *proxy) require(status int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.key = "k-2"
+	d.key, d.refusal = "k-2", status
 }
 
 // A refusalFixture is a gate in front of a proxy. Its client ann has a session and a key.
@@ -181,13 +191,15 @@ func (g *refusalFixture) tell(message string, more ...string) (int, string, http
 func (g *refusalFixture) wantRefused(what string, want int, message string, more ...string) {
 	g.t.Helper()
 	status, body, header := g.tell(message, more...)
-	if status != want || want == http.StatusUnauthorized && header.Get("WWW-Authenticate") != wanted {
+	if status != want || header.Get("WWW-Authenticate") != challenges[want] {
 		g.t.Errorf("%s: %d %s %s; want %d", what, status, header.Get("WWW-Authenticate"), body, want)
 	}
 }
 
 // refusals are the ways in which an upstream refuses a known client.
-var refusals = map[int]func(*proxy){http.StatusNotFound: (*proxy).restart, http.StatusUnauthorized: (*proxy).lock}
+var refusals = map[int]func(*proxy){
+	http.StatusNotFound: (*proxy).restart, http.StatusUnauthorized: (*proxy).lock, http.StatusForbidden: (*proxy).limit,
+}
 
 // wantRunsOnce checks that a call runs on its earlier approval, and that the next one needs a
 // new approval.
@@ -268,15 +280,15 @@ func TestRefusedBeforeStreamBegins(t *testing.T) {
 		done        string
 		headers     []string
 	}{
-		"events": {[]int{404, 401}, toolCall("7", "hold_x", ""), toolCall("8", "hold_x", ""), "done hold_x", nil},
-		"JSON":   {[]int{404, 401}, toolCall("7", "hold_x", ""), toolCall("8", "hold_x", ""), "done hold_x", []string{"Accept", "application/json"}},
-		"task":   {[]int{404, 401}, toolCall("7", "hold_x", `,"task":{}`), legacyAbout("tasks/result", "ID"), "tg_", nil},
+		"events": {[]int{404, 401, 403}, toolCall("7", "hold_x", ""), toolCall("8", "hold_x", ""), "done hold_x", nil},
+		"JSON":   {[]int{404, 401, 403}, toolCall("7", "hold_x", ""), toolCall("8", "hold_x", ""), "done hold_x", []string{"Accept", "application/json"}},
+		"task":   {[]int{404, 401, 403}, toolCall("7", "hold_x", `,"task":{}`), legacyAbout("tasks/result", "ID"), "tg_", nil},
 		"batch": {
-			[]int{404, 401},
+			[]int{404, 401, 403},
 			"[" + toolCall("7", "hold_x", "") + "]", "[" + toolCall("8", "hold_x", "") + "]", "done hold_x",
 			[]string{"Mcp-Protocol-Version", "2025-03-26"},
 		},
-		"modern": {[]int{401}, modernCall("hold_x", ""), toolCall("8", "hold_x", `,"requestState":"ID",`+modernMeta("")), "done hold_x", modern[:8]},
+		"modern": {[]int{401, 403}, modernCall("hold_x", ""), toolCall("8", "hold_x", `,"requestState":"ID",`+modernMeta("")), "done hold_x", modern[:8]},
 	}
 	for name, tt := range tests {
 		for _, status := range tt.statuses {
@@ -400,6 +412,30 @@ func TestNotFoundWithoutSessionUsesUpApproval(t *testing.T) {
 	again := g.send(toolCall("8", "hold_x", ""), g.headers()...)
 	g.reject(g.pending(1)[0], "no")
 	again.wait(t)
+}
+
+// A 403 that does not ask for scopes is the answer of the server to the call.
+func TestForbiddenUsesUpApproval(t *testing.T) {
+	for name, challenge := range map[string]string{
+		"no challenge":           "",
+		"another error":          `Bearer error="invalid_request", scope="admin"`,
+		"another scheme":         `Basic error="insufficient_scope"`,
+		"in a text of the error": `Bearer error="access_denied", error_description="error=insufficient_scope"`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRefusalFixture(t, nil)
+			g.answer = func(w http.ResponseWriter, _ string) {
+				w.Header().Set("WWW-Authenticate", challenge)
+				w.WriteHeader(http.StatusForbidden)
+			}
+			req := g.send(toolCall("7", "hold_x", ""), g.headers()...)
+			g.approve(g.pending(1)[0])
+			wantText(t, "held request", req.wait(t), `"upstream_error"`)
+			again := g.send(toolCall("8", "hold_x", ""), g.headers()...)
+			g.reject(g.pending(1)[0], "no")
+			again.wait(t)
+		})
+	}
 }
 
 // An anonymous client gets the 404. A session that reuses the ID is a new one.

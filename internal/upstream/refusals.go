@@ -15,7 +15,7 @@ import (
 )
 
 // refusals remember the clients that a server has refused: with 404, because their session has
-// ended, or with 401. The next request of a client that was not informed is refused in the same
+// ended, or with 401 or 403. The next request of a client that was not informed is refused in the same
 // way. Later requests are forwarded again, and the server refuses them itself; but no call is held
 // in a session that has ended.
 type refusals struct {
@@ -38,7 +38,7 @@ type refusal struct {
 
 const (
 	maxRefusals = 10_000
-	// challengeTTL is how long a 401 is remembered.
+	// challengeTTL is how long a 401 or 403 is remembered.
 	challengeTTL = time.Minute
 )
 
@@ -115,7 +115,7 @@ func (c *Caller) refusedWith(status int) bool {
 // NoteAccepted notes that the upstream accepts the credentials of the client, or that the client
 // was told that it does not.
 func (c *Caller) NoteAccepted() {
-	if c.refusedWith(http.StatusUnauthorized) {
+	if c.refusedWith(http.StatusUnauthorized) || c.refusedWith(http.StatusForbidden) {
 		d, _ := c.clientDigest()
 		c.upstream.cfg.Sessions.refusals.remove(d)
 	}
@@ -171,7 +171,7 @@ func (rs *refusals) report(d clientDigest) *approval.Refusal {
 	if !ok || r.reported || time.Now().After(r.until) {
 		return nil
 	}
-	if r.answer.Status == http.StatusUnauthorized {
+	if r.answer.Status != http.StatusNotFound {
 		delete(rs.byClient, d)
 		rs.nonEmpty.Store(len(rs.byClient) > 0)
 	} else {

@@ -68,7 +68,10 @@ func sendFailure(err error) error {
 	case unsent:
 		failure.Ran, failure.Err = task.RanNo, err
 	case known:
-		failure.Err = problem.Cause
+		failure.Err = problem
+		if problem.Cause != nil {
+			failure.Err = problem.Cause
+		}
 	default:
 		return err
 	}
@@ -81,11 +84,16 @@ func sendFailure(err error) error {
 	return failure
 }
 
-// notConnected returns the error of a call for which the gate has no token.
+// notConnected returns the error of a call for which the gate has no token. The task keeps its reason,
+// which must not be the link of a sign-in.
 func notConnected(problem *mcp.Problem) error {
+	reason := "a person must sign in to the server first"
+	if problem.Connect != "" {
+		reason = problem.Detail
+	}
 	return &approval.SendError{
 		//mutate:swap "lifecycle.StageSessionGone" "lifecycle.StageUpstreamError" internal/app.TestEndedConnectionKeepsApproval an approved call is lost when the connection of its person has ended
 		Stage: lifecycle.StageSessionGone, Ran: task.RanNo, Err: problem,
-		Refusal: &approval.Refusal{Status: http.StatusUnauthorized, Cause: problem},
+		Refusal: &approval.Refusal{Status: http.StatusUnauthorized, Reason: reason, Cause: problem},
 	}
 }

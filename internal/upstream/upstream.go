@@ -21,6 +21,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
+	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -67,13 +68,20 @@ type Response struct {
 
 // refusal returns the refusal of the session or credentials of the request, or nil. A refused
 // request has not run unless the body has a result: in a session, 404 means only that the session
-// is unknown.
+// is unknown. 403 is a refusal of credentials if it asks for more scopes.
 func (r *Response) refusal() *approval.Refusal {
+	refused := &approval.Refusal{Status: r.Status, Challenge: r.Challenge, Reason: "the server no longer accepts the session or the credentials of this client: sign in again"}
+	switch {
 	//mutate:swap " && r.InSession" "" internal/mcphttp.TestNotFoundWithoutSessionUsesUpApproval an approval is kept after any 404
-	if r.Status == http.StatusUnauthorized || r.Status == http.StatusNotFound && r.InSession {
-		return &approval.Refusal{Status: r.Status, Challenge: r.Challenge}
+	case r.Status == http.StatusUnauthorized || r.Status == http.StatusNotFound && r.InSession:
+		return refused
+	//mutate:swap "oauth.NeedsSignIn(r.Status, r.Challenge)" "true" internal/mcphttp.TestForbiddenUsesUpApproval an approval is kept after any 403
+	case r.Status == http.StatusForbidden && oauth.NeedsSignIn(r.Status, r.Challenge):
+		refused.Reason = "the server wants credentials with more rights for it: sign in again"
+		return refused
+	default:
+		return nil
 	}
-	return nil
 }
 
 // An UnsentError is the failure of a request of which no byte was sent.
