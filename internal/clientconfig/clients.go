@@ -23,6 +23,7 @@ type Client struct {
 	environment  string // the name of the table of its environment variables
 	listsCommand bool   // its command is a list, with the arguments
 	urlIsSSE     bool   // a url without a type is one of the transport SSE
+	variables    string // the list of environment variables that a program gets from the client; empty if it gets all
 }
 
 // A System says where to look for the files of clients.
@@ -71,7 +72,7 @@ func clients() []Client {
 			project: []string{".zed/settings.json"},
 		},
 		{
-			Name: "codex", language: tomlLanguage{}, sections: [][]string{{"mcp_servers"}},
+			Name: "codex", language: tomlLanguage{}, sections: [][]string{{"mcp_servers"}}, variables: "env_vars",
 			user: func(s System) []string {
 				return below(cmp.Or(s.Getenv("CODEX_HOME"), filepath.Join(s.Home, ".codex")), "config.toml")
 			},

@@ -179,6 +179,13 @@ func check(t *rapid.T, client, section, content string, wanted map[string]map[st
 	want, got := decode(content), decode(string(change.Text))
 	servers, _ := want[section].(map[string]any)
 	for name, server := range wanted {
+		if c.variables != "" && server["args"].([]any)[3] == "--url" {
+			var passed []any
+			for _, name := range forSignIn {
+				passed = append(passed, name)
+			}
+			server[c.variables] = passed
+		}
 		servers[name] = server
 	}
 	if !reflect.DeepEqual(want, got) {

@@ -149,6 +149,13 @@ type variable struct{ name, value string }
 
 const urlVariable = "MCP_URL"
 
+// forSignIn are the environment variables with which wrap finds a browser, the system's keyring and the
+// sign-ins of other gates.
+var forSignIn = []string{
+	"BROWSER", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "SSH_CONNECTION", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_CURRENT_DESKTOP", "XDG_RUNTIME_DIR",
+	"XDG_STATE_HOME",
+}
+
 // wrapRemote returns the edits by which the client starts wrap --url. Values that may be secrets
 // move to the environment of the program.
 func (c Client) wrapRemote(content []byte, e entry, w WrapOptions, by string) []Edit {
@@ -170,6 +177,9 @@ func (c Client) wrapRemote(content []byte, e entry, w WrapOptions, by string) []
 		args = append(args, "--header", "Authorization: Bearer ${"+r.token.value.value+"}")
 	}
 	members := c.commandMembers(by, args)
+	if c.variables != "" && r.token == nil {
+		members = append(members, variable{c.variables, c.list(forSignIn)})
+	}
 	environment := variable{c.environment, c.table(vars)}
 	if r.headers == nil && len(vars) > 0 {
 		members = append(members, environment)
@@ -182,7 +192,7 @@ func (c Client) wrapRemote(content []byte, e entry, w WrapOptions, by string) []
 		edits = append(edits, c.replaceMember(content, e.path, r.headers, environment))
 	}
 	if r.token != nil {
-		edits = append(edits, c.replaceMember(content, e.path, r.token, variable{"env_vars", "[" + r.token.value.in(content) + "]"}))
+		edits = append(edits, c.replaceMember(content, e.path, r.token, variable{c.variables, "[" + r.token.value.in(content) + "]"}))
 	}
 	return edits
 }
@@ -192,15 +202,19 @@ func (n *node) in(content []byte) string { return string(content[n.start:n.end])
 
 // commandMembers returns the members that start a program.
 func (c Client) commandMembers(program string, args []string) []variable {
-	var quoted []string
-	for _, a := range args {
-		quoted = append(quoted, c.language.quote(a))
-	}
-	program, list := c.language.quote(program), strings.Join(quoted, ", ")
 	if c.listsCommand {
-		return []variable{{"command", "[" + program + ", " + list + "]"}}
+		return []variable{{"command", c.list(append([]string{program}, args...))}}
 	}
-	return []variable{{"command", program}, {"args", "[" + list + "]"}}
+	return []variable{{"command", c.language.quote(program)}, {"args", c.list(args)}}
+}
+
+// list returns a list of texts in one line.
+func (c Client) list(texts []string) string {
+	var quoted []string
+	for _, text := range texts {
+		quoted = append(quoted, c.language.quote(text))
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
 // table returns a table in one line.
@@ -234,7 +248,9 @@ func (p Patch) targets() (paths [][]string) {
 	for _, e := range p.Edits {
 		paths = append(paths, e.Path, e.after())
 		if e.First != "" {
-			paths = append(paths, append(slices.Clone(p.Server), e.First), append(slices.Clone(p.Server), "args"))
+			for _, name := range []string{e.First, "args", "env_vars"} {
+				paths = append(paths, append(slices.Clone(p.Server), name))
+			}
 		}
 	}
 	return paths

@@ -3,8 +3,11 @@ package clientconfig
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/pelletier/go-toml/v2"
 )
 
 // wrapOne wraps the only server of a file.
@@ -106,6 +109,38 @@ func TestHeadersInOwnTable(t *testing.T) {
 		c, change := wrapOne(t, "codex", content)
 		if change.Servers[0].Status != want {
 			t.Errorf("%s: %+v", content, change.Servers[0])
+		}
+		undone, err := Record{Client: c.Name, Patches: change.Patches}.Plan(change.Text)
+		if err != nil || string(undone.Text) != content {
+			t.Errorf("undone: %v\n%s", err, undone.Text)
+		}
+	}
+}
+
+// Codex gives a program few environment variables. Wrap gets those with which a person signs in, unless it has a
+// token.
+func TestCodexPassesOnVariablesForSignIn(t *testing.T) {
+	for content, want := range map[string]bool{
+		"# mine\n[mcp_servers.a]\nurl = 'https://a.example/mcp' # his\nenabled = true\n":               true,
+		"[mcp_servers.a]\r\n\turl = 'https://a.example/mcp'\r\n\thttp_headers = { X-A = 'b' } # x\r\n": true,
+		"mcp_servers.a.url = 'https://a.example/mcp?k=1'\n":                                            true,
+		"mcp_servers.a = { url = 'https://a.example/mcp' }":                                            true,
+		"[mcp_servers.a]\nurl = 'https://a.example/mcp'\nbearer_token_env_var = 'T'\n":                 false,
+	} {
+		c, change := wrapOne(t, "codex", content)
+		var file struct {
+			Servers map[string]struct {
+				Variables []string `toml:"env_vars"`
+			} `toml:"mcp_servers"`
+		}
+		if err := toml.Unmarshal(change.Text, &file); err != nil {
+			t.Fatal(err)
+		}
+		passed := file.Servers["a"].Variables
+		for _, name := range []string{"DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "BROWSER", "XDG_STATE_HOME"} {
+			if slices.Contains(passed, name) != want {
+				t.Errorf("%s: variables %v; %s: %v", content, passed, name, want)
+			}
 		}
 		undone, err := Record{Client: c.Name, Patches: change.Patches}.Plan(change.Text)
 		if err != nil || string(undone.Text) != content {
