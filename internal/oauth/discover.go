@@ -41,12 +41,12 @@ func (c *Client) discover(ctx context.Context, headers []string) (*server, error
 	if c.Issuer != "" {
 		//mutate:false TestWrongIssuer an MCP server chooses its authorization server
 		if !slices.ContainsFunc(about.AuthorizationServers, func(named string) bool { return sameIssuer(named, c.Issuer) }) {
-			return nil, fmt.Errorf("%s names the authorization server %s, and not %s", c.Resource, safetext.Line(issuer, 200), c.Issuer)
+			return nil, fmt.Errorf("%s names the authorization server %s, and not %s", c.place(), safetext.Line(issuer, 200), c.Issuer)
 		}
 		issuer = c.Issuer
 	}
 	if !isSafe(issuer) {
-		return nil, fmt.Errorf("%s names an authorization server that is no https URL: %s", c.Resource, safetext.Line(issuer, 200))
+		return nil, fmt.Errorf("%s names an authorization server that is no https URL: %s", c.place(), safetext.Line(issuer, 200))
 	}
 	s.meta, err = auth.GetAuthServerMetadata(ctx, issuer, c.HTTP)
 	if err != nil {
@@ -123,19 +123,25 @@ func (c *Client) resourceMetadata(ctx context.Context, named string) (*resourceM
 			if errors.Is(err, errAbsent) {
 				continue
 			}
-			return nil, fmt.Errorf("read the metadata of %s: %w", c.Resource, err)
+			return nil, fmt.Errorf("read the metadata of %s: %w", c.place(), err)
 		}
 		//mutate:false TestWrongResource a token is for another server
 		if !covers(about.Resource, at) {
-			return nil, fmt.Errorf("the metadata of %s is about another server: %s", c.Resource, safetext.Line(about.Resource, 200))
+			return nil, fmt.Errorf("the metadata of %s is about another server: %s", c.place(), safetext.Line(about.Resource, 200))
 		}
 		if n := len(about.AuthorizationServers); n == 0 || n > maxIssuers {
-			return nil, fmt.Errorf("%w: the metadata of %s names %d authorization servers", ErrNoOAuth, c.Resource, n)
+			return nil, fmt.Errorf("%w: the metadata of %s names %d authorization servers", ErrNoOAuth, c.place(), n)
 		}
 		about.ScopesSupported = usableScopes(about.ScopesSupported)
 		return &about, nil
 	}
 	return &resourceMetadata{Resource: c.Resource, AuthorizationServers: []string{origin}, assumed: true}, nil
+}
+
+// place returns the URL of the MCP server without its query, which may have a key.
+func (c *Client) place() string {
+	text, _, _ := strings.Cut(c.Resource, "?")
+	return text
 }
 
 const wellKnownResource = "/.well-known/oauth-protected-resource"

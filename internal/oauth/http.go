@@ -23,15 +23,10 @@ const (
 )
 
 // HTTPClient returns a client for requests about OAuth. An MCP server can name any address in its metadata, so
-// only the hosts of the trusted URLs may have private addresses; redirects stay at one origin, and answers are
-// short. Roots are the trusted authorities; nil means those of the system.
+// only the hosts of the trusted URLs may have private addresses; this machine is one host. Redirects stay at one
+// origin, and answers are short. Roots are the trusted authorities; nil means those of the system.
 func HTTPClient(roots *tls.Config, trusted ...string) *http.Client {
-	var hosts []string
-	for _, text := range trusted {
-		if u, err := url.Parse(text); err == nil && u.Hostname() != "" {
-			hosts = append(hosts, u.Hostname())
-		}
-	}
+	known := hostsOf(trusted)
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			host, _, err := net.SplitHostPort(address)
@@ -40,7 +35,7 @@ func HTTPClient(roots *tls.Config, trusted ...string) *http.Client {
 			}
 			d := net.Dialer{Timeout: requestTimeout}
 			//mutate:true TestHostileMetadata an MCP server makes the gate ask private addresses
-			if !slices.Contains(hosts, host) {
+			if !known.has(host) {
 				d.Control = publicip.Only
 			}
 			conn, err := d.DialContext(ctx, network, address)
@@ -64,6 +59,23 @@ func HTTPClient(roots *tls.Config, trusted ...string) *http.Client {
 			return nil
 		},
 	}
+}
+
+// hosts may have private addresses.
+type hosts []string
+
+func hostsOf(urls []string) (all hosts) {
+	for _, text := range urls {
+		if u, err := url.Parse(text); err == nil && u.Hostname() != "" {
+			all = append(all, u.Hostname())
+		}
+	}
+	return all
+}
+
+// has reports whether a host is among the others. This machine has several names.
+func (h hosts) has(host string) bool {
+	return slices.Contains(h, host) || IsLoopback(host) && slices.ContainsFunc(h, IsLoopback)
 }
 
 // limited limits the length of answers.

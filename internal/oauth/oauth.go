@@ -227,10 +227,17 @@ func (c *Client) Revoke(ctx context.Context, g *Grant) error {
 	if g.RevokeURL == "" {
 		return errors.New("the authorization server has no way to revoke tokens")
 	}
-	token := g.Refresh
-	if token == "" {
-		token = g.Access
+	var failed error
+	for _, token := range []string{g.Refresh, g.Access} {
+		if token != "" {
+			failed = errors.Join(failed, c.revoke(ctx, g, token))
+		}
 	}
+	return failed
+}
+
+// revoke revokes one token.
+func (c *Client) revoke(ctx context.Context, g *Grant, token string) error {
 	form := url.Values{"token": {token}}
 	inHeader := g.Registration.Secret != "" && g.Registration.Style != oauth2.AuthStyleInParams
 	if !inHeader {

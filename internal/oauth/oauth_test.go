@@ -222,7 +222,7 @@ func TestHostileMetadata(t *testing.T) {
 	asked := make(chan string, 1)
 	private := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.URL.Path }))
 	defer private.Close()
-	elsewhere := strings.Replace(private.URL, "127.0.0.1", "localhost", 1)
+	elsewhere := strings.Replace(private.URL, "http://127.0.0.1", "https://LOCALHOST", 1) // a name like any other
 	for name, serve := range map[string]http.HandlerFunc{
 		"names a private authorization server": func(w http.ResponseWriter, r *http.Request) {
 			io.WriteString(w, `{"resource":"http://`+r.Host+`/mcp","authorization_servers":["`+elsewhere+`"]}`)
@@ -247,6 +247,13 @@ func TestHostileMetadata(t *testing.T) {
 		c := document(t, serve)
 		if _, err := c.Begin(t.Context(), nil, nil); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("metadata that %s: %v", name, err)
+		} else if strings.Contains(name, "private") != strings.Contains(err.Error(), "has a private address") {
+			t.Errorf("metadata that %s: %v", name, err)
+		}
+	}
+	for _, trusted := range []string{"https://public.example", "https://public.example:80/127.0.0.1"} {
+		if _, err := oauth.HTTPClient(nil, trusted).Get(private.URL); err == nil || !strings.Contains(err.Error(), "has a private address") {
+			t.Errorf("%s makes the gate ask this machine: %v", trusted, err)
 		}
 	}
 	select {
@@ -397,5 +404,50 @@ func TestHostileErrors(t *testing.T) {
 				t.Errorf("%s at %s: %.200q", name, path, err)
 			}
 		}
+	}
+}
+
+// A server on this machine may have its authorization server at any name of this machine.
+func TestLoopbackNames(t *testing.T) {
+	s := newSite(t, authserver.Options{})
+	s.client.HTTP = oauth.HTTPClient(nil, "http://localhost:1/mcp")
+	s.mustSignIn()
+}
+
+// The query of a URL may have a key. No error has it.
+func TestErrorsHaveNoQuery(t *testing.T) {
+	for name, serve := range map[string]http.HandlerFunc{
+		"nonsense": func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "x") },
+		"no server": func(w http.ResponseWriter, r *http.Request) {
+			io.WriteString(w, `{"resource":"http://`+r.Host+`/mcp?key=s3cret"}`)
+		},
+		"other": func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"resource":"http://other.example"}`) },
+		"another issuer": func(w http.ResponseWriter, r *http.Request) {
+			io.WriteString(w, `{"resource":"http://`+r.Host+`/mcp?key=s3cret","authorization_servers":["https://a.example"]}`)
+		},
+	} {
+		c := document(t, serve)
+		c.Resource, c.Issuer = c.Resource+"?key=s3cret", "https://b.example"
+		if _, err := c.Begin(t.Context(), nil, nil); err == nil || strings.Contains(err.Error(), "s3cret") || !strings.Contains(err.Error(), "/mcp") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Both tokens are revoked: not every authorization server revokes an access token with its refresh token.
+func TestRevokesBothTokens(t *testing.T) {
+	s := newSite(t, authserver.Options{})
+	g := s.mustSignIn()
+	if err := s.client.Revoke(t.Context(), g); err != nil {
+		t.Fatal(err)
+	}
+	revoked := make(map[string]bool)
+	for _, r := range s.auth.Requests() {
+		if r.Path == "/revoke" {
+			revoked[r.Form.Get("token")] = true
+		}
+	}
+	if !revoked[g.Refresh] || !revoked[g.Access] {
+		t.Errorf("revoked %d tokens", len(revoked))
 	}
 }

@@ -98,7 +98,7 @@ func (c *Client) metadata(ctx context.Context, after *challenge) (Metadata, erro
 	for _, issuer := range about.AuthorizationServers {
 		//mutate:false TestProtectionRefuses an upstream makes agents open any kind of URL
 		if !isSafe(issuer) {
-			return Metadata{}, fmt.Errorf("%s names an authorization server that is no https URL: %s", c.Resource, safetext.Text(issuer, 200))
+			return Metadata{}, fmt.Errorf("%s names an authorization server that is no https URL: %s", c.place(), safetext.Line(issuer, 200))
 		}
 	}
 	return Metadata{Issuers: about.AuthorizationServers, Scopes: about.ScopesSupported}, nil

@@ -68,7 +68,12 @@ func (t *Tokens) inBrowser(ctx context.Context, challenges []string, earlier *oa
 	b := &callback{host: l.Addr().String(), state: s.State, done: make(chan struct{}), finish: func(answer url.Values) (*oauth.Grant, error) {
 		return c.Finish(ctx, s, answer)
 	}}
-	say(fmt.Sprintf("open %s in a browser on this machine", link))
+	how := fmt.Sprintf("open %s in a browser on this machine", link)
+	if t.cfg.Open == nil {
+		_, port, _ := net.SplitHostPort(b.host)
+		how += fmt.Sprintf("; for one on another machine, first run there ssh -L %s:127.0.0.1:%[1]s with the name of this one", port)
+	}
+	say(how)
 	if t.cfg.Open != nil {
 		if err := t.cfg.Open(ctx, link); err != nil {
 			t.cfg.Log.InfoContext(ctx, "cannot open a browser", "err", err)

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,12 +59,14 @@ type Tokens struct {
 
 	mu      sync.Mutex
 	latest  *attempt
+	got     string // the token of the latest sign-in, or the one that has replaced it
 	renewed string // the token by which a refused one was replaced without a sign-in
 	named   bool   // the record of the server has the name of the wrap
 }
 
 // An attempt is a sign-in that runs, or that has ended.
 type attempt struct {
+	cause httpclient.RefusedToken
 	done  chan struct{}
 	err   error     // valid after done is closed
 	ended time.Time // valid after done is closed
@@ -99,24 +102,45 @@ func (t *Tokens) Wait(ctx context.Context) {
 	}
 }
 
-// SignIn signs in and waits for the person, unless there are tokens already.
+// SignIn signs in and waits for the person, unless there is a token that the server accepts.
 func (t *Tokens) SignIn(ctx context.Context) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, t.cfg.URL, http.NoBody)
+	token, err := t.Token(ctx, httpclient.Peer{}, nil)
 	if err != nil {
 		return err
 	}
-	resp, err := t.cfg.HTTP.Do(r) // the answer may say how to sign in
-	if err != nil {
+	refused, err := t.probe(ctx, token)
+	if err != nil || token != "" && refused.Status != http.StatusUnauthorized {
 		return err
 	}
-	_ = resp.Body.Close()
-	a := t.begin(httpclient.RefusedToken{Challenge: resp.Header["Www-Authenticate"]})
+	if token != "" {
+		if next, err := t.replace(ctx, token); err != nil || next != "" {
+			return err
+		}
+	}
+	a := t.begin(refused)
 	select {
 	case <-a.done:
 		return a.err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// probe asks the server with a token, which may be empty. The answer may say how to sign in.
+func (t *Tokens) probe(ctx context.Context, token string) (httpclient.RefusedToken, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, t.cfg.URL, http.NoBody)
+	if err != nil {
+		return httpclient.RefusedToken{}, err
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := t.cfg.HTTP.Do(r)
+	if err != nil {
+		return httpclient.RefusedToken{}, err
+	}
+	_ = resp.Body.Close()
+	return httpclient.RefusedToken{Token: token, Status: resp.StatusCode, Challenge: resp.Header["Www-Authenticate"]}, nil
 }
 
 // client returns the OAuth client.
@@ -171,6 +195,9 @@ func (t *Tokens) lock(ctx context.Context) (*os.File, error) {
 // stream of notifications or for the end of a session.
 func (t *Tokens) Renew(ctx context.Context, _ httpclient.Peer, header http.Header, refused httpclient.RefusedToken) (string, error) {
 	isScope := refused.Status == http.StatusForbidden
+	if refused.Last {
+		t.noteUseless(refused)
+	}
 	if refused.Last || isScope && !oauth.NeedsSignIn(refused.Status, refused.Challenge) {
 		return "", nil
 	}
@@ -189,6 +216,25 @@ func (t *Tokens) Renew(ctx context.Context, _ httpclient.Peer, header http.Heade
 	return t.signIn(ctx, refused)
 }
 
+// errUseless means that a sign-in has changed nothing.
+var errUseless = errors.New("the server does not accept the token of the sign-in that has just ended")
+
+// noteUseless makes the latest sign-in one that has failed if the server refuses its token for the reason for
+// which the person signed in. Otherwise every request would open a browser.
+func (t *Tokens) noteUseless(refused httpclient.RefusedToken) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.latest == nil || refused.Token != t.got || refused.Status != t.latest.cause.Status {
+		return
+	}
+	if refused.Status == http.StatusForbidden && !slices.Equal(refused.Challenge, t.latest.cause.Challenge) {
+		return // the server asks for other scopes
+	}
+	done := make(chan struct{})
+	close(done)
+	t.latest = &attempt{done: done, err: errUseless, ended: t.cfg.Now()}
+}
+
 // replace returns another token in place of a refused one, or nothing if the person must sign in.
 func (t *Tokens) replace(ctx context.Context, refused string) (string, error) {
 	t.mu.Lock()
@@ -199,8 +245,11 @@ func (t *Tokens) replace(ctx context.Context, refused string) (string, error) {
 	}
 	next, err := t.renew(ctx, refused)
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.renewed = next
-	t.mu.Unlock()
+	if t.got == refused {
+		t.got = next
+	}
 	return next, err
 }
 
@@ -257,6 +306,9 @@ func (t *Tokens) signIn(ctx context.Context, refused httpclient.RefusedToken) (s
 	if err != nil || g == nil {
 		return "", err
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.got = g.Access
 	return g.Access, nil
 }
 
@@ -282,7 +334,7 @@ func (t *Tokens) begin(refused httpclient.RefusedToken) *attempt {
 	if t.latest.counts(t.cfg.Now()) {
 		return t.latest
 	}
-	a := &attempt{done: make(chan struct{})}
+	a := &attempt{cause: refused, done: make(chan struct{})}
 	t.latest = a
 	go t.attempt(t.ctx, a, refused)
 	return a
@@ -329,6 +381,9 @@ func (t *Tokens) run(ctx context.Context, a *attempt, refused httpclient.Refused
 		return err
 	}
 	defer func() { _ = lock.Close() }()
+	if err := lock.Truncate(0); err != nil { // a gate that was killed has left its link
+		return err
+	}
 	earlier, err := s.read(t.cfg.URL)
 	if err != nil {
 		return err

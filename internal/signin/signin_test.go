@@ -304,6 +304,74 @@ func TestMoreScopes(t *testing.T) {
 	g.works()
 }
 
+// A server that refuses the token of a new sign-in does not make every request open a browser.
+func TestUselessSignIn(t *testing.T) {
+	for name, tt := range map[string]struct {
+		options authserver.Options
+		scopes  []string
+		hooks   authserver.Hooks
+		pages   int64
+	}{
+		"too few scopes": {authserver.Options{Scopes: []string{"read", "write"}}, []string{"read", "write"}, authserver.Hooks{Consent: func(g *authserver.Grant) bool {
+			g.Scopes = []string{"read"}
+			return true
+		}}, 2},
+		"wrong audience": {authserver.Options{}, nil, authserver.Hooks{Claims: func(c map[string]any) { c["aud"] = "other" }}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, tt.options, tt.scopes...)
+			w.SetHooks(tt.hooks)
+			b := newBrowser(t)
+			g := w.gate(b.use)
+			for range 6 {
+				if status, err := g.ask(); status == http.StatusOK {
+					t.Fatalf("status %d, %v", status, err)
+				}
+			}
+			if n := b.opened.Load(); n != tt.pages {
+				t.Errorf("%d pages were opened; want %d", n, tt.pages)
+			}
+			g.fails("does not accept the token of the sign-in")
+			w.SetHooks(authserver.Hooks{})
+			w.ahead.Store(int64(2 * time.Minute))
+			g.works()
+		})
+	}
+}
+
+// A gate that waits for the sign-in of another one does not tell the person to open an old page.
+func TestOldLinkIsNotTold(t *testing.T) {
+	w := newWorld(t, authserver.Options{})
+	w.gate(newBrowser(t).use).works()
+	locks, err := filepath.Glob(filepath.Join(w.state, "sign-ins", "*.sign-in"))
+	if err != nil || len(locks) != 1 {
+		t.Fatal(locks, err)
+	}
+	// As a gate that was killed leaves them.
+	if err := errors.Join(os.Remove(w.file()), os.WriteFile(locks[0], []byte("open https://old.example"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	asked, goOn := make(chan struct{}, 100), make(chan struct{})
+	t.Cleanup(sync.OnceFunc(func() { close(goOn) }))
+	w.SetHooks(authserver.Hooks{Request: func(http.ResponseWriter, *http.Request) bool {
+		asked <- struct{}{}
+		<-goOn
+		return false
+	}})
+	slow := func(c *signin.Config) {
+		c.Patience = time.Millisecond
+		c.Open = func(context.Context, string) error { return nil }
+	}
+	w.gate(slow).fails("")
+	<-asked // it has begun to sign in, and does not know the link yet
+	second := w.gate(slow)
+	for range 20 {
+		if _, err := second.ask(); err == nil || strings.Contains(err.Error(), "old.example") {
+			t.Fatal(err)
+		}
+	}
+}
+
 // While the person signs in, a request fails with the link. The sign-in goes on.
 func TestSlowPerson(t *testing.T) {
 	w := newWorld(t, authserver.Options{})
@@ -509,7 +577,7 @@ func TestWithoutBrowser(t *testing.T) {
 	w.SetHooks(authserver.Hooks{Metadata: func(m map[string]any) { delete(m, "device_authorization_endpoint") }})
 	g = w.gate(func(c *signin.Config) {
 		c.Say = func(text string) {
-			link := regexp.MustCompile(`^open (\S*) in a browser on this machine$`).FindStringSubmatch(text)
+			link := regexp.MustCompile(`^open (\S*) in a browser on this machine; for one on another machine, first run there ssh -L (\d+):127.0.0.1:(\d+) with the name of this one$`).FindStringSubmatch(text)
 			if link == nil {
 				t.Errorf("the person is told %q", text)
 				return
@@ -538,6 +606,26 @@ func TestSignIn(t *testing.T) {
 	if b.opened.Load() != 1 {
 		t.Errorf("%d browsers were opened", b.opened.Load())
 	}
+}
+
+// SignIn does not trust a token that it has: the server must accept it.
+func TestSignInChecksToken(t *testing.T) {
+	w := newWorld(t, authserver.Options{})
+	b := newBrowser(t)
+	g := w.gate(b.use)
+	if err := g.SignIn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.gate().works()
+	w.revokeAccess(t)
+	if err := g.SignIn(t.Context()); err != nil || b.opened.Load() != 1 {
+		t.Errorf("after the access token was revoked: %v, %d browsers", err, b.opened.Load())
+	}
+	w.RevokeAll()
+	if err := g.SignIn(t.Context()); err != nil || b.opened.Load() != 2 {
+		t.Errorf("after all was revoked: %v, %d browsers", err, b.opened.Load())
+	}
+	w.gate().works()
 }
 
 // A server that redirects gets its token, and no other server does.
