@@ -18,19 +18,20 @@ import (
 type refusingStore struct {
 	task.Store // without optional interfaces, so it cannot store large results
 
-	gets  atomic.Bool
+	down  atomic.Bool                // refuses to read and to change tasks
+	gets  atomic.Bool                // refuses to read tasks
 	swaps atomic.Pointer[task.State] // refuses changes to this state
 }
 
 func (s *refusingStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
-	if s.gets.Load() {
+	if s.gets.Load() || s.down.Load() {
 		return task.Task{}, &task.Error{Kind: task.ErrUnavailable}
 	}
 	return s.Store.Get(ctx, ref)
 }
 
 func (s *refusingStore) Swap(ctx context.Context, t task.Task, notes ...task.Note) error {
-	if to := s.swaps.Load(); to != nil && *to == t.State {
+	if to := s.swaps.Load(); to != nil && *to == t.State || s.down.Load() {
 		return &task.Error{Kind: task.ErrUnavailable}
 	}
 	return s.Store.Swap(ctx, t, notes...)

@@ -162,23 +162,28 @@ func endedBy(t task.Task) error {
 // outcome. The context is one from enter.
 func (s *Server) run(ctx context.Context, t task.Task, work Work) (task.Task, error) {
 	ref := task.OwnedBy(t.Owner).Ref(t.ID)
-	working, release := s.guard(ctx, ref)
+	changes := &writer{server: s, task: t}
+	working, release := s.guard(ctx, ref, changes)
 	defer release() // after the answer is stored
-	result, failed := protected(context.WithValue(working, runKey{}, &Run{server: s, ref: ref}), work)
+	result, failed := protected(context.WithValue(working, runKey{}, &Run{server: s, ref: ref, writer: changes}), work)
 	broken := errors.Is(context.Cause(ctx), ErrStopping) // an error that comes now is due to the stop
 	if failed == nil && !(jsonrpc.Value{Bytes: result}).IsObject() {
 		failed = errors.New("the result of the work is not a JSON object")
 	}
 	if asks, ok := errors.AsType[*suspension](failed); ok {
 		if failed = s.canSuspend(t, asks); failed == nil {
+			changes.end()
 			return s.store(ctx, t, func(ctx context.Context) (task.Task, error) { return s.suspend(ctx, ref, asks) })
 		}
 	}
 	//mutate:swap " || KindOf(result) == task.ResultToolError" "" TestStopBreaksWorkOff a stop completes the tasks of tools that report it as their own error
 	if broken && (failed != nil || KindOf(result) == task.ResultToolError) {
+		changes.end()
 		return s.leave(context.WithoutCancel(ctx), t)
 	}
-	t, err := s.store(ctx, t, func(ctx context.Context) (task.Task, error) { return s.keep(ctx, ref, result, failed) })
+	changes.dropStatus() // the client would not see it
+	t = changes.end()
+	t, err := s.store(ctx, t, func(ctx context.Context) (task.Task, error) { return s.keep(ctx, t, result, failed) })
 	if _, own := errors.AsType[*jsonrpc.Error](failed); own || t.State != task.Failed {
 		failed = nil // the client gets the error, or the task has ended otherwise
 	}
@@ -231,14 +236,17 @@ func (s *Server) store(ctx context.Context, t task.Task, change func(context.Con
 
 // keep ends a run with its result or its error. If the task has already ended, or another
 // process has taken it over, it returns the task.
-func (s *Server) keep(ctx context.Context, ref task.Ref, result json.RawMessage, failed error) (task.Task, error) {
-	t, err := s.Store.Get(ctx, ref)
-	if err != nil || t.State != task.Executing || t.Execution.Executor != s.runner() {
-		return t, err
-	}
+func (s *Server) keep(ctx context.Context, t task.Task, result json.RawMessage, failed error) (task.Task, error) {
+	ref := task.OwnedBy(t.Owner).Ref(t.ID)
 	kind := KindOf(result)
 	if failed != nil {
 		kind, result = task.ResultRPCError, errorObject(Dialect{}.Error(failed))
+	}
+	if len(result) > task.ChunkSize { // the result of another run must not be overwritten
+		var err error
+		if t, err = s.Store.Get(ctx, ref); err != nil || t.State != task.Executing || t.Execution.Executor != s.runner() {
+			return t, err
+		}
 	}
 	kept, err := storekit.WriteResult(ctx, storekit.BlobsOf(s.Store), ref, bytes.NewReader(result))
 	if errors.Is(err, task.ErrCapacityExceeded) {
@@ -252,7 +260,7 @@ func (s *Server) keep(ctx context.Context, ref task.Ref, result json.RawMessage,
 		return t, err
 	}
 	kept.Kind = kind
-	t, err = lifecycle.CompleteWithResult(ctx, s.Store, ref, lifecycle.Complete{By: s.runner(), Result: kept}, s.Now())
+	t, err = lifecycle.CompleteFrom(ctx, s.Store, t, lifecycle.Complete{By: s.runner(), Result: kept}, s.Now())
 	return t, unlessOver(err)
 }
 
@@ -267,7 +275,7 @@ func unlessOver(err error) error {
 
 // guard keeps the lease of a task that this process runs, until release is called. The
 // context is for the work: it ends with ctx, and when the task ends first.
-func (s *Server) guard(ctx context.Context, ref task.Ref) (working context.Context, release func()) {
+func (s *Server) guard(ctx context.Context, ref task.Ref, changes *writer) (working context.Context, release func()) {
 	working, stop := context.WithCancelCause(ctx)
 	keeping, end := context.WithCancel(context.WithoutCancel(ctx))
 	var watching sync.WaitGroup
@@ -277,7 +285,7 @@ func (s *Server) guard(ctx context.Context, ref task.Ref) (working context.Conte
 			stop(endedBy(t))
 		}
 	})
-	watching.Go(func() { s.keepLease(keeping, ref, stop) })
+	watching.Go(func() { s.keepLease(keeping, changes, stop) })
 	return working, func() {
 		stop(nil)
 		end()
@@ -303,10 +311,12 @@ func protected(ctx context.Context, work Work) (result []byte, err error) {
 	return result, err
 }
 
-// keepLease renews the lease of a task that this process runs, and ends the task when its TTL
-// has passed. It ends the work if the task has ended, or if another process has taken it over.
-func (s *Server) keepLease(ctx context.Context, ref task.Ref, stop context.CancelCauseFunc) {
-	pause := time.NewTimer(s.lease() / leaseParts)
+// keepLease renews the lease of a task that this process runs, unless a change has renewed it. It
+// ends the task when its TTL has passed. It ends the work if the task has ended, or if another
+// process has taken it over.
+func (s *Server) keepLease(ctx context.Context, changes *writer, stop context.CancelCauseFunc) {
+	every := s.lease() / leaseParts
+	pause := time.NewTimer(every)
 	defer pause.Stop()
 	for {
 		select {
@@ -315,8 +325,13 @@ func (s *Server) keepLease(ctx context.Context, ref task.Ref, stop context.Cance
 		case <-pause.C:
 		}
 		now := s.Now()
-		t, err := lifecycle.Advance(ctx, s.Store, ref, lifecycle.RenewLease{By: s.runner(), Until: now.Add(s.lease())}, now)
-		next := s.lease() / leaseParts
+		t := changes.last()
+		if left := min(every-now.Add(s.lease()).Sub(t.Execution.LeaseUntil), t.Remaining(now)); left > 0 {
+			pause.Reset(left)
+			continue
+		}
+		t, err := changes.make(ctx, lifecycle.RenewLease{By: s.runner(), Until: now.Add(s.lease())})
+		next := every
 		switch {
 		case errors.Is(err, lifecycle.ErrNotExecutor), errors.Is(err, task.ErrAlreadyTerminal):
 			stop(endedBy(t))

@@ -55,15 +55,14 @@ func TestAnswersSurviveProcess(t *testing.T) {
 		synctest.Wait()
 		keys := b.answer(made.ID)
 		time.Sleep(time.Second)
-		store.gets.Store(true) // the process is cut off from its store
-		store.swaps.Store(new(task.Executing))
+		store.down.Store(true) // the process is cut off from its store
 		keys = append(keys, other.answer(made.ID)...)
 		other.tidy(12)
 		got := other.now(made.ID)
 		if got.State != task.Completed || len(keys) != 2 || keys[0] == keys[1] || strings.Count(string(payloadOf(got)), `"action":"accept"`) != 2 {
 			t.Errorf("%s with %s; asked %v, %s", got.State, payloadOf(got), keys, got.Execution.InputRequests)
 		}
-		store.gets.Store(false)
+		store.down.Store(false)
 		b.drained()
 		other.drained()
 	})
@@ -77,7 +76,7 @@ func TestQuestionsSurviveProcess(t *testing.T) {
 		made := b.launch(asksTwice)
 		synctest.Wait()
 		before := string(b.now(made.ID).Execution.InputRequests)
-		store.gets.Store(true)
+		store.down.Store(true)
 		other.tidy(11)
 		synctest.Wait()
 		if after := string(other.now(made.ID).Execution.InputRequests); after != before {
@@ -87,7 +86,7 @@ func TestQuestionsSurviveProcess(t *testing.T) {
 		synctest.Wait()
 		other.answer(made.ID)
 		other.until(made.ID, task.Completed)
-		store.gets.Store(false)
+		store.down.Store(false)
 		b.drained()
 		other.drained()
 	})
@@ -163,12 +162,12 @@ func TestRepeatedRoundHasAnswers(t *testing.T) {
 		synctest.Wait()
 		b.answer(made.ID)
 		synctest.Wait()
-		store.gets.Store(true)
+		store.down.Store(true)
 		other.tidy(11)
 		if got := string(payloadOf(other.until(made.ID, task.Completed))); !strings.HasPrefix(got, `{"one":{"name":{"action"`) {
 			t.Errorf("the repeated round returned %s", got)
 		}
-		store.gets.Store(false)
+		store.down.Store(false)
 		b.drained()
 		other.drained()
 	})

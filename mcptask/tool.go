@@ -23,6 +23,7 @@ import (
 type Run struct {
 	server *Server
 	ref    task.Ref
+	writer *writer
 
 	asks  sync.Mutex     // one [Run.Ask] at a time
 	asked map[string]int // how often each question was asked
@@ -52,14 +53,11 @@ func (r *Run) Owner() string {
 // Task returns the task as it is now.
 func (r *Run) Task(ctx context.Context) (task.Task, error) { return r.server.Store.Get(ctx, r.ref) }
 
-func (r *Run) advance(ctx context.Context, e lifecycle.Event) (task.Task, error) {
-	return lifecycle.Advance(ctx, r.server.Store, r.ref, e, r.server.Now())
-}
-
-// Status sets the status message of the task.
+// Status sets the status message of the task. It does not wait until the message is stored:
+// messages that come faster than the store can write replace each other. The error is that of an
+// earlier message.
 func (r *Run) Status(ctx context.Context, text string) error {
-	_, err := r.advance(ctx, lifecycle.Describe{By: r.server.runner(), Message: text})
-	return err
+	return r.writer.status(ctx, lifecycle.Describe{By: r.server.runner(), Message: text})
 }
 
 // Set sets a variable of the task. The client sees it, and it survives a crash of the process.
@@ -70,7 +68,7 @@ func (r *Run) Set(ctx context.Context, name string, value any) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.advance(ctx, lifecycle.SetVariables{
+	_, err = r.writer.make(ctx, lifecycle.SetVariables{
 		Side: task.ServerSide, Values: task.Variables{name: text}, Limits: r.server.Variables,
 	})
 	return err
@@ -143,12 +141,14 @@ func (r *Run) Ask(ctx context.Context, questions schema.Object) (schema.Object, 
 	t, err := r.Task(ctx)
 	if err == nil {
 		err = canAsk(t, questions)
+	} else if ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
 	if err != nil || len(questions) == 0 {
 		return nil, err
 	}
 	open := r.keyed(t, questions)
-	_, err = r.advance(ctx, lifecycle.Ask{By: r.server.runner(), Questions: open.Text()})
+	_, err = r.writer.make(ctx, lifecycle.Ask{By: r.server.runner(), Questions: open.Text()})
 	if err != nil && !errors.Is(err, task.ErrAlreadyTerminal) && !errors.Is(err, lifecycle.ErrNotExecutor) {
 		return nil, err
 	}

@@ -313,6 +313,9 @@ func TestOwnMessagesAreNotQuoted(t *testing.T) {
 		t.Errorf("the work runs for task %s; want %s", id, made.ID)
 	}
 	params := `{"taskId":"` + string(made.ID) + `"}`
+	if _, err := storekit.Wait(t.Context(), b.Store, task.AnyOwner().Ref(made.ID), func(t task.Task) bool { return t.Execution.Message != "" }); err != nil {
+		t.Fatal(err)
+	}
 	for _, d := range []mcptask.Dialect{ownLegacy, ownModern} {
 		if got := b.ask(d, mcpname.TasksGet, params); !strings.Contains(got, `"statusMessage":"read 3 of 10 pages"`) {
 			t.Errorf("while it runs: %s", got)

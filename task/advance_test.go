@@ -554,3 +554,31 @@ type readOnly struct {
 }
 
 func (r readOnly) Swap(context.Context, task.Task, ...task.Note) error { return r.err }
+
+// AdvanceAll makes one version of several events, and reads the task again if the caller's copy
+// is outdated.
+func TestAdvanceAll(t *testing.T) {
+	s := newStore(t)
+	old := store(t, s, task.Executing)
+	by := old.Execution.Executor
+	current := advance(t, s, lifecycle.Describe{By: by, Message: "newer"}, old.UpdatedAt)
+	events := []lifecycle.Event{
+		lifecycle.SetVariables{Side: task.ServerSide, Values: task.Variables{"server.a": []byte("1")}},
+		lifecycle.Describe{By: "other", Message: "refused"},
+		lifecycle.SetVariables{Side: task.ServerSide, Values: task.Variables{"server.b": []byte("2")}},
+	}
+	after, errs := lifecycle.AdvanceAll(t.Context(), s, old, events, old.UpdatedAt)
+	if errs[0] != nil || !errors.Is(errs[1], lifecycle.ErrNotExecutor) || errs[2] != nil {
+		t.Errorf("errors %v", errs)
+	}
+	if after.Version != current.Version+1 || len(after.Variables) != 2 || after.Execution.Message != "newer" {
+		t.Errorf("version %d after %d: %s, %q", after.Version, current.Version, after.Variables, after.Execution.Message)
+	}
+	if stored, err := s.Get(t.Context(), ref); err != nil || stored.Version != after.Version {
+		t.Errorf("stored version %d, %v", stored.Version, err)
+	}
+	same, errs := lifecycle.AdvanceAll(t.Context(), s, after, events[1:2], old.UpdatedAt)
+	if errs[0] == nil || same.Version != after.Version {
+		t.Errorf("a refused event makes version %d of %d, %v", same.Version, after.Version, errs)
+	}
+}

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -84,6 +85,50 @@ func (u Updater) advance(ctx context.Context, ref task.Ref, expected task.State,
 	}
 }
 
+// AdvanceAll applies events that do not change the state of a task, one after the other, and stores
+// what they change with one swap. It begins with before, which the caller has read or stored, and
+// reads the task only if it has changed since, or if an event is illegal for before. It returns
+// the new task, and for each event nil or the error for which the event has changed nothing.
+func AdvanceAll(ctx context.Context, s task.Store, before task.Task, events []Event, now time.Time) (task.Task, []error) {
+	ref := task.OwnedBy(before.Owner).Ref(before.ID)
+	for fresh := false; ; fresh = true {
+		after, errs := applyAll(before, events, now)
+		err := errors.Join(errs...)
+		switch {
+		case err != nil && !fresh: // before may be outdated
+		case after.Version == before.Version:
+			return before, errs
+		default:
+			if err = s.Swap(ctx, after); err == nil {
+				return after, errs
+			}
+			if !errors.Is(err, task.ErrConcurrentModification) {
+				return before, slices.Repeat([]error{err}, len(events))
+			}
+		}
+		current, err := s.Get(ctx, ref)
+		if err != nil {
+			return before, slices.Repeat([]error{err}, len(events))
+		}
+		before = current
+	}
+}
+
+// applyAll applies events as one change of t.
+func applyAll(t task.Task, events []Event, now time.Time) (task.Task, []error) {
+	version := t.Version
+	errs := make([]error, len(events))
+	for i, e := range events {
+		if t, errs[i] = Apply(t, e, now); errs[i] == nil {
+			t.Version = version // one swap makes one version
+		}
+	}
+	if slices.Contains(errs, nil) {
+		t.Version++
+	}
+	return t, errs
+}
+
 func (u Updater) notes(before, after task.Task, e Event) []task.Note {
 	if u.Notes == nil {
 		return nil
@@ -109,11 +154,21 @@ func appliesInEveryState(e Event) bool {
 // CompleteWithResult ends a run with an answer. State and result change together or not at all.
 // A JSON-RPC error makes the task [task.Failed], every other answer [task.Completed].
 func CompleteWithResult(ctx context.Context, s task.Store, ref task.Ref, c Complete, now time.Time) (task.Task, error) {
-	if c.Result.Kind != task.ResultRPCError {
-		return Advance(ctx, s, ref, c, now)
+	return Advance(ctx, s, ref, c.event(), now)
+}
+
+// CompleteFrom is [CompleteWithResult] for a task that the caller has read or stored.
+func CompleteFrom(ctx context.Context, s task.Store, before task.Task, c Complete, now time.Time) (task.Task, error) {
+	return Updater{Store: s}.AdvanceFrom(ctx, before, c.event(), now)
+}
+
+// event returns the event that ends a run with the answer of c.
+func (e Complete) event() Event {
+	if e.Result.Kind != task.ResultRPCError {
+		return e
 	}
 	failure := task.Failure{Stage: StageUpstreamError, Reason: "the upstream answered with an error", Ran: task.RanYes}
-	return Advance(ctx, s, ref, Fail{By: c.By, Executor: c.Executor, Failure: failure, Result: &c.Result}, now)
+	return Fail{By: e.By, Executor: e.Executor, Failure: failure, Result: &e.Result}
 }
 
 // batch is the number of tasks that housekeeping settles in one call.
