@@ -12,10 +12,10 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore/gatestoretest"
 	"github.com/thoughtgate/thoughtgate-go/task/pgstore"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
-	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 var historyTime = flag.Duration("history", 5*time.Second, "how long TestHistory works on each store")
@@ -38,7 +38,7 @@ func TestHistory(t *testing.T) {
 			if r == nil {
 				return
 			}
-			seen, err := r.torment(t, storetest.History{Long: *historyTime, Seed: seed})
+			seen, err := r.torment(t, gatestoretest.History{Long: *historyTime, Seed: seed})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,7 +58,7 @@ type replicated struct {
 }
 
 // torment runs a history under disturbances, and ends all faults at the end.
-func (r *replicated) torment(t *testing.T, h storetest.History) (storetest.Account, error) {
+func (r *replicated) torment(t *testing.T, h gatestoretest.History) (gatestoretest.Account, error) {
 	t.Helper()
 	h.Stores = r.handles
 	ctx, stop := context.WithCancel(t.Context())

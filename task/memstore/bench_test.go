@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore/gatestoretest"
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 	"github.com/thoughtgate/thoughtgate-go/task/storekit"
-	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 // many is the number of tasks that exist during other measurements.
@@ -186,7 +186,7 @@ func BenchmarkTransition(b *testing.B) {
 func BenchmarkAtOnce(b *testing.B) {
 	s := memstore.New(memstore.Options{})
 	b.Cleanup(func() { _ = s.Close() })
-	storetest.BenchmarkAtOnce(b, s)
+	gatestoretest.BenchmarkAtOnce(b, s)
 }
 
 // BenchmarkList reads a page of 20 out of many tasks.
@@ -265,5 +265,5 @@ func BenchmarkNotify(b *testing.B) {
 }
 
 func BenchmarkGrowth(b *testing.B) {
-	storetest.BenchmarkGrowth(b, open(b, memstore.Options{MaxTasks: 2 * many, MaxBytes: 1 << 40}))
+	gatestoretest.BenchmarkGrowth(b, open(b, memstore.Options{MaxTasks: 2 * many, MaxBytes: 1 << 40}))
 }

@@ -16,10 +16,10 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore/gatestoretest"
 	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
-	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestStore covers STOR-01, and the requirements on stores of F-003, F-005, F-007 and F-009 of
 // GOV-001.
 func TestStore(t *testing.T) {
-	storetest.RunGate(t, func(t *testing.T) gatestore.Store { return open(t, memstore.Options{}) })
+	gatestoretest.Run(t, func(t *testing.T) gatestore.Store { return open(t, memstore.Options{}) })
 }
 
 func open(t testing.TB, o memstore.Options) *memstore.Store {

@@ -15,10 +15,10 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore/gatestoretest"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/pgstore"
-	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 // TestPostgres covers STOR-01, and the requirements on stores of F-003, F-005, F-007 and F-009
@@ -28,7 +28,7 @@ func TestPostgres(t *testing.T) {
 	if server == nil {
 		return
 	}
-	storetest.RunGate(t, func(t *testing.T) gatestore.Store { return openPostgres(t, server.Schema(t)) })
+	gatestoretest.Run(t, func(t *testing.T) gatestore.Store { return openPostgres(t, server.Schema(t)) })
 }
 
 // A new process that connects to a database finds all stored data.
@@ -38,7 +38,7 @@ func TestReopenedDatabaseHasAllData(t *testing.T) {
 		return
 	}
 	o := pgstore.Options{URL: server.Schema(t)}
-	storetest.RunReopen(t, func() task.Store {
+	gatestoretest.RunReopen(t, func() task.Store {
 		s, err := pgstore.Open(t.Context(), o)
 		sqltest.Must(t, err)
 		return s
@@ -136,7 +136,7 @@ func TestReplicasShareLimitsAndJournal(t *testing.T) {
 	url := server.Schema(t)
 	replicas := []*pgstore.Store{openPostgres(t, url), openPostgres(t, url), openPostgres(t, url)}
 
-	t.Run("journal", func(t *testing.T) { storetest.RunReplicas(t, replicas[0], replicas[1], replicas[2]) })
+	t.Run("journal", func(t *testing.T) { gatestoretest.RunReplicas(t, replicas[0], replicas[1], replicas[2]) })
 	if n, err := replicas[0].Sweep(t.Context(), sqltest.Epoch.Add(1000*sqltest.TTL), 1000); n == 0 || err != nil {
 		t.Fatalf("Sweep = %d, %v", n, err)
 	}

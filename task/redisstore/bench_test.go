@@ -10,8 +10,8 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore/gatestoretest"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
-	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 const (
@@ -34,8 +34,8 @@ func BenchmarkRedis(b *testing.B) {
 			o := inOwnKeys(server)
 			s := open(b, o)
 			b.Run("wake", func(b *testing.B) { benchmarkWake(b, s, open(b, o)) })
-			b.Run("at once", func(b *testing.B) { storetest.BenchmarkAtOnce(b, open(b, inOwnKeys(server))) })
-			b.Run("result", func(b *testing.B) { storetest.BenchmarkResult(b, open(b, inOwnKeys(server))) })
+			b.Run("at once", func(b *testing.B) { gatestoretest.BenchmarkAtOnce(b, open(b, inOwnKeys(server))) })
+			b.Run("result", func(b *testing.B) { gatestoretest.BenchmarkResult(b, open(b, inOwnKeys(server))) })
 			b.Run("of many", func(b *testing.B) {
 				ids := fill(b, s)
 				b.Run("get", func(b *testing.B) { benchmarkGet(b, s, ids) })

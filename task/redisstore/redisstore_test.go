@@ -13,10 +13,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore/gatestoretest"
 	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
-	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 // TestStore covers STOR-02, and the requirements on stores of F-003, F-005, F-007 and F-009 of
@@ -26,7 +26,7 @@ func TestStore(t *testing.T) {
 	if server == nil {
 		return
 	}
-	storetest.RunGate(t, func(t *testing.T) gatestore.Store { return open(t, inOwnKeys(server)) })
+	gatestoretest.Run(t, func(t *testing.T) gatestore.Store { return open(t, inOwnKeys(server)) })
 }
 
 // A new process that connects to a server finds all stored data.
@@ -36,7 +36,7 @@ func TestReopenedStoreHasAllData(t *testing.T) {
 		return
 	}
 	o := inOwnKeys(server)
-	storetest.RunReopen(t, func() task.Store {
+	gatestoretest.RunReopen(t, func() task.Store {
 		s, err := redisstore.Open(t.Context(), o)
 		must(t, err)
 		return s
@@ -50,7 +50,7 @@ func TestStoreInCluster(t *testing.T) {
 	if server == nil {
 		return
 	}
-	storetest.RunGate(t, func(t *testing.T) gatestore.Store { return open(t, inOwnKeys(server)) })
+	gatestoretest.Run(t, func(t *testing.T) gatestore.Store { return open(t, inOwnKeys(server)) })
 }
 
 var prefixes atomic.Int64

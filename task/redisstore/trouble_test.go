@@ -13,9 +13,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore/gatestoretest"
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/redisstore"
-	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 const patience = 2 * time.Minute
@@ -102,7 +102,7 @@ func TestReplicasWriteOneJournal(t *testing.T) {
 		return
 	}
 	o := inOwnKeys(server)
-	storetest.RunReplicas(t, open(t, o), open(t, o), open(t, o))
+	gatestoretest.RunReplicas(t, open(t, o), open(t, o), open(t, o))
 }
 
 // TestMissedChangeWakesWatchers checks that all watchers are notified after a message was lost.

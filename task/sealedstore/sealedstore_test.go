@@ -17,13 +17,13 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore/gatestoretest"
 	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 	"github.com/thoughtgate/thoughtgate-go/task/storekit"
-	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -84,7 +84,7 @@ func TestStore(t *testing.T) {
 		"SQLite":  func(t *testing.T) gatestore.Store { s, _ := inFile(t); return sealedstore.New(s, keys(t, "b", "a")) },
 		"no keys": func(t *testing.T) gatestore.Store { return sealedstore.New(inMemory(t), keys(t)) },
 	} {
-		t.Run(name, func(t *testing.T) { storetest.RunGate(t, open) })
+		t.Run(name, func(t *testing.T) { gatestoretest.Run(t, open) })
 	}
 }
 

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore/gatestoretest"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
-	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 func inFileOf(b *testing.B) gatestore.Store {
@@ -22,4 +22,4 @@ func BenchmarkSQLite(b *testing.B) {
 	})
 }
 
-func BenchmarkGrowth(b *testing.B) { storetest.BenchmarkGrowth(b, inFileOf(b)) }
+func BenchmarkGrowth(b *testing.B) { gatestoretest.BenchmarkGrowth(b, inFileOf(b)) }

@@ -6,16 +6,16 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore/gatestoretest"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
-	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 // A store in memory passes the suite, leaves no files, and is another one each time.
 func TestMemory(t *testing.T) {
 	t.Chdir(t.TempDir())
 	in := sqlitestore.Options{File: sqlitestore.Memory}
-	storetest.RunGate(t, func(t *testing.T) gatestore.Store { return open(t, in) })
+	gatestoretest.Run(t, func(t *testing.T) gatestore.Store { return open(t, in) })
 	one, two := open(t, in), open(t, in)
 	sqltest.Add(t, one, 1)
 	if page, err := two.List(t.Context(), task.Query{Scope: task.AnyOwner()}); err != nil || len(page.Tasks) != 0 {

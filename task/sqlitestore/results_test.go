@@ -15,20 +15,20 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore/gatestoretest"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 	"github.com/thoughtgate/thoughtgate-go/task/storekit"
-	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 // TestSQLiteWithFiles runs the suite with every chunk in a file.
 func TestSQLiteWithFiles(t *testing.T) {
 	t.Run("alone", func(t *testing.T) {
-		storetest.RunGate(t, func(t *testing.T) gatestore.Store { return open(t, inDir(t).Outside()) })
+		gatestoretest.Run(t, func(t *testing.T) gatestore.Store { return open(t, inDir(t).Outside()) })
 	})
 	t.Run("shared", func(t *testing.T) {
-		storetest.RunGate(t, func(t *testing.T) gatestore.Store {
+		gatestoretest.Run(t, func(t *testing.T) gatestore.Store {
 			o := sharedOptions(t).Outside()
 			return &alternating{handles: []*sqlitestore.Store{open(t, o), open(t, o), open(t, o)}}
 		})

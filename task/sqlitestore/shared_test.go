@@ -17,10 +17,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore/gatestoretest"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
-	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 // sharedOptions returns options with which several handles share one file. Each handle acts
@@ -124,7 +124,7 @@ func (a *alternating) Close() error {
 
 // TestSharedSQLite runs the suite on two handles of one file, in turns.
 func TestSharedSQLite(t *testing.T) {
-	storetest.RunGate(t, func(t *testing.T) gatestore.Store {
+	gatestoretest.Run(t, func(t *testing.T) gatestore.Store {
 		o := sharedOptions(t)
 		return &alternating{handles: []*sqlitestore.Store{open(t, o), open(t, o)}}
 	})
@@ -135,7 +135,7 @@ func TestSharedSQLite(t *testing.T) {
 func TestHandlesShareLimitsAndJournal(t *testing.T) {
 	o := sharedOptions(t)
 	handles := []*sqlitestore.Store{open(t, o), open(t, o), open(t, o)}
-	t.Run("journal", func(t *testing.T) { storetest.RunReplicas(t, handles[0], handles[1], handles[2]) })
+	t.Run("journal", func(t *testing.T) { gatestoretest.RunReplicas(t, handles[0], handles[1], handles[2]) })
 	if n, err := handles[0].Sweep(t.Context(), sqltest.Epoch.Add(1000*sqltest.TTL), 1000); n == 0 || err != nil {
 		t.Fatalf("Sweep = %d, %v", n, err)
 	}

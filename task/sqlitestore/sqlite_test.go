@@ -14,21 +14,21 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore/gatestoretest"
 	"github.com/thoughtgate/thoughtgate-go/task/internal/sqltest"
 	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
-	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 // TestSQLite covers STOR-01, and the requirements on stores of F-003, F-005, F-007 and F-009 of
 // GOV-001.
 func TestSQLite(t *testing.T) {
-	storetest.RunGate(t, func(t *testing.T) gatestore.Store { return open(t, inDir(t)) })
+	gatestoretest.Run(t, func(t *testing.T) gatestore.Store { return open(t, inDir(t)) })
 }
 
 // A file that is opened again has all stored data.
 func TestReopenedFileHasAllData(t *testing.T) {
 	o := inDir(t)
-	storetest.RunReopen(t, func() task.Store {
+	gatestoretest.RunReopen(t, func() task.Store {
 		s, err := sqlitestore.Open(t.Context(), o)
 		sqltest.Must(t, err)
 		return s

@@ -14,10 +14,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore/gatestoretest"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 	"github.com/thoughtgate/thoughtgate-go/task/steadystore"
 	"github.com/thoughtgate/thoughtgate-go/task/storekit"
-	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,7 +26,7 @@ func memory(context.Context) (gatestore.Store, error) { return memstore.New(mems
 
 // TestStore checks that the wrapper keeps the contract of stores while the inner store works.
 func TestStore(t *testing.T) {
-	storetest.RunGate(t, func(t *testing.T) gatestore.Store { return open(t, steadystore.Options{Open: memory}) })
+	gatestoretest.Run(t, func(t *testing.T) gatestore.Store { return open(t, steadystore.Options{Open: memory}) })
 }
 
 func open(t *testing.T, o steadystore.Options) *steadystore.Store {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
-	"github.com/thoughtgate/thoughtgate-go/task/storetest"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore/gatestoretest"
 )
 
 const (
@@ -29,8 +29,8 @@ func Measure(b *testing.B, open Backend) {
 	for _, groups := range []int{1, 100} {
 		b.Run(fmt.Sprintf("create in %d groups", groups), func(b *testing.B) { benchmarkCreate(b, open, 1, groups) })
 	}
-	b.Run("at once", func(b *testing.B) { storetest.BenchmarkAtOnce(b, open(b)) })
-	b.Run("result", func(b *testing.B) { storetest.BenchmarkResult(b, open(b)) })
+	b.Run("at once", func(b *testing.B) { gatestoretest.BenchmarkAtOnce(b, open(b)) })
+	b.Run("result", func(b *testing.B) { gatestoretest.BenchmarkResult(b, open(b)) })
 	b.Run("beside many tasks", func(b *testing.B) {
 		s := open(b)
 		ids := fill(b, s)

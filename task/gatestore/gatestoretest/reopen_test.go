@@ -1,4 +1,4 @@
-package storetest_test
+package gatestoretest_test
 
 import (
 	"strings"
@@ -7,8 +7,8 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore/gatestoretest"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
-	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 // everOpen is a store whose Close has no effect.
@@ -21,12 +21,12 @@ func (everOpen) Close() error { return nil }
 func TestReopenDetectsLostTasks(t *testing.T) {
 	memory := memstore.New(memstore.Options{})
 	defer memory.Close()
-	storetest.RunReopen(t, func() task.Store { return everOpen{memory} })
+	gatestoretest.RunReopen(t, func() task.Store { return everOpen{memory} })
 
 	r := recorder{ctx: t.Context()}
 	var done sync.WaitGroup
 	done.Go(func() {
-		storetest.Reopen(&r, func() task.Store { return memstore.New(memstore.Options{}) })
+		gatestoretest.Reopen(&r, func() task.Store { return memstore.New(memstore.Options{}) })
 	})
 	done.Wait()
 	if !strings.Contains(r.failure, "not found") {
@@ -36,7 +36,7 @@ func TestReopenDetectsLostTasks(t *testing.T) {
 
 // The cases of Run need a store without optional parts.
 func TestRunNeedsOnlyTasks(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) task.Store {
+	gatestoretest.RunTasks(t, func(t *testing.T) task.Store {
 		s := memstore.New(memstore.Options{})
 		t.Cleanup(func() { s.Close() })
 		return struct{ task.Store }{s}

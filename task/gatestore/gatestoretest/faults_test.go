@@ -1,4 +1,4 @@
-package storetest_test
+package gatestoretest_test
 
 import (
 	"context"

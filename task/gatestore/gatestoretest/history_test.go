@@ -1,4 +1,4 @@
-package storetest_test
+package gatestoretest_test
 
 import (
 	"context"
@@ -10,12 +10,12 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore/gatestoretest"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
-	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 // history runs a history on a store, with a fault if one is given.
-func history(t *testing.T, long time.Duration, fault func(*faulty)) (storetest.Account, error) {
+func history(t *testing.T, long time.Duration, fault func(*faulty)) (gatestoretest.Account, error) {
 	t.Helper()
 	good := memstore.New(memstore.Options{})
 	t.Cleanup(func() { good.Close() })
@@ -23,7 +23,7 @@ func history(t *testing.T, long time.Duration, fault func(*faulty)) (storetest.A
 	if fault != nil {
 		fault(broken)
 	}
-	h := storetest.History{Stores: []func() gatestore.Store{func() gatestore.Store { return broken }}, Long: long, Seed: uint64(time.Now().UnixNano())}
+	h := gatestoretest.History{Stores: []func() gatestore.Store{func() gatestore.Store { return broken }}, Long: long, Seed: uint64(time.Now().UnixNano())}
 	return h.Check(t.Context())
 }
 

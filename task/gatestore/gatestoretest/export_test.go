@@ -1,4 +1,4 @@
-package storetest
+package gatestoretest
 
 import (
 	"github.com/thoughtgate/thoughtgate-go/task"

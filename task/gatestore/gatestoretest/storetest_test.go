@@ -1,4 +1,4 @@
-package storetest_test
+package gatestoretest_test
 
 import (
 	"context"
@@ -16,15 +16,15 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore/gatestoretest"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
-	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestSuiteAcceptsGoodStore shows that a store without faults passes every case.
 func TestSuiteAcceptsGoodStore(t *testing.T) {
-	for _, c := range storetest.Cases() {
+	for _, c := range gatestoretest.Cases() {
 		if failure := outcome(t, c, func(*faulty) {}); failure != "" {
 			t.Errorf("%s: %s", c.Name(), failure)
 		}
@@ -36,7 +36,7 @@ func TestSuiteDetectsEveryFault(t *testing.T) {
 	for name, fault := range faults() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, c := range storetest.Cases() {
+			for _, c := range gatestoretest.Cases() {
 				if failure := outcome(t, c, fault); failure != "" {
 					t.Logf("detected by %q: %s", c.Name(), failure)
 					return
@@ -49,7 +49,7 @@ func TestSuiteDetectsEveryFault(t *testing.T) {
 
 // TestEveryCaseCanFail checks that each case fails for at least one fault.
 func TestEveryCaseCanFail(t *testing.T) {
-	for _, c := range storetest.Cases() {
+	for _, c := range gatestoretest.Cases() {
 		t.Run(c.Name(), func(t *testing.T) {
 			t.Parallel()
 			for _, fault := range faults() {
@@ -64,7 +64,7 @@ func TestEveryCaseCanFail(t *testing.T) {
 
 // outcome runs a case against a store with a fault and returns the failure. It runs in a
 // synctest bubble, so that waiting takes no time.
-func outcome(t *testing.T, c storetest.Case, fault func(*faulty)) string {
+func outcome(t *testing.T, c gatestoretest.Case, fault func(*faulty)) string {
 	t.Helper()
 	var failure string
 	synctest.Test(t, func(t *testing.T) {

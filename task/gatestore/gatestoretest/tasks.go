@@ -1,4 +1,4 @@
-package storetest
+package gatestoretest
 
 import (
 	"context"
@@ -12,10 +12,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
-// Run checks a store that only keeps tasks. It runs each case against an empty store from open,
-// which should close the store with t.Cleanup. A store with more parts than [task.Store] should
-// implement [gatestore.Store] completely, and use [RunGate].
-func Run(t *testing.T, open func(t *testing.T) task.Store) {
+// RunTasks checks a store that only keeps tasks.
+func RunTasks(t *testing.T, open func(t *testing.T) task.Store) {
 	t.Helper()
 	for _, c := range slices.Concat(createCases(), readCases(), swapCases(), listCases(), dueCases()) {
 		t.Run(c.name, func(t *testing.T) { c.run(t, onlyTasks{Store: open(t)}) })
