@@ -11,6 +11,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcpname"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/gatedialect"
 	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
@@ -30,39 +31,8 @@ const (
 type Dialect struct {
 	Era Era
 
-	// PendingStatus is the status of a task that waits for its approvers. In
-	// MCP, input_required asks the client itself to act, so anything but
-	// InputRequired means Working. It does not apply to the answer that creates
-	// a task.
-	PendingStatus schema.Status
-
-	// Proxy reports whether another server runs the tools. Messages of that server are then
-	// quoted as foreign text.
-	Proxy bool
-
-	// Drafts adds the members of SEP-2643 and SEP-2848 to _meta, for clients of
-	// 2026-07-28.
-	Drafts bool
-
-	// Errors answers a call of 2025-11-25 that was not allowed to run with a JSON-RPC
-	// error. Otherwise the answer is a tool result, because many hosts do not show
-	// errors to their models.
-	Errors bool
-
-	// Vendor is the prefix of members of _meta that no specification defines, such as
-	// "example.com/": error, the error code of a call that was not allowed to run, and tool, the
-	// tool of a listed task. If it is empty, they are left out.
-	Vendor string
-
-	// Correlation is the id of the request in logs, or empty. Results and errors that a
-	// gateway makes have it.
-	Correlation string
-
-	// ApprovalURL returns the page on which people decide about a task. It may be nil.
-	ApprovalURL func(task.ID) string
-
-	// MinPoll is the shortest interval at which clients are asked to poll a new task.
-	MinPoll time.Duration
+	// Gate has what only gateways need. Servers leave it out.
+	Gate gatedialect.Options
 
 	// Now is the time for which messages are written. If it is zero, messages omit the
 	// remaining time.
@@ -93,7 +63,7 @@ func (d Dialect) Status(t task.Task) schema.Status {
 }
 
 func (d Dialect) pendingStatus(t task.Task) schema.Status {
-	literal := d.PendingStatus == schema.InputRequired && t.State == task.InputRequired
+	literal := d.Gate.PendingStatus == schema.InputRequired && t.State == task.InputRequired
 	switch {
 	case literal || t.AwaitsInput():
 		return schema.InputRequired
@@ -164,8 +134,8 @@ func (d Dialect) ListResult(page task.Page) (json.RawMessage, error) {
 	list := schema.ListResult2025{Tasks: make([]schema.Task2025, len(page.Tasks)), NextCursor: page.Next}
 	for i, t := range page.Tasks {
 		list.Tasks[i] = d.legacyTask(t, d.Status(t))
-		if d.Vendor != "" && t.Call.Method == mcpname.ToolsCall {
-			list.Tasks[i].Extra = schema.Object{{Name: "_meta", Value: schema.Object{{Name: d.Vendor + "tool", Value: quote(t.Call.Name)}}.Text()}}
+		if d.Gate.Vendor != "" && t.Call.Method == mcpname.ToolsCall {
+			list.Tasks[i].Extra = schema.Object{{Name: "_meta", Value: schema.Object{{Name: d.Gate.Vendor + "tool", Value: quote(t.Call.Name)}}.Text()}}
 		}
 	}
 	return encode(list)
@@ -226,9 +196,9 @@ func (d Dialect) pollInterval(t task.Task) *schema.Millis {
 	switch age := d.Now.Sub(t.CreatedAt); {
 	case d.Now.IsZero():
 	case age < time.Minute:
-		interval = min(interval, max(firstMinute, d.MinPoll))
+		interval = min(interval, max(firstMinute, d.Gate.MinPoll))
 	case age < 2*time.Minute:
-		interval = min(interval, max(secondMinute, d.MinPoll))
+		interval = min(interval, max(secondMinute, d.Gate.MinPoll))
 	}
 	return new(schema.MillisOf(interval))
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/gatedialect"
 	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/action"
@@ -22,10 +23,10 @@ import (
 )
 
 var (
-	legacy = mcptask.Dialect{Era: mcptask.V2025, Proxy: true, Vendor: "thoughtgate/"}
-	modern = mcptask.Dialect{Era: mcptask.V2026, Proxy: true, Vendor: "thoughtgate/"}
+	legacy = mcptask.Dialect{Era: mcptask.V2025, Gate: gatedialect.Options{Proxy: true, Vendor: "thoughtgate/"}}
+	modern = mcptask.Dialect{Era: mcptask.V2026, Gate: gatedialect.Options{Proxy: true, Vendor: "thoughtgate/"}}
 
-	literal = mcptask.Dialect{Era: mcptask.V2025, Errors: true, Proxy: true, Vendor: "thoughtgate/"} // the literal reading of GOV-001
+	literal = mcptask.Dialect{Era: mcptask.V2025, Gate: gatedialect.Options{Errors: true, Proxy: true, Vendor: "thoughtgate/"}} // the literal reading of GOV-001
 )
 
 const (
@@ -466,7 +467,7 @@ func TestLiteralDialectShowsPendingAsInputRequired(t *testing.T) {
 	s := loadSchemas(t)
 	pending := newTask(t, submit)
 	for _, era := range []mcptask.Era{mcptask.V2025, mcptask.V2026} {
-		d := mcptask.Dialect{Era: era, PendingStatus: schema.InputRequired}
+		d := mcptask.Dialect{Era: era, Gate: gatedialect.Options{PendingStatus: schema.InputRequired}}
 		if got := d.Status(pending); got != schema.InputRequired {
 			t.Errorf("pending: %s", got)
 		}
@@ -481,7 +482,7 @@ func TestLiteralDialectShowsPendingAsInputRequired(t *testing.T) {
 			t.Errorf("create: %s", got)
 		}
 	}
-	literal := mcptask.Dialect{Era: mcptask.V2026, PendingStatus: schema.InputRequired}
+	literal := mcptask.Dialect{Era: mcptask.V2026, Gate: gatedialect.Options{PendingStatus: schema.InputRequired}}
 	text := mustWith(nil)(literal.GetResult(pending))
 	s.mustMatch(t, schemaTasks, "GetTaskResult", text)
 	if !strings.Contains(string(text), `"inputRequests":{}`) {

@@ -6,6 +6,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/gatedialect"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
@@ -13,7 +14,7 @@ import (
 // Modern clients get details of approvals, as SEP-2643 and SEP-2848 propose, if the setting is
 // on. Other clients do not.
 func TestDraftsAreOnlyForEnabledModernClients(t *testing.T) {
-	drafts := mcptask.Dialect{Era: mcptask.V2026, Drafts: true}
+	drafts := mcptask.Dialect{Era: mcptask.V2026, Gate: gatedialect.Options{Drafts: true}}
 	for _, tt := range []struct {
 		name        string
 		task        task.Task
@@ -35,7 +36,7 @@ func TestDraftsAreOnlyForEnabledModernClients(t *testing.T) {
 		if denied := string(got.Member("result").Member("_meta").Member(mcpname.MetaAuthorization).Bytes); denied != tt.denied {
 			t.Errorf("%s: authorization %s; want %s", tt.name, denied, tt.denied)
 		}
-		for _, d := range []mcptask.Dialect{modern, {Era: mcptask.V2025, Drafts: true}} {
+		for _, d := range []mcptask.Dialect{modern, {Era: mcptask.V2025, Gate: gatedialect.Options{Drafts: true}}} {
 			plain := jsonrpc.Value{Bytes: mustWith(payloadOf(tt.task))(d.GetResult(tt.task))}
 			if plain.Member("_meta").Member(mcpname.MetaToolApproval).Present() || plain.Member("result").Member("_meta").Member(mcpname.MetaAuthorization).Present() {
 				t.Errorf("%s: a client without drafts gets draft members: %s", tt.name, plain.Bytes)
@@ -49,7 +50,7 @@ func TestDraftsAreOnlyForEnabledModernClients(t *testing.T) {
 	}
 	const pending = `{"resultType":"complete","content":[{"type":"text","text":"wait"}],` +
 		`"_meta":{"io.modelcontextprotocol/authorization":{"reason":"approval_pending","remediation":"available","remediationHints":[{"type":"task","taskId":"tg_1"}]}}}`
-	meta := drafts.Denied("approval_pending", mcptask.RemediationAvailable, "tg_1")
+	meta := drafts.Gate.Denied("approval_pending", gatedialect.RemediationAvailable, "tg_1")
 	if got := drafts.ToolResult(mcptask.ToolText{Text: "wait", Meta: meta}); string(got) != pending {
 		t.Errorf("pending: %s; want %s", got, pending)
 	}

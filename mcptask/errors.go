@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/gatedialect"
 	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -85,10 +86,10 @@ func (d Dialect) Error(err error) *jsonrpc.Error {
 
 // Refuse returns the answer to a tool call that could not become a task because of err: the
 // error of [Dialect.Error] or, if there are too many tasks, a tool result for the client's
-// model. See also [Dialect.Errors].
+// model. See also [gatedialect.Options].
 func (d Dialect) Refuse(err error) Outcome {
 	e, p := look(err)
-	if !p.tool || d.Era == V2025 && d.Errors {
+	if !p.tool || d.Era == V2025 && d.Gate.Errors {
 		return Outcome{Error: textOf(errorObject(d.Error(err)))}
 	}
 	text, code := p.text, d.code(p.legacy, p.name)
@@ -96,7 +97,7 @@ func (d Dialect) Refuse(err error) Outcome {
 		text += " Try again in " + string(seconds(e.RetryAfter)) + " s."
 		code = append(code, schema.Member{Name: "retry_after", Value: seconds(e.RetryAfter)})
 	}
-	return Outcome{Result: textOf(d.toolError(text, code, d.Denied(p.name, RemediationAvailable, "")))}
+	return Outcome{Result: textOf(d.toolError(text, code, d.denied(p.name, gatedialect.RemediationAvailable)))}
 }
 
 // look returns the parts of err that a client may see.

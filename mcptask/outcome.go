@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -45,7 +44,7 @@ func (o Outcome) Err(payload []byte) *jsonrpc.Error {
 //
 // A client learns of a call that was not allowed to run, or that was cancelled, by
 // a tool result that its model can read, and that says whether the tool ran. See
-// also [Dialect.Errors].
+// also [gatedialect.Options].
 func (d Dialect) Outcome(t task.Task) (Outcome, error) {
 	switch {
 	case !t.State.Terminal():
@@ -127,7 +126,7 @@ func refused(t task.Task) bool {
 // answersModel reports whether a tool result tells how t ended, if the upstream sent no answer.
 // A failure of the upstream is an error, as it would be without a task.
 func (d Dialect) answersModel(t task.Task) bool {
-	if d.Era == V2025 && d.Errors {
+	if d.Era == V2025 && d.Gate.Errors {
 		return false
 	}
 	return refused(t) || t.State == task.Cancelled && t.Call.Method == mcpname.ToolsCall
@@ -181,7 +180,7 @@ func (d Dialect) StatusMessage(t task.Task) string {
 	case task.Working:
 		return "Accepted"
 	case task.InputRequired:
-		return d.pendingText(t)
+		return d.Gate.Waiting(t, d.Now)
 	case task.Approved:
 		return "Approved, about to run"
 	case task.Executing:
@@ -196,48 +195,13 @@ func (d Dialect) StatusMessage(t task.Task) string {
 	}
 }
 
-// pendingText returns the approvers of t, the time left, and the page for approval.
-func (d Dialect) pendingText(t task.Task) string {
-	text := "Waiting for approval by " + harmless(cmp.Or(t.Workflow, "an approver")) + " · " + string(t.ID.Short())
-	if left := d.timeLeft(t); left != "" {
-		text += " · " + left + " left"
-	}
-	if d.ApprovalURL != nil {
-		text += " · " + d.ApprovalURL(t.ID)
-	}
-	return text
-}
-
-// Facts returns the approvers of t, its short id and the remaining time, such as "ops
-// (tg_1m7h71t6x6pn4, 9m59s left)".
-func (d Dialect) Facts(t task.Task) string {
-	text := harmless(cmp.Or(t.Workflow, "an approver")) + " (" + string(t.ID.Short())
-	if left := d.timeLeft(t); left != "" {
-		text += ", " + left + " left"
-	}
-	return text + ")"
-}
-
-// timeLeft returns the remaining time for the approval of t, such as 9m59s. It is empty if the
-// time is unknown.
-func (d Dialect) timeLeft(t task.Task) string {
-	if d.Now.IsZero() || t.Approval == nil || t.Approval.Deadline.IsZero() {
-		return ""
-	}
-	left := max(0, t.Approval.Deadline.Sub(d.Now))
-	if left < time.Hour {
-		return left.Truncate(time.Second).String()
-	}
-	return strings.TrimSuffix(left.Truncate(time.Minute).String(), "0s")
-}
-
 // runningText returns the status of a running call, with the message of the tool or
 // upstream.
 func (d Dialect) runningText(t task.Task) string {
 	switch {
 	case t.Execution == nil:
 		return "Running"
-	case !d.Proxy && harmless(t.Execution.Message) != "":
+	case !d.Gate.Proxy && harmless(t.Execution.Message) != "":
 		return harmless(t.Execution.Message)
 	case t.AwaitsInput():
 		return quoteAfter("Waiting for input from the client", t.Execution.Message)
@@ -262,7 +226,7 @@ func quoteAfter(text, foreign string) string {
 func (d Dialect) endText(t task.Task) string {
 	if t.Result != nil && t.Result.Kind == task.ResultRPCError {
 		message, _ := jsonrpc.Value{Bytes: t.Result.Inline}.Member("message").Text()
-		if !d.Proxy {
+		if !d.Gate.Proxy {
 			return cmp.Or(harmless(message), "Failed.")
 		}
 		return withQuote("The server answered with an error", message)
@@ -369,8 +333,8 @@ func (d Dialect) ToolError(text string, code int, errorType string, meta schema.
 }
 
 func (d Dialect) toolError(text string, code schema.Object, meta schema.Object) json.RawMessage {
-	if d.Vendor != "" {
-		meta = meta.With(d.Vendor+"error", code.Text())
+	if d.Gate.Vendor != "" {
+		meta = meta.With(d.Gate.Vendor+"error", code.Text())
 	}
 	return d.ToolResult(ToolText{Text: text, Error: true, Meta: meta})
 }
@@ -378,8 +342,8 @@ func (d Dialect) toolError(text string, code schema.Object, meta schema.Object) 
 // code returns the error code of an outcome as an object.
 func (d Dialect) code(code int, name string) schema.Object {
 	object := schema.Object{{Name: "code", Value: integer(int64(code))}, {Name: "error_type", Value: quote(name)}}
-	if d.Correlation != "" {
-		object = append(object, schema.Member{Name: "correlation_id", Value: quote(d.Correlation)})
+	if d.Gate.Correlation != "" {
+		object = append(object, schema.Member{Name: "correlation_id", Value: quote(d.Gate.Correlation)})
 	}
 	return object
 }

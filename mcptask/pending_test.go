@@ -6,6 +6,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/gatedialect"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
@@ -26,7 +27,7 @@ func TestPendingMessageFollowsAge(t *testing.T) {
 		{2 * time.Minute, 30000, "Waiting for approval by ops · tg_786512e2 · 58m0s left · https://gate.example/" + id},
 		{2 * time.Hour, 30000, "Waiting for approval by ops · tg_786512e2 · 0s left · https://gate.example/" + id},
 	} {
-		d := mcptask.Dialect{Now: pending.CreatedAt.Add(tt.age), ApprovalURL: func(id task.ID) string { return "https://gate.example/" + string(id) }}
+		d := mcptask.Dialect{Now: pending.CreatedAt.Add(tt.age), Gate: gatedialect.Options{ApprovalURL: func(id task.ID) string { return "https://gate.example/" + string(id) }}}
 		got := jsonrpc.Value{Bytes: mustWith(nil)(d.GetResult(pending))}
 		poll, _ := got.Member("pollInterval").Int()
 		if message, _ := got.Member("statusMessage").Text(); message != tt.message || poll != tt.poll {

@@ -28,7 +28,7 @@ import (
 //
 // A program that runs tasks must also run [Server.Housekeep].
 type Server struct {
-	Store     task.Store          // may implement more of [gatestore.Store]
+	Store     task.Store          // may implement [task.Blobs] and [task.Watcher]
 	Now       func() time.Time    // the clock
 	Limits    task.Limits         // on tasks made by [Server.Start] and [Server.Launch]
 	Variables task.VariableLimits // of the variables that clients set with tasks/update

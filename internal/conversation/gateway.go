@@ -15,6 +15,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/gatedialect"
 	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
@@ -126,7 +127,9 @@ func (g *Gateway) Close() {
 func (g *Gateway) dialect(era mcp.Era) mcptask.Dialect {
 	w := g.Waiting()
 	return mcptask.Dialect{
-		Era: mcptask.Era(era), PendingStatus: w.Pending, Drafts: w.Drafts, Errors: w.Errors, ApprovalURL: w.Page, MinPoll: w.MinPoll, Now: time.Now(), Proxy: true, Vendor: mcp.Vendor,
+		Era: mcptask.Era(era), Now: time.Now(), Gate: gatedialect.Options{
+			PendingStatus: w.Pending, Drafts: w.Drafts, Errors: w.Errors, ApprovalURL: w.Page, MinPoll: w.MinPoll, Proxy: true, Vendor: mcp.Vendor,
+		},
 	}
 }
 

@@ -44,7 +44,7 @@ func (i inviter) byRound(m *jsonrpc.Message, t task.Task) bool {
 // params returns the params of the elicitation for t.
 func (i inviter) params(t task.Task, elicitation string) []byte {
 	d := i.out.dialect()
-	d.ApprovalURL = nil // the host shows the URL beside the message
+	d.Gate.ApprovalURL = nil // the host shows the URL beside the message
 	return mcp.ElicitURL(i.out.gateway.Waiting().Page(t.ID), d.StatusMessage(t), elicitation)
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcpname"
-	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/gatedialect"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -210,7 +210,7 @@ func (c *policyCheck) denial(judged catalog.Judgement) *mcp.Problem {
 	if reason != "" {
 		problem.Detail = "Denied by policy: " + reason + ". It did not run."
 	}
-	problem.Meta = c.out.dialect().Denied(string(mcp.PolicyDenied), mcptask.RemediationUnavailable, "")
+	problem.Meta = c.out.denied(mcp.PolicyDenied, gatedialect.RemediationUnavailable, "")
 	problem.Result = problem.Tool != "" && (c.out.era == mcp.Modern || !c.out.gateway.Waiting().Errors)
 	return problem
 }

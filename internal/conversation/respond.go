@@ -9,6 +9,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/gatedialect"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
@@ -29,8 +31,16 @@ func (o responder) to(id []byte) responder {
 
 func (o responder) dialect() mcptask.Dialect {
 	d := o.gateway.dialect(o.era)
-	d.Correlation = o.reply.Correlation()
+	d.Gate.Correlation = o.reply.Correlation()
 	return d
+}
+
+// denied returns the _meta of the result of a call that may not run, or not yet.
+func (o responder) denied(reason mcp.Type, r gatedialect.Remediation, decidedIn task.ID) schema.Object {
+	if o.era != mcp.Modern {
+		return nil
+	}
+	return o.dialect().Gate.Denied(string(reason), r, decidedIn)
 }
 
 // answer sends a message.
@@ -158,7 +168,7 @@ func (p pendingAnswer) message(ctx context.Context, t task.Task, method string) 
 	d := p.out.dialect()
 	return jsonrpc.AppendResult(nil, p.out.id, d.ToolResult(mcptask.ToolText{
 		Text: p.text(ctx, t), Error: true,
-		Meta: d.Denied(string(mcp.ApprovalPending), mcptask.RemediationAvailable, t.ID),
+		Meta: p.out.denied(mcp.ApprovalPending, gatedialect.RemediationAvailable, t.ID),
 	}))
 }
 
@@ -185,7 +195,7 @@ func (p pendingAnswer) text(ctx context.Context, t task.Task) string {
 		return "This call was approved and has not run yet. " +
 			"Call the tool again with exactly the same arguments: it then runs, once, and you get its result."
 	}
-	waits := "It waits for approval by " + p.out.dialect().Facts(t) + ". It has not run. "
+	waits := "It waits for approval by " + gatedialect.Facts(t, p.out.dialect().Now) + ". It has not run. "
 	if p.sender.gateway.pendingAnswers.update(t.ID, func(n int) int { return n + 1 }) <= callAgain {
 		return "Nothing is wrong with this call: do not change it. " + waits +
 			"Call the tool again with exactly the same arguments: that call waits for the decision and gets the result."

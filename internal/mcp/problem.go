@@ -12,6 +12,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/gatedialect"
 	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 )
 
@@ -176,7 +177,7 @@ const Vendor = "thoughtgate/"
 // for a client of era e.
 func (p *Problem) AppendResponse(dst []byte, e Era, id []byte, correlationID string) []byte {
 	if p.Result && id != nil {
-		d := mcptask.Dialect{Era: mcptask.Era(e), Proxy: true, Vendor: Vendor, Correlation: correlationID}
+		d := mcptask.Dialect{Era: mcptask.Era(e), Gate: gatedialect.Options{Proxy: true, Vendor: Vendor, Correlation: correlationID}}
 		return jsonrpc.AppendResult(dst, id, d.ToolError(p.Error(), table[p.Type].legacy, string(p.Type), p.Meta))
 	}
 	return jsonrpc.AppendErrorResponse(dst, id, p.RPCError(e, correlationID))
