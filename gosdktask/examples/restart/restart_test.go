@@ -21,7 +21,12 @@ import (
 const serve = "RESTART_SERVE"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(serve) != "" {
+	switch os.Getenv(serve) {
+	case "":
+	case "jobs":
+		serveJobs()
+		return
+	default:
 		main()
 		return
 	}
@@ -33,6 +38,7 @@ type world struct {
 	t       *testing.T
 	address string
 	file    string
+	env     []string // for the server
 	server  *exec.Cmd
 }
 
@@ -43,7 +49,7 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	w.server = exec.CommandContext(context.WithoutCancel(w.t.Context()), self, w.address, w.file)
-	w.server.Env = append(os.Environ(), serve+"=1", "GORACE=atexit_sleep_ms=0")
+	w.server.Env = append(append(os.Environ(), serve+"=1", "GORACE=atexit_sleep_ms=0"), w.env...)
 	if err := w.server.Start(); err != nil {
 		w.t.Fatal(err)
 	}
