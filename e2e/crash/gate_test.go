@@ -32,6 +32,13 @@ func TestMain(m *testing.M) {
 		serveLedger(url)
 		return
 	}
+	if os.Getenv(libraryAddress) != "" {
+		if err := serveLibrary(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "crash")
 		if err != nil {
