@@ -320,6 +320,28 @@ func TestTokensStayWithTheirServer(t *testing.T) {
 	}
 }
 
+// When a server that all agents shared is used in the name of people, the shared connection counts for nobody,
+// also not for agents without identity.
+func TestSharedConnectionIsOfNobody(t *testing.T) {
+	s := newGuardedServer(t, authserver.Options{})
+	store := "sqlite:" + filepath.Join(t.TempDir(), "gate.db")
+	a, stop := start(t, s.config(store, "grant: shared"))
+	signIn(t, a, adminToken).connect()
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	a, stop = start(t, strings.Replace(s.config(store, "grant: principal"), "identity: {", "identity: {anonymous: true, ", 1))
+	defer stop()
+	wantNotConnected(t, a, askAs(t, a, annsAgent, call("read")))
+	_, answer, _ := request(t, http.DefaultClient, http.MethodPost, "http://"+a.AgentAddr()+"/mcp", call("read"), "Accept", "application/json, text/event-stream")
+	if !strings.Contains(answer, `"error_type":"not_connected"`) {
+		t.Errorf("an agent without identity: %s", answer)
+	}
+	if got := s.callers(); got != "" {
+		t.Errorf("calls of %s", got)
+	}
+}
+
 // wantNoSecrets searches a text for all tokens, codes and verifiers.
 func wantNoSecrets(t *testing.T, s *guardedServer, what, text string) {
 	t.Helper()

@@ -61,7 +61,7 @@ func (c *Connections) putSignIn(ctx context.Context, upstream string, begun *oau
 	if err != nil {
 		return err
 	}
-	sealed, err := c.sealer.Seal(ctx, string(text), upstream, who.Name, who.Session)
+	sealed, err := c.sealer.Seal(ctx, string(text), sealedFor(upstream, who)...)
 	if err != nil {
 		return err
 	}
@@ -76,6 +76,12 @@ func (c *Connections) putSignIn(ctx context.Context, upstream string, begun *oau
 type storedSignIn struct {
 	Upstream string `json:"upstream"`
 	Sealed   string `json:"sealed"` // the oauth.SignIn
+}
+
+// sealedFor returns for what a sign-in is sealed.
+func sealedFor(upstream string, who Actor) []string {
+	//mutate:swap "who.Name, who.Session" `"", ""` internal/app.TestSignInBelongsToBrowser the sign-in of one person ends in the browser of another
+	return []string{upstream, who.Name, who.Session}
 }
 
 // takeSignIn returns the sign-in to which an answer belongs, once.
@@ -93,8 +99,7 @@ func (c *Connections) takeSignIn(ctx context.Context, answer url.Values, who Act
 	if s == nil {
 		return nil, nil, ErrSignIn
 	}
-	//mutate:swap "who.Name, who.Session" `"", ""` internal/app.TestSignInBelongsToBrowser the sign-in of one person ends in the browser of another
-	text, err := c.sealer.Open(ctx, stored.Sealed, stored.Upstream, who.Name, who.Session)
+	text, err := c.sealer.Open(ctx, stored.Sealed, sealedFor(stored.Upstream, who)...)
 	if err != nil {
 		return nil, nil, ErrSignIn
 	}

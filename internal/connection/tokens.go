@@ -64,7 +64,7 @@ func (t connected) connectionOf(by httpclient.Peer) (string, error) {
 		return idOf(t.server.Name, ""), nil
 	}
 	principal := catalog.PrincipalID(by.Principal)
-	//mutate:false internal/app.TestPeopleHaveTheirOwnConnections agents without identity use a connection
+	//mutate:false internal/app.TestSharedConnectionIsOfNobody agents without identity use a connection
 	if principal == "" {
 		return "", &mcp.Problem{Type: mcp.NotConnected, Detail: "this server is used in the name of a person, and the gate does not know whose agent this is; give the agent an identity"}
 	}
