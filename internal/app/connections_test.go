@@ -638,6 +638,52 @@ func TestSlowRefusalEndsCall(t *testing.T) {
 	}
 }
 
+// However often an agent calls, the gate does not ask for further tokens if the server refuses new ones, or if there
+// are none at present.
+func TestCallsCauseNoStormOfTokens(t *testing.T) {
+	refuse := func(w http.ResponseWriter, _ *http.Request, _ string) bool {
+		w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`)
+		w.WriteHeader(http.StatusUnauthorized)
+		return true
+	}
+	for grant, kind := range map[string]string{
+		"grant: shared": "refresh_token",
+		"grant: client_credentials, client_id: gate, client_secret: secret-of-the-gate, issuer: 'ISSUER'": "client_credentials",
+	} {
+		s := newGuardedServer(t, authserver.Options{})
+		s.auth.Register("gate", authserver.Client{Secret: "secret-of-the-gate"})
+		s.answer = refuse
+		a, stop := start(t, s.config("memory:", strings.Replace(grant, "ISSUER", s.auth.URL, 1)))
+		if kind == "refresh_token" {
+			signIn(t, a, adminToken).connect()
+		}
+		for range 10 {
+			askAs(t, a, annsAgent, call("read"))
+		}
+		if n := s.grants(kind); n < 1 || n > 2 {
+			t.Errorf("%s: %d requests for tokens that the server refuses", grant, n)
+		}
+		_ = stop()
+	}
+
+	s := newGuardedServer(t, authserver.Options{})
+	s.auth.Register("gate", authserver.Client{Secret: "secret-of-the-gate"})
+	s.auth.SetHooks(authserver.Hooks{Request: func(w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	}})
+	a, stop := start(t, s.config("memory:", "grant: client_credentials, client_id: gate, client_secret: secret-of-the-gate, issuer: '"+s.auth.URL+"'"))
+	defer stop()
+	for range 10 {
+		if answer := askAs(t, a, annsAgent, call("read")); !strings.Contains(answer, `"error_type":"upstream_`) {
+			t.Errorf("answer: %s", answer)
+		}
+	}
+	if n := len(s.auth.Requests()); n > 4 {
+		t.Errorf("%d requests to an authorization server that is down", n)
+	}
+}
+
 // An agent that calls again while its person signs in gets the result.
 func TestCallWaitsForConnection(t *testing.T) {
 	s := newGuardedServer(t, authserver.Options{})

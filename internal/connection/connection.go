@@ -72,14 +72,15 @@ type Connections struct {
 	renewing singleflight.Group
 
 	mu      sync.Mutex
-	known   map[string]cached       // by record name
-	direct  map[string]*oauth.Grant // tokens that no person has signed in for
-	invited map[string]time.Time    // when the agent of a record name was last told to connect
+	known   map[string]cached      // by record name
+	direct  map[string]directGrant // tokens that no person has signed in for
+	invited map[string]time.Time   // when the agent of a record name was last told to connect
+	failed  map[string]failure     // to get a token, by record name or key of direct
 }
 
 // New returns the connections of cfg, which must be opened before they are used.
 func New(cfg Config) *Connections {
-	return &Connections{cfg: cfg, known: make(map[string]cached), direct: make(map[string]*oauth.Grant), invited: make(map[string]time.Time)}
+	return &Connections{cfg: cfg, known: make(map[string]cached), direct: make(map[string]directGrant), invited: make(map[string]time.Time), failed: make(map[string]failure)}
 }
 
 // Callback is the path to which authorization servers send browsers back, below that of the page on which people
@@ -137,6 +138,7 @@ type record struct {
 	About     Connection `json:"about"`
 	Challenge []string   `json:"challenge,omitempty"` // of the server, with which it has asked for more scopes
 	Renewing  time.Time  `json:"renewing,omitzero"`   // until when a replica renews the token
+	Refused   time.Time  `json:"refused,omitzero"`    // when the token was renewed because the server had refused the one before
 	Sealed    string     `json:"sealed"`              // the oauth.Grant
 
 	version int64
@@ -368,6 +370,10 @@ const (
 	cacheTime  = 5 * time.Second
 	maxCached  = 10_000
 	inviteTime = 2 * time.Minute
+
+	failurePause = 5 * time.Second
+	// refusalPause is how long another refusal by the server does not lead to another token.
+	refusalPause = 30 * time.Second
 )
 
 func (c *Connections) remember(r record) {
@@ -391,6 +397,39 @@ func (c *Connections) forget(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.known, id)
+}
+
+// A failure is one to get a token. It counts for a while, so that agents which call again and again do not make the
+// gate ask each time.
+type failure struct {
+	err   error
+	until time.Time
+}
+
+// failure returns the error that counts now, or nil.
+func (c *Connections) failure(key string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f := c.failed[key]; c.cfg.Now().Before(f.until) {
+		return f.err
+	}
+	return nil
+}
+
+// noteFailure lets err count for a while.
+func (c *Connections) noteFailure(key string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	evictOne(c.failed)
+	c.failed[key] = failure{err, c.cfg.Now().Add(failurePause)}
+}
+
+// useAWhile lets a new token be used for a few seconds at least. Otherwise the gate would renew tokens that are valid
+// for less than [oauth.RenewBefore] before each request.
+func (c *Connections) useAWhile(g *oauth.Grant) {
+	if least := c.cfg.Now().Add(oauth.RenewBefore + 10*time.Second); !g.Expires.IsZero() && g.Expires.Before(least) {
+		g.Expires = least
+	}
 }
 
 // load returns a record that is at most cacheTime old. If the store is not available, it returns the last one.

@@ -347,11 +347,18 @@ func TestRenewalIsRepeated(t *testing.T) {
 		w.WriteHeader(http.StatusBadGateway)
 		return true
 	}})
-	_, err := f.token(c)
-	if p, ok := errors.AsType[*mcp.Problem](err); !ok || p.Type != mcp.UpstreamDown {
-		t.Errorf("the authorization server is down: %v", err)
+	asked := len(f.auth.Requests())
+	for range 10 {
+		_, err := f.token(c)
+		if p, ok := errors.AsType[*mcp.Problem](err); !ok || p.Type != mcp.UpstreamDown {
+			t.Errorf("the authorization server is down: %v", err)
+		}
+	}
+	if n := len(f.auth.Requests()) - asked; n != 1 {
+		t.Errorf("%d requests to an authorization server that is down", n)
 	}
 	f.auth.SetHooks(f.hooks())
+	f.wait(10 * time.Second)
 	if _, err := f.token(c); err != nil {
 		t.Error(err)
 	}
@@ -391,6 +398,25 @@ func TestSignInExpires(t *testing.T) {
 	f.wait(11 * time.Minute)
 	if _, err := c.Finish(t.Context(), url.Values{"code": {answer.Code}, "state": {answer.State}, "iss": {answer.Iss}}, admin); !errors.Is(err, connection.ErrSignIn) {
 		t.Errorf("finish too late: %v", err)
+	}
+}
+
+// Tokens that end within seconds are not renewed for each request.
+func TestShortTokensAreUsed(t *testing.T) {
+	f := newFleet(t)
+	c := f.replica()
+	f.auth.SetHooks(authserver.Hooks{Tokens: func(m map[string]any) { m["expires_in"] = 20 }})
+	f.connect(c, c)
+	for range 10 {
+		f.mustHaveToken(c)
+	}
+	if n := f.renewals(); n != 0 {
+		t.Errorf("%d renewals within a moment", n)
+	}
+	f.wait(15 * time.Second)
+	f.mustHaveToken(c)
+	if n := f.renewals(); n != 1 {
+		t.Errorf("%d renewals after 15 seconds", n)
 	}
 }
 

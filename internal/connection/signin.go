@@ -129,6 +129,7 @@ func (c *Connections) Finish(ctx context.Context, answer url.Values, who Actor) 
 	if err != nil {
 		return Connection{}, err
 	}
+	c.useAWhile(grant)
 	ctx = context.WithoutCancel(ctx)
 	about := Connection{Upstream: s.Name, Person: s.Owner(who.Name), By: who.Name, At: c.cfg.Now().UTC(), Scopes: grant.Scopes}
 	about.ID = idOf(s.Name, about.Person)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,11 +81,11 @@ func (t connected) current(ctx context.Context, id, refused string) (string, err
 	if err != nil {
 		return "", mcp.StoreProblem(mcp.Legacy, err)
 	}
-	if why := t.whyEnded(&found); why != nil {
-		return "", why
+	if token, err := t.tokenOf(&found, refused); token != "" || err != nil {
+		return token, err
 	}
-	if found.isUsable(t.of.cfg.Now(), refused) {
-		return found.grant.Access, nil
+	if err := t.of.failure(id); err != nil {
+		return found.lastMoment(t.of.cfg.Now(), refused, err)
 	}
 	// All requests of this replica share one renewal, which goes on when one of them ends.
 	done := t.of.renewing.DoChan(id, func() (any, error) {
@@ -103,21 +104,36 @@ func (t connected) current(ctx context.Context, id, refused string) (string, err
 	}
 }
 
-// isUsable reports whether the token of r is valid for a while, and is not the refused one.
-func (r *record) isUsable(now time.Time, refused string) bool {
-	return r.grant.Access != refused && r.grant.Fresh(now)
-}
-
-// whyEnded returns the invitation if nobody can use the tokens of r any more, or nil.
-func (t connected) whyEnded(r *record) error {
+// tokenOf returns the token of r if it is valid for a while and is not the refused one, or why there is none. It
+// returns nothing if the token must be renewed.
+func (t connected) tokenOf(r *record, refused string) (string, error) {
+	now := t.of.cfg.Now()
 	switch {
 	case !t.of.accepts(r):
-		return t.invitation("the connection to " + t.server.Name + " was for another address")
+		return "", t.invitation("the connection to " + t.server.Name + " was for another address")
 	case !r.About.Ended.IsZero():
-		return t.invitation("the connection to " + t.server.Name + " has ended")
+		return "", t.invitation("the connection to " + t.server.Name + " has ended")
+	case r.grant.Access != refused && r.grant.Fresh(now):
+		return r.grant.Access, nil
+	//mutate:false internal/app.TestCallsCauseNoStormOfTokens each call of an agent makes the gate renew a token
+	case r.grant.Access == refused && now.Before(r.Refused.Add(refusalPause)):
+		return "", t.notAccepted()
 	default:
-		return nil
+		return "", nil
 	}
+}
+
+// notAccepted returns the invitation if the server refuses tokens that are new.
+func (t connected) notAccepted() error {
+	return t.invitation(t.server.Name + " does not accept the token of the connection")
+}
+
+// lastMoment returns the token of r if that is still valid for a moment and was not refused, or err.
+func (r *record) lastMoment(now time.Time, refused string, err error) (string, error) {
+	if refused == "" && now.Before(r.grant.Expires) {
+		return r.grant.Access, nil
+	}
+	return "", err
 }
 
 // renew renews a token, or waits for the replica that does so. Only the replica that has claimed the record by
@@ -131,12 +147,10 @@ func (t connected) renew(ctx context.Context, id, refused string) (string, error
 			return "", t.invitation("not connected to " + t.server.Name + " any more")
 		case err != nil:
 			return "", mcp.StoreProblem(mcp.Legacy, err)
-		case t.whyEnded(&r) != nil:
+		}
+		if token, err := t.tokenOf(&r, refused); token != "" || err != nil {
 			t.of.remember(r)
-			return "", t.whyEnded(&r)
-		case r.isUsable(t.of.cfg.Now(), refused):
-			t.of.remember(r)
-			return r.grant.Access, nil
+			return token, err
 		}
 		//mutate:swap "t.of.cfg.Now().Before(r.Renewing)" "false" TestReplicasRenewOnce two replicas use one refresh token
 		if t.of.cfg.Now().Before(r.Renewing) {
@@ -145,25 +159,38 @@ func (t connected) renew(ctx context.Context, id, refused string) (string, error
 			}
 			continue
 		}
-		r.Renewing = t.of.cfg.Now().Add(renewTime)
-		if err := t.of.write(ctx, &r); errors.Is(err, task.ErrConcurrentModification) {
-			continue
-		} else if err != nil {
-			return "", mcp.StoreProblem(mcp.Legacy, err)
-		}
-		if token, err := t.renewClaimed(ctx, r, refused); !errors.Is(err, ErrNotFound) && !errors.Is(err, errReplaced) {
+		if token, err := t.claimAndRenew(ctx, r, refused); !errors.Is(err, errChanged) {
 			return token, err
 		}
 	}
 }
 
-// errReplaced means that there is another grant now.
-var errReplaced = errors.New("the connection was replaced")
+// claimAndRenew claims a record and renews its token. The error is [errChanged] if the record has changed.
+func (t connected) claimAndRenew(ctx context.Context, r record, refused string) (string, error) {
+	r.Renewing = t.of.cfg.Now().Add(renewTime)
+	if refused != "" {
+		r.Refused = t.of.cfg.Now()
+	}
+	err := t.of.write(ctx, &r)
+	if errors.Is(err, task.ErrConcurrentModification) {
+		return "", errChanged
+	}
+	if err != nil {
+		return "", mcp.StoreProblem(mcp.Legacy, err)
+	}
+	return t.renewClaimed(ctx, r, refused)
+}
 
-// renewClaimed renews the token of a record that this replica has claimed. The error is [ErrNotFound] or
-// [errReplaced] if the connection was removed or replaced meanwhile.
+// errChanged means that others have removed, replaced or claimed a connection.
+var errChanged = errors.New("the connection has changed")
+
+// renewClaimed renews the token of a record that this replica has claimed. The error is [errChanged] if the
+// connection was removed or replaced meanwhile.
 func (t connected) renewClaimed(ctx context.Context, r record, refused string) (string, error) {
 	next, failed := t.server.Client.Renew(ctx, &r.grant)
+	if failed == nil {
+		t.of.useAWhile(next)
+	}
 	r, err := t.storeRenewal(ctx, r, next, failed)
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -171,8 +198,8 @@ func (t connected) renewClaimed(ctx context.Context, r record, refused string) (
 			r.grant = *next
 			t.of.revoke(ctx, t.server, &r)
 		}
-		return "", err
-	case errors.Is(err, errReplaced):
+		return "", errChanged
+	case errors.Is(err, errChanged):
 		return "", err
 	case err != nil:
 		t.of.forget(r.About.ID)
@@ -184,10 +211,10 @@ func (t connected) renewClaimed(ctx context.Context, r record, refused string) (
 	case !r.About.Ended.IsZero():
 		t.of.cfg.Log.WarnContext(ctx, "a connection has ended", "upstream", r.About.Upstream, "person", r.About.Person, "err", failed)
 		return "", t.invitation("the connection to " + t.server.Name + " has ended")
-	case refused == "" && t.of.cfg.Now().Before(r.grant.Expires):
-		return r.grant.Access, nil // it is still valid for a moment
 	default:
-		return "", noToken(failed)
+		failed = noToken(failed)
+		t.of.noteFailure(r.About.ID, failed)
+		return r.lastMoment(t.of.cfg.Now(), refused, failed)
 	}
 }
 
@@ -222,7 +249,7 @@ func (t connected) changed(ctx context.Context, claimed record) (record, error) 
 	r, err := t.of.read(ctx, claimed.About.ID)
 	//mutate:swap "r.grant.Access != claimed.grant.Access" "false" TestRenewalLeavesNextConnection the renewal of a removed connection replaces the next one
 	if err == nil && r.grant.Access != claimed.grant.Access {
-		err = errReplaced
+		err = errChanged
 	}
 	if err != nil {
 		return claimed, err
@@ -243,7 +270,7 @@ func (t connected) Renew(ctx context.Context, by httpclient.Peer, _ http.Header,
 		return "", t.askForMore(ctx, id, refused)
 	}
 	if refused.Last {
-		return "", t.invitation(t.server.Name + " does not accept the token of the connection")
+		return "", t.notAccepted()
 	}
 	return t.current(ctx, id, refused.Token)
 }
@@ -251,7 +278,7 @@ func (t connected) Renew(ctx context.Context, by httpclient.Peer, _ http.Header,
 // askForMore stores the scopes that a server asks for, and returns the invitation to connect once more.
 func (t connected) askForMore(ctx context.Context, id string, refused httpclient.RefusedToken) error {
 	r, err := t.of.read(ctx, id)
-	if err == nil && r.grant.Access == refused.Token {
+	if err == nil && r.grant.Access == refused.Token && !slices.Equal(r.Challenge, refused.Challenge) {
 		r.Challenge = refused.Challenge
 		err = t.of.write(ctx, &r)
 	}
@@ -336,9 +363,19 @@ func (t unattended) Renew(ctx context.Context, _ httpclient.Peer, header http.He
 		return "", nil
 	}
 	if refused.Last {
-		return "", &mcp.Problem{Type: mcp.UpstreamDown, Detail: "the upstream does not accept the token of the gate; the call did not run"}
+		return "", t.notAccepted()
 	}
 	return t.token(ctx, header, refused)
+}
+
+func (t unattended) notAccepted() error {
+	return &mcp.Problem{Type: mcp.UpstreamDown, Detail: "the upstream does not accept the token of the gate; the call did not run"}
+}
+
+// A directGrant is one for which nobody has signed in.
+type directGrant struct {
+	grant   *oauth.Grant
+	refused time.Time // when the server had refused the one before
 }
 
 // token returns a token that is valid for a while and is not the refused one.
@@ -351,30 +388,50 @@ func (t unattended) token(ctx context.Context, header http.Header, refused httpc
 		//mutate:drop internal/app.TestTokenExchange agents use the token of another
 		key += "\x00" + digestOf(subject)
 	}
-	t.of.mu.Lock()
-	last := t.of.direct[key]
-	t.of.mu.Unlock()
-	if last != nil && last.Access != refused.Token && last.Fresh(t.of.cfg.Now()) {
-		return last.Access, nil
+	if token, err := t.last(key, refused.Token); token != "" || err != nil {
+		return token, err
 	}
 	done := t.of.renewing.DoChan("direct "+key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), renewTime)
 		defer cancel()
-		return t.get(ctx, key, subject, refused.Challenge)
+		token, err := t.get(ctx, key, subject, refused)
+		if err != nil {
+			err = noToken(err)
+			t.of.noteFailure("direct "+key, err)
+		}
+		return token, err
 	})
 	select {
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	case result := <-done:
 		if result.Err != nil {
-			return "", noToken(result.Err)
+			return "", result.Err
 		}
 		return result.Val.(string), nil
 	}
 }
 
+// last returns the last token, or why there is none. It returns nothing if the gate must ask for another one.
+func (t unattended) last(key, refused string) (string, error) {
+	t.of.mu.Lock()
+	last := t.of.direct[key]
+	t.of.mu.Unlock()
+	now := t.of.cfg.Now()
+	switch {
+	case last.grant == nil:
+	case last.grant.Access != refused && last.grant.Fresh(now):
+		return last.grant.Access, nil
+	//mutate:false internal/app.TestCallsCauseNoStormOfTokens each call of an agent makes the gate ask for a token
+	case last.grant.Access == refused && now.Before(last.refused.Add(refusalPause)):
+		return "", t.notAccepted()
+	}
+	return "", t.of.failure("direct " + key)
+}
+
 // get asks for a token.
-func (t unattended) get(ctx context.Context, key, subject string, challenge []string) (string, error) {
+func (t unattended) get(ctx context.Context, key, subject string, refused httpclient.RefusedToken) (string, error) {
+	challenge := refused.Challenge
 	if challenge == nil {
 		challenge = probe(ctx, t.server)
 	}
@@ -388,10 +445,15 @@ func (t unattended) get(ctx context.Context, key, subject string, challenge []st
 	if err != nil {
 		return "", err
 	}
+	t.of.useAWhile(grant)
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
 	evictOne(t.of.direct)
-	t.of.direct[key] = grant
+	next := directGrant{grant: grant}
+	if refused.Token != "" {
+		next.refused = t.of.cfg.Now()
+	}
+	t.of.direct[key] = next
 	return grant.Access, nil
 }
 

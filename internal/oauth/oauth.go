@@ -80,12 +80,12 @@ func (g *Grant) IsFor(c *Client) bool {
 	return g.Server == c.Resource && (c.Issuer == "" || sameIssuer(g.Registration.Issuer, c.Issuer))
 }
 
-// renewBefore is how long before its end a token is renewed.
-const renewBefore = 30 * time.Second
+// RenewBefore is how long before its end a token is renewed.
+const RenewBefore = 30 * time.Second
 
 // Fresh reports whether the access token is valid for a while.
 func (g *Grant) Fresh(now time.Time) bool {
-	return g.Expires.IsZero() || now.Add(renewBefore).Before(g.Expires)
+	return g.Expires.IsZero() || now.Add(RenewBefore).Before(g.Expires)
 }
 
 // A SignIn is a sign-in in a browser that has begun. It is a secret.
