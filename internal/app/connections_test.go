@@ -697,6 +697,27 @@ func TestCallWaitsForConnection(t *testing.T) {
 	wantDone(t, <-answer)
 }
 
+// Only some calls of a connection wait: each of them uses a slot of the gate, and reads the store every second.
+func TestFewCallsWaitForConnection(t *testing.T) {
+	s := newGuardedServer(t, authserver.Options{})
+	a, stop := start(t, s.config("memory:", "grant: principal"))
+	defer stop()
+	wantNotConnected(t, a, askAs(t, a, annsAgent, call("read")))
+	ann := signIn(t, a, approverToken)
+	const calls, waiting = 20, 4
+	answers := make(chan string, calls)
+	for range calls {
+		go func() { answers <- askAs(t, a, annsAgent, call("read")) }()
+	}
+	for range calls - waiting {
+		wantNotConnected(t, a, <-answers)
+	}
+	ann.connect()
+	for range waiting {
+		wantDone(t, <-answers)
+	}
+}
+
 // newAdminServer returns a server that wants the scope admin for some tools.
 func newAdminServer(t *testing.T, tools ...string) *guardedServer {
 	t.Helper()

@@ -76,11 +76,12 @@ type Connections struct {
 	direct  map[string]directGrant // tokens that no person has signed in for
 	invited map[string]time.Time   // when the agent of a record name was last told to connect
 	failed  map[string]failure     // to get a token, by record name or key of direct
+	waits   map[string]int         // how many calls wait for a connection, by record name
 }
 
 // New returns the connections of cfg, which must be opened before they are used.
 func New(cfg Config) *Connections {
-	return &Connections{cfg: cfg, known: make(map[string]cached), direct: make(map[string]directGrant), invited: make(map[string]time.Time), failed: make(map[string]failure)}
+	return &Connections{cfg: cfg, known: make(map[string]cached), direct: make(map[string]directGrant), invited: make(map[string]time.Time), failed: make(map[string]failure), waits: make(map[string]int)}
 }
 
 // Callback is the path to which authorization servers send browsers back, below that of the page on which people

@@ -37,6 +37,8 @@ const (
 	// patience is how long a tool call waits for the person who was just told to connect.
 	patience     = 25 * time.Second
 	patiencePoll = time.Second
+	// The limits of the calls that wait: for one connection, and of the connections for which calls wait.
+	maxWaits, maxWaitedFor = 4, 250
 )
 
 // connected gives the tokens of people who have connected a server.
@@ -53,7 +55,8 @@ func (t connected) Token(ctx context.Context, by httpclient.Peer, _ http.Header)
 	}
 	token, err := t.current(ctx, id, "")
 	//mutate:swap "isInvitation(err)" "false" internal/app.TestCallWaitsForConnection a call fails while its person signs in
-	if by.Use == httpclient.Call && isInvitation(err) && t.wasInvited(id) {
+	if by.Use == httpclient.Call && isInvitation(err) && t.wasInvited(id) && t.of.beginWait(id) {
+		defer t.of.endWait(id)
 		return t.await(ctx, id)
 	}
 	return token, err
@@ -315,6 +318,27 @@ func (t connected) wasInvited(id string) bool {
 	evictOne(t.of.invited)
 	t.of.invited[id] = now
 	return ok && now.Sub(last) < inviteTime
+}
+
+// beginWait reports whether another call may wait for a connection, and counts it.
+func (c *Connections) beginWait(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	//mutate:false internal/app.TestFewCallsWaitForConnection calls that wait for a person take all slots of the gate
+	if c.waits[id] == maxWaits || c.waits[id] == 0 && len(c.waits) == maxWaitedFor {
+		return false
+	}
+	c.waits[id]++
+	return true
+}
+
+// endWait ends a wait.
+func (c *Connections) endWait(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waits[id]--; c.waits[id] == 0 {
+		delete(c.waits, id)
+	}
 }
 
 // await waits for a connection.
