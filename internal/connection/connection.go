@@ -344,17 +344,10 @@ func (c *Connections) decode(ctx context.Context, stored gatestore.Record) (reco
 	return found, err
 }
 
-// write stores the next version of a record. The error is [task.ErrConcurrentModification] if it has changed.
+// write stores the next version of a record. The error is [task.ErrConcurrentModification] if it has changed, and
+// [errTooLarge] if it does not fit.
 func (c *Connections) write(ctx context.Context, r *record) error {
-	text, err := json.Marshal(&r.grant)
-	if err != nil {
-		return err
-	}
-	r.About.Scopes = r.grant.Scopes
-	if r.Sealed, err = c.sealer.Seal(ctx, string(text), r.About.ID); err != nil {
-		return err
-	}
-	value, err := json.Marshal(r)
+	value, err := c.encode(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -364,6 +357,26 @@ func (c *Connections) write(ctx context.Context, r *record) error {
 	r.version++
 	c.remember(*r)
 	return nil
+}
+
+// errTooLarge means that a connection does not fit into a record.
+var errTooLarge = errors.New("the tokens of the server are too large to be kept")
+
+// encode returns the stored form of a record.
+func (c *Connections) encode(ctx context.Context, r *record) ([]byte, error) {
+	text, err := json.Marshal(&r.grant)
+	if err != nil {
+		return nil, err
+	}
+	r.About.Scopes = r.grant.Scopes
+	if r.Sealed, err = c.sealer.Seal(ctx, string(text), r.About.ID); err != nil {
+		return nil, err
+	}
+	value, err := json.Marshal(r)
+	if len(value) > gatestore.MaxRecordValue {
+		err = errTooLarge
+	}
+	return value, err
 }
 
 // The limits of the caches.

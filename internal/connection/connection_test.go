@@ -22,6 +22,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv/authserver"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
@@ -80,17 +81,37 @@ var admin = connection.Actor{Name: "root", Admin: true, Session: "s"}
 // connect connects the server by a sign-in that begins at one replica and ends at another.
 func (f *fleet) connect(begins, ends *connection.Connections) {
 	f.t.Helper()
+	if err := f.tryConnect(begins, ends); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fleet) tryConnect(begins, ends *connection.Connections) error {
+	f.t.Helper()
 	at, err := begins.Begin(f.t.Context(), "up", admin)
 	if err != nil {
-		f.t.Fatal(err)
+		return err
 	}
 	answer, err := f.auth.Browse(f.t.Context(), &auth.AuthorizationArgs{URL: at})
 	if err != nil {
+		return err
+	}
+	_, err = ends.Finish(f.t.Context(), url.Values{"code": {answer.Code}, "state": {answer.State}, "iss": {answer.Iss}}, admin)
+	return err
+}
+
+// journal returns the steps in the journal.
+func (f *fleet) journal() string {
+	f.t.Helper()
+	entries, err := f.store.Entries(f.t.Context(), auditlog.Query{})
+	if err != nil {
 		f.t.Fatal(err)
 	}
-	if _, err := ends.Finish(f.t.Context(), url.Values{"code": {answer.Code}, "state": {answer.State}, "iss": {answer.Iss}}, admin); err != nil {
-		f.t.Fatal(err)
+	var steps []string
+	for _, e := range entries {
+		steps = append(steps, e.Step)
 	}
+	return strings.Join(steps, " ")
 }
 
 func (f *fleet) renewals() (n int) {
@@ -417,6 +438,56 @@ func TestShortTokensAreUsed(t *testing.T) {
 	f.mustHaveToken(c)
 	if n := f.renewals(); n != 1 {
 		t.Errorf("%d renewals after 15 seconds", n)
+	}
+}
+
+// Tokens that do not fit into a record end in a clear error, and not in further renewals.
+func TestHugeTokens(t *testing.T) {
+	huge := strings.Repeat(`"`, 12<<10) // twice as long in JSON
+	grow := func(f *fleet) {
+		hooks := f.hooks()
+		usual := hooks.Tokens
+		hooks.Tokens = func(m map[string]any) {
+			usual(m)
+			m["access_token"], m["refresh_token"] = huge, huge
+		}
+		f.auth.SetHooks(hooks)
+	}
+	f := newFleet(t)
+	c := f.replica()
+	grow(f)
+	if err := f.tryConnect(c, c); err == nil || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("connect: %v", err)
+	}
+	if notes := f.journal(); strings.Contains(notes, "connected") {
+		t.Errorf("the journal has a connection that was not made: %s", notes)
+	}
+	f.auth.SetHooks(f.hooks())
+	f.connect(c, c)
+	grow(f)
+	f.wait(2 * time.Hour)
+	for range 3 {
+		_, _ = f.token(c)
+	}
+	if _, err := f.token(f.replica()); err == nil || f.renewals() != 1 {
+		t.Errorf("after %d renewals: %v", f.renewals(), err)
+	}
+	if all, err := c.Visible(t.Context(), admin); err != nil || len(all) != 1 || all[0].Ended.IsZero() {
+		t.Errorf("the connection has not ended: %+v, %v", all, err)
+	}
+}
+
+// A long challenge does not keep a person from connecting again.
+func TestHugeChallenge(t *testing.T) {
+	f := newFleet(t)
+	c := f.replica()
+	f.connect(c, c)
+	token := f.mustHaveToken(c)
+	_, err := c.Tokens("up").Renew(t.Context(), httpclient.Peer{}, nil, httpclient.RefusedToken{
+		Token: token, Status: http.StatusForbidden, Challenge: []string{`Bearer error="insufficient_scope", scope="more", x="` + strings.Repeat("x", 64<<10) + `"`},
+	})
+	if p, ok := errors.AsType[*mcp.Problem](err); !ok || p.Type != mcp.NotConnected {
+		t.Errorf("a long challenge: %v", err)
 	}
 }
 

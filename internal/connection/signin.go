@@ -133,6 +133,9 @@ func (c *Connections) Finish(ctx context.Context, answer url.Values, who Actor) 
 	ctx = context.WithoutCancel(ctx)
 	about := Connection{Upstream: s.Name, Person: s.Owner(who.Name), By: who.Name, At: c.cfg.Now().UTC(), Scopes: grant.Scopes}
 	about.ID = idOf(s.Name, about.Person)
+	if _, err := c.encode(ctx, &record{About: about, grant: *grant}); err != nil {
+		return Connection{}, err
+	}
 	if err := c.note(ctx, auditlog.Connected, about, who.Name, ""); err != nil {
 		return Connection{}, err
 	}

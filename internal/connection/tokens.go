@@ -3,6 +3,7 @@ package connection
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -39,6 +40,7 @@ const (
 	patiencePoll = time.Second
 	// The limits of the calls that wait: for one connection, and of the connections for which calls wait.
 	maxWaits, maxWaitedFor = 4, 250
+	maxChallenge           = 4 << 10
 )
 
 // connected gives the tokens of people who have connected a server.
@@ -193,6 +195,11 @@ func (t connected) renewClaimed(ctx context.Context, r record, refused string) (
 	next, failed := t.server.Client.Renew(ctx, &r.grant)
 	if failed == nil {
 		t.of.useAWhile(next)
+		renewed := record{About: r.About, Challenge: r.Challenge, grant: *next}
+		if _, err := t.of.encode(ctx, &renewed); errors.Is(err, errTooLarge) {
+			t.of.revoke(ctx, t.server, &renewed)
+			failed = fmt.Errorf("%w: %w", oauth.ErrSignInAgain, err)
+		}
 	}
 	r, err := t.storeRenewal(ctx, r, next, failed)
 	switch {
@@ -282,7 +289,9 @@ func (t connected) Renew(ctx context.Context, by httpclient.Peer, _ http.Header,
 func (t connected) askForMore(ctx context.Context, id string, refused httpclient.RefusedToken) error {
 	r, err := t.of.read(ctx, id)
 	if err == nil && r.grant.Access == refused.Token && !slices.Equal(r.Challenge, refused.Challenge) {
-		r.Challenge = refused.Challenge
+		if r.Challenge = refused.Challenge; len(strings.Join(r.Challenge, "")) > maxChallenge {
+			r.Challenge = nil // then the metadata of the server says how to connect
+		}
 		err = t.of.write(ctx, &r)
 	}
 	if err != nil && !errors.Is(err, task.ErrConcurrentModification) && !errors.Is(err, ErrNotFound) {
