@@ -525,6 +525,28 @@ func TestSignInBelongsToBrowser(t *testing.T) {
 	wantNotConnected(t, a, askAs(t, a, annsAgent, call("read")))
 }
 
+// An authorization server cannot pass on the answer of another one, which does not name itself in it, to get its code.
+func TestMixUp(t *testing.T) {
+	s, honest := newGuardedServer(t, authserver.Options{}), authserver.New(t, authserver.Options{NoRegistration: true})
+	a, stop := start(t, s.config("memory:", "grant: principal"))
+	defer stop()
+	honest.Register("gate", authserver.Client{Redirects: []string{"http://" + a.OperatorAddr() + "/connections/callback"}})
+	honest.SetHooks(authserver.Hooks{Redirect: func(answer url.Values) { answer.Del("iss") }})
+	s.auth.SetHooks(authserver.Hooks{Metadata: func(m map[string]any) { delete(m, "authorization_response_iss_parameter_supported") }})
+	ann := signIn(t, a, approverToken)
+	to, err := url.Parse(ann.begin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := to.Query()
+	query.Set("client_id", "gate")
+	query.Set("redirect_uri", "http://"+a.OperatorAddr()+"/connections/callback")
+	status, page := ann.do(http.MethodGet, honest.URL+"/authorize?"+query.Encode(), "")
+	if status != http.StatusBadRequest || s.grants("authorization_code") != 0 {
+		t.Errorf("the code of another server: %d %s", status, page)
+	}
+}
+
 // The answer to a sign-in counts once.
 func TestSignInCountsOnce(t *testing.T) {
 	s := newGuardedServer(t, authserver.Options{})

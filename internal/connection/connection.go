@@ -85,7 +85,7 @@ func New(cfg Config) *Connections {
 }
 
 // Callback is the path to which authorization servers send browsers back, below that of the page on which people
-// connect.
+// connect. Some servers have a path of their own below it.
 const Callback = "/callback"
 
 // Document is the path of the gate's metadata as a client of authorization servers, also below that of the page.
@@ -96,7 +96,7 @@ func (c *Connections) Open(s Store, ring *keyring.Ring, page string) {
 	c.store, c.sealer, c.page = s, ring.Sealer(keyring.Connections), page
 	for i := range c.cfg.Servers {
 		if s := &c.cfg.Servers[i]; s.connects() {
-			s.Client.Redirect, s.Client.Document = page+Callback, page+Document
+			s.Client.Redirect, s.Client.Document, s.Client.Separate = page+Callback, page+Document, true
 		}
 	}
 }

@@ -96,8 +96,22 @@ func (f *fleet) tryConnect(begins, ends *connection.Connections) error {
 	if err != nil {
 		return err
 	}
-	_, err = ends.Finish(f.t.Context(), url.Values{"code": {answer.Code}, "state": {answer.State}, "iss": {answer.Iss}}, admin)
+	_, err = f.finish(ends, at, answer, admin)
 	return err
+}
+
+// finish ends a sign-in that began at an address.
+func (f *fleet) finish(c *connection.Connections, began string, answer *auth.AuthorizationResult, who connection.Actor) (connection.Connection, error) {
+	f.t.Helper()
+	u, err := url.Parse(began)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	back, err := url.Parse(u.Query().Get("redirect_uri"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return c.Finish(f.t.Context(), back.Path, url.Values{"code": {answer.Code}, "state": {answer.State}, "iss": {answer.Iss}}, who)
 }
 
 // journal returns the steps in the journal.
@@ -399,7 +413,7 @@ func TestRoleCountsAtTheEndOfSignIn(t *testing.T) {
 	}
 	asked := len(f.auth.Requests())
 	demoted := connection.Actor{Name: admin.Name, Session: admin.Session}
-	if _, err := c.Finish(t.Context(), url.Values{"code": {answer.Code}, "state": {answer.State}, "iss": {answer.Iss}}, demoted); !errors.Is(err, connection.ErrForbidden) || len(f.auth.Requests()) != asked {
+	if _, err := f.finish(c, at, answer, demoted); !errors.Is(err, connection.ErrForbidden) || len(f.auth.Requests()) != asked {
 		t.Errorf("finish without the role: %v", err)
 	}
 }
@@ -417,7 +431,7 @@ func TestSignInExpires(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.wait(11 * time.Minute)
-	if _, err := c.Finish(t.Context(), url.Values{"code": {answer.Code}, "state": {answer.State}, "iss": {answer.Iss}}, admin); !errors.Is(err, connection.ErrSignIn) {
+	if _, err := f.finish(c, at, answer, admin); !errors.Is(err, connection.ErrSignIn) {
 		t.Errorf("finish too late: %v", err)
 	}
 }

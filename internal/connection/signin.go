@@ -84,8 +84,8 @@ func sealedFor(upstream string, who Actor) []string {
 	return []string{upstream, who.Name, who.Session}
 }
 
-// takeSignIn returns the sign-in to which an answer belongs, once.
-func (c *Connections) takeSignIn(ctx context.Context, answer url.Values, who Actor) (*Server, *oauth.SignIn, error) {
+// takeSignIn returns the sign-in to which an answer at a path belongs, once.
+func (c *Connections) takeSignIn(ctx context.Context, path string, answer url.Values, who Actor) (*Server, *oauth.SignIn, error) {
 	r, err := c.store.GetRecord(ctx, signIns+digestOf(answer.Get("state")))
 	if errors.Is(err, task.ErrNotFound) || err == nil && c.cfg.Now().After(r.Expires) {
 		return nil, nil, ErrSignIn
@@ -93,6 +93,26 @@ func (c *Connections) takeSignIn(ctx context.Context, answer url.Values, who Act
 	if err != nil {
 		return nil, nil, err
 	}
+	s, begun, err := c.openSignIn(ctx, r, who)
+	if err != nil {
+		return nil, nil, err
+	}
+	if at, err := url.Parse(begun.Grant.Registration.Redirect); err != nil || at.Path != path || !begun.Grant.IsFor(&s.Client) {
+		return nil, nil, ErrSignIn // the answer is from another authorization server, or the configuration has changed
+	}
+	if !s.mayConnect(who) { // the role or the configuration has changed
+		return nil, nil, ErrForbidden
+	}
+	//mutate:drop internal/app.TestSignInCountsOnce an answer counts twice
+	err = c.store.PutRecord(ctx, gatestore.Record{Name: r.Name, Version: r.Version + 1, Value: []byte("{}"), Expires: r.Expires})
+	if errors.Is(err, task.ErrConcurrentModification) {
+		err = ErrSignIn
+	}
+	return s, begun, err
+}
+
+// openSignIn returns the sign-in of a record, if the same person has begun it in the same browser.
+func (c *Connections) openSignIn(ctx context.Context, r gatestore.Record, who Actor) (*Server, *oauth.SignIn, error) {
 	var stored storedSignIn
 	_ = json.Unmarshal(r.Value, &stored) // a sign-in that was used has no value
 	s := c.server(stored.Upstream)
@@ -104,24 +124,16 @@ func (c *Connections) takeSignIn(ctx context.Context, answer url.Values, who Act
 		return nil, nil, ErrSignIn
 	}
 	begun := new(oauth.SignIn)
-	if json.Unmarshal([]byte(text), begun) != nil || !begun.Grant.IsFor(&s.Client) {
+	if json.Unmarshal([]byte(text), begun) != nil {
 		return nil, nil, ErrSignIn
 	}
-	if !s.mayConnect(who) { // the role or the configuration has changed since the sign-in began
-		return nil, nil, ErrForbidden
-	}
-	//mutate:drop internal/app.TestSignInCountsOnce an answer counts twice
-	err = c.store.PutRecord(ctx, gatestore.Record{Name: r.Name, Version: r.Version + 1, Value: []byte("{}"), Expires: r.Expires})
-	if errors.Is(err, task.ErrConcurrentModification) {
-		err = ErrSignIn
-	}
-	return s, begun, err
+	return s, begun, nil
 }
 
-// Finish ends a sign-in with the parameters with which the authorization server has sent the browser back, and
-// keeps the connection. The journal records it before it is used.
-func (c *Connections) Finish(ctx context.Context, answer url.Values, who Actor) (Connection, error) {
-	s, begun, err := c.takeSignIn(ctx, answer, who)
+// Finish ends a sign-in with the path and the parameters with which the authorization server has sent the browser
+// back, and keeps the connection. The journal records it before it is used.
+func (c *Connections) Finish(ctx context.Context, path string, answer url.Values, who Actor) (Connection, error) {
+	s, begun, err := c.takeSignIn(ctx, path, answer, who)
 	if err != nil {
 		return Connection{}, err
 	}

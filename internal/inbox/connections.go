@@ -72,7 +72,7 @@ func (i *Inbox) connect(w http.ResponseWriter, r *http.Request, who operator.Ope
 
 // connected ends a sign-in, when the browser comes back.
 func (i *Inbox) connected(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
-	if _, err := i.cfg.Connections.Finish(r.Context(), r.URL.Query(), actor(who)); err != nil {
+	if _, err := i.cfg.Connections.Finish(r.Context(), r.URL.Path, r.URL.Query(), actor(who)); err != nil {
 		return i.notConnected(w, r, who, err)
 	}
 	http.Redirect(w, r, "/connections", http.StatusSeeOther) // without the code of the sign-in

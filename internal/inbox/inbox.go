@@ -76,6 +76,7 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	route("POST /changes/{id}/accept", operator.Admin, i.accept)
 	route("GET /connections", operator.Viewer, i.connections)
 	route("GET /connections/callback", operator.Viewer, i.connected)
+	route("GET /connections/callback/{server}", operator.Viewer, i.connected)
 	route("POST /connections/{id}/connect", operator.Viewer, i.connect)
 	route("POST /connections/{id}/remove", operator.Viewer, i.disconnect)
 	route("GET /passkeys", operator.Viewer, i.passkeys)

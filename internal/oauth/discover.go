@@ -2,6 +2,8 @@ package oauth
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -217,16 +219,29 @@ func (c *Client) register(ctx context.Context, meta *oauthex.AuthServerMeta, kno
 			r.Style = oauth2.AuthStyleInHeader
 		}
 		return r, nil
+	case c.usesDocument(meta):
+		r.ID, r.Secret = c.Document, ""
+		return r, nil
+	}
+	//mutate:swap "c.Separate && " "false && " internal/app.TestMixUp an authorization server gets the codes of another one
+	if c.Separate && c.Redirect != "" {
+		sum := sha256.Sum256([]byte(meta.Issuer))
+		r.Redirect += "/" + hex.EncodeToString(sum[:8])
+	}
+	switch {
 	case known.isFor(r, c.Now()):
 		return known, nil
 	case meta.RegistrationEndpoint != "":
 		return c.registerItself(ctx, meta.RegistrationEndpoint, r)
-	case isDocument(c.Document) && meta.ClientIDMetadataDocumentSupported:
-		r.ID, r.Secret = c.Document, ""
-		return r, nil
 	default:
 		return r, fmt.Errorf("%s does not let clients register themselves: register one there, and give the gate its id (client_id, or --client-id)", meta.Issuer)
 	}
+}
+
+// usesDocument reports whether the client's own metadata identifies it at an authorization server. That server
+// must name itself in its answers, because it shares the redirect address with others.
+func (c *Client) usesDocument(meta *oauthex.AuthServerMeta) bool {
+	return meta.RegistrationEndpoint == "" && isDocument(c.Document) && meta.ClientIDMetadataDocumentSupported && meta.AuthorizationResponseIssParameterSupported
 }
 
 // isDocument reports whether the id of a client is the URL of its metadata.
@@ -240,6 +255,9 @@ func (r Registration) isFor(next Registration, now time.Time) bool {
 // registerItself registers the client (RFC 7591).
 func (c *Client) registerItself(ctx context.Context, endpoint string, r Registration) (Registration, error) {
 	about := c.Metadata()
+	if r.Redirect != "" {
+		about.RedirectURIs = []string{r.Redirect}
+	}
 	answer, err := oauthex.RegisterClient(ctx, endpoint, &about, c.HTTP)
 	if refused, ok := errors.AsType[*oauthex.ClientRegistrationError](err); ok {
 		return r, fmt.Errorf("register at %s: %s", r.Issuer, said(refused.ErrorCode, refused.ErrorDescription))

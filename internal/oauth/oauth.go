@@ -27,10 +27,14 @@ type Client struct {
 	Name     string // of the program, for people who are asked to sign in
 	Redirect string // where the authorization server sends the browser; empty if nobody signs in with one
 
+	// Separate gives each authorization server at which the client registers itself an address of its own below
+	// Redirect. Then none of them can pass on the answer of another one to get its code (RFC 9700, section 4.4).
+	Separate bool
+
 	// ID and Secret are those of a client that was registered in advance, or ID is the URL of its metadata.
 	// Without them the client registers itself. Document is the URL at which the client publishes its own
 	// metadata. It is the id at servers without registration only, because the others may not be able to reach
-	// it. All of them may be empty.
+	// it, and if they name themselves in their answers, since they share Redirect. All of them may be empty.
 	ID, Secret string
 	Document   string
 
@@ -113,7 +117,7 @@ func (c *Client) Begin(ctx context.Context, challenges []string, earlier *Grant)
 		return nil, fmt.Errorf("%s has no page to sign in at", server.meta.Issuer)
 	}
 	s := &SignIn{State: oauth2.GenerateVerifier(), Verifier: oauth2.GenerateVerifier(), NamesIss: server.meta.AuthorizationResponseIssParameterSupported, Grant: g}
-	cfg := oauth2.Config{ClientID: g.Registration.ID, RedirectURL: c.Redirect, Scopes: g.Scopes, Endpoint: oauth2.Endpoint{AuthURL: server.meta.AuthorizationEndpoint}}
+	cfg := oauth2.Config{ClientID: g.Registration.ID, RedirectURL: g.Registration.Redirect, Scopes: g.Scopes, Endpoint: oauth2.Endpoint{AuthURL: server.meta.AuthorizationEndpoint}}
 	s.URL = cfg.AuthCodeURL(s.State, oauth2.S256ChallengeOption(s.Verifier), oauth2.SetAuthURLParam("resource", g.Resource))
 	return s, nil
 }
