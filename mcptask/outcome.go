@@ -293,8 +293,8 @@ func withQuote(sentence, foreign string) string {
 // maxQuote is the largest number of characters in a quotation of foreign text.
 const maxQuote = 200
 
-// maxReason is the largest number of characters in a reason of the gate.
-const maxReason = 400
+// maxReason is the largest number of characters in a reason of the gate, which may have a link.
+const maxReason = 4 << 10
 
 // harmless returns foreign text as one short line of visible characters that
 // cannot end its own quotation. Its meaning is not checked.

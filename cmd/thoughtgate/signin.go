@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,11 +35,12 @@ func (w *wrapping) newTokens(cfg config.Config, log *slog.Logger) *signin.Tokens
 }
 
 // A signInClient has the flags for the client that the authorization server knows.
-type signInClient struct{ id, secret string }
+type signInClient struct{ id, secret, issuer string }
 
 func (c *signInClient) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.id, "client-id", "", "`id` of the OAuth client that you have registered with http://127.0.0.1/callback, if the server's authorization server wants that")
 	flags.StringVar(&c.secret, "client-secret", "", "its `secret`, as env:VARIABLE")
+	flags.StringVar(&c.issuer, "issuer", "", "`URL` of the only authorization server to use; it may have a private address")
 }
 
 // check returns an error if the flags contradict each other or contain a secret.
@@ -48,17 +50,26 @@ func (c *signInClient) check() error {
 		return errors.New("--client-secret needs --client-id")
 	case c.secret != "" && !strings.HasPrefix(c.secret, fromEnvironment):
 		return errors.New("other users can read the command line: give --client-secret as env:VARIABLE")
+	case c.secret != "" && c.secretValue() == "":
+		return errors.New("the environment variable of --client-secret is empty")
 	default:
 		return nil
 	}
+}
+
+func (c *signInClient) secretValue() string {
+	if c.secret == "" {
+		return ""
+	}
+	return os.Getenv(strings.TrimPrefix(c.secret, fromEnvironment))
 }
 
 // tokens returns the tokens of a server.
 func (c *signInClient) tokens(cfg config.Config, log *slog.Logger, server config.Upstream, stderr io.Writer) *signin.Tokens {
 	target := server.URL.String()
 	return signin.New(signin.Config{
-		URL: target, Name: server.Name, ID: c.id, Secret: os.Getenv(strings.TrimPrefix(c.secret, fromEnvironment)),
-		Store: signIns(cfg.StateDir), HTTP: oauthClient(target), Open: browser(cfg.WrappedEnviron(os.Environ())), Log: log, Now: time.Now,
+		URL: target, Name: server.Name, ID: c.id, Secret: c.secretValue(), Issuer: c.issuer,
+		Store: signIns(cfg.StateDir), HTTP: oauthClient(target, c.issuer), Open: browser(cfg.WrappedEnviron(os.Environ())), Log: log, Now: time.Now,
 		Say: func(how string) { _, _ = fmt.Fprintf(stderr, "thoughtgate: %s: to sign in, %s\n", server.Name, how) },
 	})
 }
@@ -71,8 +82,8 @@ func signIns(state string) *signin.Store {
 	return signin.NewStore(state, nil)
 }
 
-// oauthClient returns the client for requests about the OAuth of a server.
-func oauthClient(server string) *http.Client { return oauth.HTTPClient(nil, server) }
+// oauthClient returns the client for requests about the OAuth of a server. The issuer may be empty.
+func oauthClient(server, issuer string) *http.Client { return oauth.HTTPClient(nil, server, issuer) }
 
 // hasKeyring reports whether there may be a keyring. Without a bus for its messages, the library
 // would start one.
@@ -106,8 +117,8 @@ func browser(environ []string) func(ctx context.Context, link string) error {
 func browserCommand() []string {
 	isRemote := os.Getenv("SSH_CONNECTION") != ""
 	switch {
-	case os.Getenv("BROWSER") != "":
-		return []string{os.Getenv("BROWSER")}
+	case len(browserVariable()) > 0:
+		return browserVariable()
 	case runtime.GOOS == "darwin" && !isRemote:
 		return []string{"open"}
 	case runtime.GOOS == "windows" && !isRemote:
@@ -117,6 +128,17 @@ func browserCommand() []string {
 	default:
 		return nil
 	}
+}
+
+// browserVariable returns the program that BROWSER names, and its arguments. BROWSER may name several, of
+// which the first counts, and %s stands for the link, which is the last argument anyway.
+func browserVariable() []string {
+	all := os.Getenv("BROWSER")
+	if _, err := exec.LookPath(all); err == nil { // a path may have spaces
+		return []string{all}
+	}
+	first, _, _ := strings.Cut(all, string(os.PathListSeparator))
+	return slices.DeleteFunc(strings.Fields(first), func(word string) bool { return word == "%s" })
 }
 
 func newLogin() *cobra.Command {
@@ -151,6 +173,9 @@ func newLogin() *cobra.Command {
 		}
 		defer tokens.Close()
 		if err := tokens.SignIn(cmd.Context()); err != nil {
+			if cmd.Context().Err() != nil {
+				return errors.New("the sign-in was interrupted")
+			}
 			return err
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "signed in to %s\n", w.server.URL)

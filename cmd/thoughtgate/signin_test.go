@@ -279,3 +279,23 @@ func TestDeniedSignIn(t *testing.T) {
 		t.Errorf("logout: %s, %v", text, err)
 	}
 }
+
+// BROWSER may name a path with spaces, a program with arguments, or several programs.
+func TestBrowserVariable(t *testing.T) {
+	spaced := filepath.Join(t.TempDir(), "my browser")
+	if err := os.WriteFile(spaced, nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for value, want := range map[string][]string{
+		spaced:                        {spaced},
+		"no-such-browser -new-tab %s": {"no-such-browser", "-new-tab"},
+		"no-such-browser:other":       {"no-such-browser"},
+		"no-such-browser":             {"no-such-browser"},
+		" ":                           nil,
+	} {
+		t.Setenv("BROWSER", value)
+		if got := browserVariable(); !slices.Equal(got, want) {
+			t.Errorf("%q: %q", value, got)
+		}
+	}
+}

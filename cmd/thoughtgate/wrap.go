@@ -200,7 +200,7 @@ func (r *remote) check(command []string) error {
 	case r.url != "" && len(command) > 0:
 		return errors.New("give either --url or a COMMAND")
 	case r.url == "" && r.hasFlags():
-		return errors.New("--header, --token-file and --client-id need --url")
+		return errors.New("--header, --token-file, --client-id and --issuer need --url")
 	default:
 		return r.client.check()
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcptask"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
 // A waiting keeps the request of one client open, with heartbeats, until its task has ended.
@@ -248,7 +249,7 @@ func (w *waiting) deliver(ctx context.Context, t task.Task, shown func(task.Task
 	if r := w.refusalOf(t); r != nil {
 		return w.refuse(r)
 	}
-	answer, err := shown(t)
+	answer, err := shown(w.explained(t))
 	if err == nil {
 		text := w.out.outcomeText(t, answer)
 		err = w.stream.Compose(
@@ -268,6 +269,19 @@ func (w *waiting) deliver(ctx context.Context, t task.Task, shown func(task.Task
 		return w.end(w.out.failure(err))
 	}
 	return err
+}
+
+// explained returns t with the reason for which the gate has no token for its call. It may have the link of a
+// sign-in, which is not stored.
+func (w *waiting) explained(t task.Task) task.Task {
+	r := w.refused.ofCall.Load()
+	if r == nil || r.Cause == nil || t.Failure == nil || t.Failure.Stage != lifecycle.StageSessionGone {
+		return t
+	}
+	failure := *t.Failure
+	failure.Reason = r.Cause.Error()
+	t.Failure = &failure
+	return t
 }
 
 // payload returns the upstream's answer to the call of t. If several requests waited for t and

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +17,9 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
@@ -100,6 +103,8 @@ type refusalFixture struct {
 	session  string
 	key      string
 	attached chan struct{} // gets a value when a call attaches to another one
+
+	identity *identity.Authenticator
 }
 
 func newRefusalFixture(t *testing.T, adjust func(*conversation.Waiting)) *refusalFixture {
@@ -132,7 +137,7 @@ func behindProxy(t *testing.T, h *fixture, behind http.HandlerFunc, capabilities
 		s.handler.Catalog, s.handler.Approvals, s.handler.Waiting, s.handler.Identity = h.catalog, h.approvals, h.waiting, recogniser
 		s.upstream.Sessions = upstream.NewSessions(func() gatestore.Records { return h.store }, s.handler.Log)
 	})
-	g := &refusalFixture{fixture: h, proxy: d, key: "k-1"}
+	g := &refusalFixture{fixture: h, proxy: d, key: "k-1", identity: recogniser}
 	g.begin()
 	return g
 }
@@ -412,6 +417,44 @@ func TestNotFoundWithoutSessionUsesUpApproval(t *testing.T) {
 	again := g.send(toolCall("8", "hold_x", ""), g.headers()...)
 	g.reject(g.pending(1)[0], "no")
 	again.wait(t)
+}
+
+// signedOut has a token until its person must sign in.
+type signedOut struct{ now atomic.Bool }
+
+const signInLink = "https://as.example/authorize?state=s3cret"
+
+func (o *signedOut) Token(context.Context, httpclient.Peer, http.Header) (string, error) {
+	if o.now.Load() {
+		return "", &mcp.Problem{Type: mcp.NotConnected, Detail: "open " + signInLink}
+	}
+	return "t", nil
+}
+
+func (o *signedOut) Renew(context.Context, httpclient.Peer, http.Header, httpclient.RefusedToken) (string, error) {
+	return "", nil
+}
+
+// The client is told how its person signs in, also after its stream has begun. The task does not keep the link.
+func TestSignInIsToldOnStream(t *testing.T) {
+	o := new(signedOut)
+	g := newRefusalFixture(t, nil)
+	g.gateway = startGate(t, serve(t, g.proxy.serve), func(s settings) {
+		s.handler.Catalog, s.handler.Approvals, s.handler.Waiting, s.handler.Identity = g.catalog, g.approvals, g.waiting, g.identity
+		s.upstream.Tokens = o
+	})
+	g.begin()
+	req := g.send(toolCall("7", "hold_x", ""), g.headers()...)
+	id := g.pending(1)[0]
+	eventually(t, "the stream has begun", func() bool { return g.state(id).InContact(time.Now()) })
+	o.now.Store(true)
+	g.approve(id)
+	wantText(t, "held request", req.wait(t), `"isError":true`, signInLink, "exactly the same call", "did not run")
+	if f := g.state(id).Failure; f == nil || f.Stage != lifecycle.StageSessionGone || f.Reason == "" || strings.Contains(f.Reason, "s3cret") {
+		t.Errorf("the task ended as %+v", f)
+	}
+	o.now.Store(false)
+	g.wantRunsOnce(toolCall("8", "hold_x", ""), "done hold_x")
 }
 
 // A 403 that does not ask for scopes is the answer of the server to the call.

@@ -40,7 +40,7 @@ func HTTPClient(roots *tls.Config, trusted ...string) *http.Client {
 			}
 			conn, err := d.DialContext(ctx, network, address)
 			if errors.Is(err, publicip.ErrPrivate) {
-				err = fmt.Errorf("%s has a private address; if that is right, configure it as the issuer", host)
+				err = fmt.Errorf("%s has a private address; if that is right, configure it as the issuer (auth.oauth.issuer, or --issuer)", host)
 			}
 			return conn, err
 		},

@@ -21,12 +21,9 @@ type Logout struct {
 }
 
 // Logout removes the sign-ins with the name of a wrap, or with the URL of a server, and revokes
-// their tokens. To returns the client for requests about a server.
-func (s *Store) Logout(ctx context.Context, nameOrURL string, to func(server string) *http.Client) ([]Logout, error) {
-	all, err := s.all()
-	if err != nil {
-		return nil, err
-	}
+// their tokens. To returns the client for requests about a server, with the issuer of its tokens.
+func (s *Store) Logout(ctx context.Context, nameOrURL string, to func(server, issuer string) *http.Client) ([]Logout, error) {
+	all, damaged := s.all()
 	var ended []Logout
 	var known []string
 	for _, r := range all {
@@ -34,7 +31,7 @@ func (s *Store) Logout(ctx context.Context, nameOrURL string, to func(server str
 			known = append(known, fmt.Sprintf("%s (%s)", strings.Join(r.Names, ", "), r.URL))
 			continue
 		}
-		l, err := s.logout(ctx, r.URL, to(r.URL))
+		l, err := s.logout(ctx, r.URL, to)
 		if err != nil {
 			return ended, err
 		}
@@ -43,6 +40,9 @@ func (s *Store) Logout(ctx context.Context, nameOrURL string, to func(server str
 	if len(ended) > 0 {
 		return ended, nil
 	}
+	if damaged != nil {
+		return nil, damaged
+	}
 	if len(known) == 0 {
 		return nil, fmt.Errorf("%w: you are not signed in to any server", ErrNotSignedIn)
 	}
@@ -50,7 +50,7 @@ func (s *Store) Logout(ctx context.Context, nameOrURL string, to func(server str
 }
 
 // logout removes the sign-in of one server. A gate must not renew its tokens meanwhile.
-func (s *Store) logout(ctx context.Context, server string, through *http.Client) (Logout, error) {
+func (s *Store) logout(ctx context.Context, server string, to func(server, issuer string) *http.Client) (Logout, error) {
 	l := Logout{URL: server}
 	lock, err := s.lock(ctx, s.file(server, "lock"), nil)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Store) logout(ctx context.Context, server string, through *http.Client)
 	if g.Access == "" && g.Refresh == "" {
 		return l, nil
 	}
-	c := &oauth.Client{Resource: server, HTTP: through}
+	c := &oauth.Client{Resource: server, HTTP: to(server, g.Registration.Issuer)}
 	l.Revoked = c.Revoke(ctx, g)
 	return l, nil
 }

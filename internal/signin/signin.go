@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"sync"
@@ -30,6 +31,7 @@ type Config struct {
 	Name string // of the wrap
 	// ID and Secret are those of a client that the person has registered; may be empty.
 	ID, Secret string
+	Issuer     string // the only authorization server to use; may be empty
 
 	Store *Store
 	HTTP  *http.Client                                // see [oauth.HTTPClient]
@@ -136,6 +138,9 @@ func (t *Tokens) probe(ctx context.Context, token string) (httpclient.RefusedTok
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := t.cfg.HTTP.Do(r)
+	if failed, ok := errors.AsType[*url.Error](err); ok { // without the URL, which may have a key
+		return httpclient.RefusedToken{}, fmt.Errorf("the server cannot be reached: %w", failed.Err)
+	}
 	if err != nil {
 		return httpclient.RefusedToken{}, err
 	}
@@ -145,7 +150,7 @@ func (t *Tokens) probe(ctx context.Context, token string) (httpclient.RefusedTok
 
 // client returns the OAuth client.
 func (t *Tokens) client(redirect string) *oauth.Client {
-	return &oauth.Client{Resource: t.cfg.URL, Name: "ThoughtGate", Redirect: redirect, ID: t.cfg.ID, Secret: t.cfg.Secret, HTTP: t.cfg.HTTP, Now: t.cfg.Now}
+	return &oauth.Client{Resource: t.cfg.URL, Name: "ThoughtGate", Redirect: redirect, ID: t.cfg.ID, Secret: t.cfg.Secret, Issuer: t.cfg.Issuer, HTTP: t.cfg.HTTP, Now: t.cfg.Now}
 }
 
 // Token implements [httpclient.Tokens]. Without a sign-in there is no token; the server may not
@@ -381,7 +386,8 @@ func (t *Tokens) run(ctx context.Context, a *attempt, refused httpclient.Refused
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	if err := lock.Truncate(0); err != nil { // a gate that was killed has left its link
+	abandoned := linkIn(name) != "" // by a gate that ended while the person signed in
+	if err := lock.Truncate(0); err != nil {
 		return err
 	}
 	earlier, err := s.read(t.cfg.URL)
@@ -392,7 +398,7 @@ func (t *Tokens) run(ctx context.Context, a *attempt, refused httpclient.Refused
 	if earlier != nil && earlier.Access != "" && earlier.Access != refused.Token {
 		return nil
 	}
-	if waited {
+	if waited && !abandoned {
 		return errElsewhere
 	}
 	say := func(how string) {
@@ -401,8 +407,8 @@ func (t *Tokens) run(ctx context.Context, a *attempt, refused httpclient.Refused
 		t.cfg.Say(how)
 	}
 	g, err := t.authorize(ctx, refused.Challenge, earlier, say)
-	if truncated := lock.Truncate(0); err == nil {
-		err = truncated
+	if t.ctx.Err() == nil {
+		err = errors.Join(err, lock.Truncate(0))
 	}
 	if err != nil {
 		return err

@@ -372,6 +372,49 @@ func TestOldLinkIsNotTold(t *testing.T) {
 	}
 }
 
+// A gate that ends while its person signs in leaves the sign-in to a gate that waits for it.
+func TestAbandonedSignIn(t *testing.T) {
+	w := newWorld(t, authserver.Options{})
+	opened := make(chan string, 1)
+	first := w.gate(func(c *signin.Config) {
+		c.Patience = time.Millisecond
+		c.Open = func(_ context.Context, link string) error { opened <- link; return nil }
+	})
+	first.fails("")
+	link := <-opened
+	b := newBrowser(t)
+	second := w.gate(b.use)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		second.works()
+	}()
+	impatient := w.gate(func(c *signin.Config) { c.Patience = time.Millisecond })
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := impatient.ask(); err != nil && strings.Contains(err.Error(), link) {
+			break // a gate that waits sees the link
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no gate waits")
+		}
+	}
+	impatient.Close()
+	impatient.Wait(t.Context())
+	first.Close()
+	<-done
+	if b.opened.Load() != 1 {
+		t.Errorf("%d browsers were opened", b.opened.Load())
+	}
+}
+
+// A person can name the authorization server, which may then have a private address.
+func TestIssuer(t *testing.T) {
+	w := newWorld(t, authserver.Options{})
+	b := newBrowser(t)
+	w.gate(b.use, func(c *signin.Config) { c.Issuer = "https://other.example" }).fails("and not https://other.example")
+	w.gate(b.use, func(c *signin.Config) { c.Issuer = w.URL }).works()
+}
+
 // While the person signs in, a request fails with the link. The sign-in goes on.
 func TestSlowPerson(t *testing.T) {
 	w := newWorld(t, authserver.Options{})

@@ -200,23 +200,22 @@ func (s *Store) remove(server string) error {
 	return unlessAbsent(os.Remove(s.file(server, "json")))
 }
 
-// all returns all records.
+// all returns all records that can be read. The error says why others cannot.
 func (s *Store) all() ([]*record, error) {
 	names, err := filepath.Glob(filepath.Join(s.dir, "*.json"))
 	if err != nil {
 		return nil, err
 	}
 	var all []*record
+	var damaged error
 	for _, name := range names {
 		r, err := readRecord(name)
-		if err != nil {
-			return nil, err
-		}
+		damaged = errors.Join(damaged, err)
 		if r != nil {
 			all = append(all, r)
 		}
 	}
-	return all, nil
+	return all, damaged
 }
 
 // errNoKeyring means that there is no keyring.

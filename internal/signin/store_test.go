@@ -121,7 +121,22 @@ func TestLogout(t *testing.T) {
 	g.works()
 	w.gate(func(c *signin.Config) { c.Name = "docs" }).works()
 	store := signin.NewStore(w.state, nil)
-	to := func(server string) *http.Client { return oauth.HTTPClient(nil, server) }
+	to := func(server, issuer string) *http.Client { return oauth.HTTPClient(nil, server, issuer) }
+	damaged := filepath.Join(w.state, "sign-ins", "0.json") // of another server
+	if err := os.WriteFile(damaged, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Logout(t.Context(), "other", to); err == nil || !strings.Contains(err.Error(), damaged+" is damaged") {
+		t.Errorf("a damaged file: %v", err)
+	}
+	if ended, err := store.Logout(t.Context(), "docs", to); err != nil || len(ended) != 1 {
+		t.Errorf("beside a damaged file: %+v, %v", ended, err)
+	}
+	g.works()
+	w.gate(func(c *signin.Config) { c.Name = "docs" }).works()
+	if err := os.Remove(damaged); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := store.Logout(t.Context(), "other", to); !errors.Is(err, signin.ErrNotSignedIn) || !strings.Contains(err.Error(), "files, docs ("+w.url+")") {
 		t.Errorf("another name: %v", err)
 	}
@@ -140,7 +155,7 @@ func TestLogout(t *testing.T) {
 			t.Errorf("after the logout: token %q, %v", token, err)
 		}
 		g.works()
-		if n := b.opened.Load(); n != int64(i+2) {
+		if n := b.opened.Load(); n != int64(i+3) {
 			t.Errorf("%d browsers were opened", n)
 		}
 	}
