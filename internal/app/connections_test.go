@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"html"
@@ -597,6 +598,33 @@ func TestEndedConnectionKeepsApproval(t *testing.T) {
 	if got := s.callers(); got != "alice" {
 		t.Errorf("calls of %s; want one, without another approval", got)
 	}
+}
+
+// An authorization server that no longer knows the gate gets another registration when the person connects again.
+func TestForgottenClientRegistersAgain(t *testing.T) {
+	s := newGuardedServer(t, authserver.Options{})
+	a, stop := start(t, s.config("memory:", "grant: principal"))
+	defer stop()
+	ann := signIn(t, a, approverToken)
+	ann.connect()
+	wantDone(t, askAs(t, a, annsAgent, call("read")))
+	known := ""
+	for _, r := range s.auth.Requests() {
+		known = cmp.Or(r.Form.Get("client_id"), known)
+	}
+	s.auth.SetHooks(authserver.Hooks{Request: func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Form.Get("client_id") != known {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		io.WriteString(w, `{"error":"invalid_client"}`)
+		return true
+	}})
+	s.auth.RevokeAll()
+	wantNotConnected(t, a, askAs(t, a, annsAgent, call("read")))
+	ann.connect()
+	wantDone(t, askAs(t, a, annsAgent, call("read")))
 }
 
 // approveCall approves a held call.

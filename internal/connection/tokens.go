@@ -240,6 +240,9 @@ func (t connected) storeRenewal(ctx context.Context, claimed record, next *oauth
 			r.grant, r.About.Ended = *next, time.Time{}
 		case errors.Is(failed, oauth.ErrSignInAgain):
 			r.About.Ended = t.of.cfg.Now().UTC()
+			if errors.Is(failed, oauth.ErrUnknownClient) {
+				r.grant.Registration.ID = "" // the next sign-in registers again
+			}
 		}
 		err := t.of.write(ctx, &r)
 		if errors.Is(err, task.ErrConcurrentModification) {

@@ -50,6 +50,8 @@ type Client struct {
 var (
 	// ErrSignInAgain means that the authorization server does not renew a token any more.
 	ErrSignInAgain = errors.New("the sign-in has ended")
+	// ErrUnknownClient means that the authorization server has forgotten the client, which must register again.
+	ErrUnknownClient = errors.New("the authorization server does not know the client")
 	// ErrDenied means that the person, or the authorization server, has refused to sign in.
 	ErrDenied = errors.New("the sign-in was denied")
 	// ErrNoOAuth means that the server does not say how to sign in.
@@ -146,16 +148,21 @@ func (c *Client) Finish(ctx context.Context, s *SignIn, answer url.Values) (*Gra
 }
 
 // Renew returns the grant with a new access token. The previous one, with its refresh token, counts no more.
-// The error is [ErrSignInAgain] if a person must sign in again.
+// The error is [ErrSignInAgain] if a person must sign in again, and also [ErrUnknownClient] if that is the reason.
 func (c *Client) Renew(ctx context.Context, g *Grant) (*Grant, error) {
 	if g.Refresh == "" {
 		return nil, ErrSignInAgain
 	}
 	next, err := c.fetch(ctx, *g, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {g.Refresh}})
-	if refused, ok := errors.AsType[*refusedError](err); ok && (refused.code == "invalid_grant" || refused.code == "invalid_client") {
+	refused, ok := errors.AsType[*refusedError](err)
+	switch {
+	case ok && refused.code == "invalid_grant":
 		return nil, fmt.Errorf("%w: %w", ErrSignInAgain, err)
+	case ok && refused.code == "invalid_client":
+		return nil, fmt.Errorf("%w: %w: %w", ErrSignInAgain, ErrUnknownClient, err)
+	default:
+		return next, err
 	}
-	return next, err
 }
 
 // ByItself gets a token for the client itself, which must be registered in advance.

@@ -20,6 +20,9 @@ import (
 // authorize lets the person sign in: in a browser of this machine if there is one, and otherwise on
 // another device if the authorization server can do that. Say tells the person how.
 func (t *Tokens) authorize(ctx context.Context, challenges []string, earlier *oauth.Grant, say func(how string)) (*oauth.Grant, error) {
+	if err := t.forgetRegistration(ctx, earlier); err != nil {
+		return nil, err
+	}
 	if t.cfg.Open != nil {
 		return t.inBrowser(ctx, challenges, earlier, say)
 	}

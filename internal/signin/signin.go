@@ -277,7 +277,11 @@ func (t *Tokens) renew(ctx context.Context, old string) (string, error) {
 	next, err := t.client("").Renew(ctx, g)
 	if errors.Is(err, oauth.ErrSignInAgain) {
 		t.cfg.Log.InfoContext(ctx, "the sign-in cannot be renewed", "err", err)
-		next, err = &oauth.Grant{Resource: g.Resource, Registration: g.Registration, Scopes: g.Scopes}, nil
+		next = &oauth.Grant{Resource: g.Resource, Registration: g.Registration, Scopes: g.Scopes}
+		if errors.Is(err, oauth.ErrUnknownClient) {
+			next.Registration.ID = ""
+		}
+		err = nil
 	}
 	if err != nil {
 		return "", err
@@ -419,6 +423,22 @@ func (t *Tokens) run(ctx context.Context, a *attempt, refused httpclient.Refused
 	}
 	defer func() { _ = file.Close() }()
 	return s.write(t.cfg.URL, t.cfg.Name, g)
+}
+
+// forgetRegistration removes the registration of a sign-in without tokens before it is used again. If that fails,
+// because the authorization server knows it no more and shows the person an error, the next sign-in registers.
+func (t *Tokens) forgetRegistration(ctx context.Context, earlier *oauth.Grant) error {
+	if earlier == nil || earlier.Access != "" || earlier.Registration.ID == "" {
+		return nil
+	}
+	lock, err := t.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	without := *earlier
+	without.Registration.ID = ""
+	return t.cfg.Store.write(t.cfg.URL, t.cfg.Name, &without)
 }
 
 func writeAt(file *os.File, text string) error {

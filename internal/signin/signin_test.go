@@ -415,6 +415,57 @@ func TestIssuer(t *testing.T) {
 	w.gate(b.use, func(c *signin.Config) { c.Issuer = w.URL }).works()
 }
 
+// forgets makes the authorization server forget the clients that it knows.
+func (w *world) forgets() {
+	known := make(map[string]bool)
+	for _, r := range w.Requests() {
+		known[r.Form.Get("client_id")] = true
+	}
+	delete(known, "")
+	w.SetHooks(authserver.Hooks{Request: func(to http.ResponseWriter, r *http.Request) bool {
+		if !known[r.Form.Get("client_id")] {
+			return false
+		}
+		to.Header().Set("Content-Type", "application/json")
+		to.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(to, `{"error":"invalid_client"}`)
+		return true
+	}})
+}
+
+// An authorization server that no longer knows the client shows an error to the person. Then the client registers
+// again.
+func TestForgottenClient(t *testing.T) {
+	t.Run("the renewal tells", func(t *testing.T) {
+		w := newWorld(t, authserver.Options{Scopes: []string{"tools"}}, "tools")
+		b := newBrowser(t)
+		g := w.gate(b.use)
+		g.works()
+		w.forgets()
+		w.RevokeAll()
+		g.works()
+		if b.opened.Load() != 2 {
+			t.Errorf("%d browsers were opened", b.opened.Load())
+		}
+	})
+	t.Run("only the page tells", func(t *testing.T) {
+		w := newWorld(t, authserver.Options{})
+		w.SetHooks(authserver.Hooks{Tokens: func(m map[string]any) { delete(m, "refresh_token") }})
+		b := newBrowser(t)
+		w.gate(b.use).works()
+		<-b.pages
+		w.forgets()
+		w.RevokeAll()
+		g := w.gate(b.use, func(c *signin.Config) { c.Patience = time.Millisecond })
+		g.fails("")
+		if page := <-b.pages; !strings.Contains(page, "invalid_client") {
+			t.Errorf("the page is %q", page)
+		}
+		g.Close() // the person starts the agent again
+		w.gate(b.use).works()
+	})
+}
+
 // While the person signs in, a request fails with the link. The sign-in goes on.
 func TestSlowPerson(t *testing.T) {
 	w := newWorld(t, authserver.Options{})
