@@ -465,3 +465,14 @@ func firstKey(t *testing.T, asked answer) string {
 	}
 	return ""
 }
+
+// The error of a call that must be a task says so.
+func TestRequiredToolSaysWhy(t *testing.T) {
+	s := newSite(t, stateless)
+	if got := s.post("tools/call", `{"name":"required"}`).Error; got == nil || got.Code != jsonrpc.CodeMethodNotFound || got.Message != "Tool requires task augmentation" {
+		t.Errorf("required: %+v", got)
+	}
+	if got := s.post("tools/call", `{"name":"forbidden","task":{}}`).Error; got == nil || got.Message != "Tool does not support task augmentation" {
+		t.Errorf("forbidden: %+v", got)
+	}
+}

@@ -138,7 +138,27 @@ func toClient(d mcptask.Dialect, err error) error {
 		return nil
 	}
 	e := d.Error(err)
-	return &sdk.Error{Code: int64(e.Code), Message: e.Message, Data: json.RawMessage(e.Data)}
+	wire := &sdk.Error{Code: int64(e.Code), Message: e.Message, Data: json.RawMessage(e.Data)}
+	if e.Code == sdk.CodeMethodNotFound {
+		return &methodError{wire}
+	}
+	return wire
+}
+
+// A methodError is an error with the code for unknown methods. The SDK replaces the text of such an
+// error if errors.Is finds it.
+type methodError struct{ wire *sdk.Error }
+
+// Error implements error.
+func (e *methodError) Error() string { return e.wire.Message }
+
+// As is for errors.As, with which the SDK finds the code.
+func (e *methodError) As(target any) bool {
+	to, ok := target.(**sdk.Error)
+	if ok {
+		*to = e.wire
+	}
+	return ok
 }
 
 // fromTool returns the error of a tool. A JSON-RPC error of the SDK stays a JSON-RPC error.
