@@ -121,3 +121,48 @@ func ExampleDetectServer() {
 	// true false false false
 	// false false false true
 }
+
+// A tool asks its client, and ends until the client has answered. Meanwhile its task needs no
+// process.
+func ExampleSuspend() {
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	greet := func(ctx context.Context) ([]byte, error) {
+		run, _ := mcptask.From(ctx)
+		answers, state, err := run.Given(ctx)
+		switch {
+		case err != nil:
+			return nil, err
+		case state == "":
+			question := json.RawMessage(`{"method":"elicitation/create","params":{"message":"Who are you?"}}`)
+			return nil, mcptask.Suspend(schema.Object{{Name: "who", Value: question}}, "asked")
+		default:
+			return fmt.Appendf(nil, `{"content":[],"structuredContent":%s}`, answers[0].Value), nil
+		}
+	}
+	s := &mcptask.Server{
+		Store: store, Now: time.Now,
+		Resume: func(context.Context, task.Task) mcptask.Work { return greet },
+		// Ask sends the question to a client of 2025-11-25, while it waits for the result.
+		Ask: func(context.Context, task.Task, []byte) ([]byte, error) {
+			return []byte(`{"action":"accept","content":{"name":"Ann"}}`), nil
+		},
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var keeping sync.WaitGroup
+	keeping.Go(func() { _ = s.Housekeep(ctx) })
+	defer keeping.Wait()
+	defer stop()
+
+	t, err := s.Launch(ctx, task.Draft{Owner: "alice", TTL: time.Hour, Call: task.Call{Method: "tools/call", Name: "greet", Message: "{}"}}, greet)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	params := fmt.Appendf(nil, `{"taskId":%q}`, t.ID)
+	result, err := s.Handle(ctx, mcptask.Request{Owner: "alice", Method: "tasks/result", Params: params})
+	var read struct{ StructuredContent json.RawMessage }
+	_ = json.Unmarshal(result, &read)
+	fmt.Println(string(read.StructuredContent), err)
+	// Output: {"action":"accept","content":{"name":"Ann"}} <nil>
+}

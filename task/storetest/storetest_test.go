@@ -1,0 +1,19 @@
+package storetest_test
+
+import (
+	"testing"
+
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+	"github.com/thoughtgate/thoughtgate-go/task/storetest"
+)
+
+// A store that only keeps tasks passes the suite.
+func TestRun(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) task.Store {
+		t.Helper()
+		s := memstore.New(memstore.Options{})
+		t.Cleanup(func() { _ = s.Close() })
+		return struct{ task.Store }{s} // without the optional parts
+	})
+}
