@@ -3,20 +3,23 @@ package mcptask
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
 // A writer makes the changes that a run makes to its task, in their order. While one is being
-// stored, the next ones wait, and are then stored together.
+// stored, the next ones wait, and are then stored together. A status message also waits a moment for
+// other changes.
 type writer struct {
 	server *Server
 
 	mu      sync.Mutex
 	task    task.Task // as last read or stored
 	waiting []*change
-	storing chan struct{} // closed when no change waits any more; nil if none is being stored
+	storing chan struct{} // closed when changes are stored no more; nil if none is being stored
+	late    *time.Timer   // stores a status message that waits alone
 	ended   bool
 	failed  error // the error of the last status message
 }
@@ -43,11 +46,38 @@ func (w *writer) add(ctx context.Context, e lifecycle.Event) *change {
 		w.forgetStatus()
 	}
 	w.waiting = append(w.waiting, c)
-	if w.storing == nil {
-		w.storing = make(chan struct{})
-		go w.storeAll(context.WithoutCancel(ctx))
+	switch {
+	case w.storing != nil:
+	case isStatus(e) && len(w.waiting) == 1:
+		w.storeLater(context.WithoutCancel(ctx))
+	case !isStatus(e):
+		w.begin(context.WithoutCancel(ctx))
 	}
 	return c
+}
+
+// statusPause is how long a status message waits for other changes.
+const statusPause = 100 * time.Millisecond
+
+// storeLater stores a status message that waits alone, unless a change before takes it along.
+func (w *writer) storeLater(ctx context.Context) {
+	if w.late != nil {
+		return
+	}
+	w.late = time.AfterFunc(statusPause, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.late = nil
+		if w.storing == nil && len(w.waiting) > 0 {
+			w.begin(ctx)
+		}
+	})
+}
+
+// begin begins to store all changes that wait.
+func (w *writer) begin(ctx context.Context) {
+	w.storing = make(chan struct{})
+	go w.storeAll(ctx)
 }
 
 func isStatus(e lifecycle.Event) bool {
@@ -57,7 +87,7 @@ func isStatus(e lifecycle.Event) bool {
 
 // storeAll stores the changes that wait, until there are none.
 func (w *writer) storeAll(ctx context.Context) {
-	for before, batch := w.next(); len(batch) > 0; before, batch = w.next() {
+	for before, batch := w.take(); len(batch) > 0; before, batch = w.takeMore(ctx) {
 		now := w.server.Now()
 		events := make([]lifecycle.Event, len(batch), len(batch)+1)
 		for i, c := range batch {
@@ -72,17 +102,36 @@ func (w *writer) storeAll(ctx context.Context) {
 	}
 }
 
-// next returns the changes to store. If there are none, nothing is being stored.
-func (w *writer) next() (task.Task, []*change) {
+// take returns the changes that wait, and the task before them. If there are none, nothing is being
+// stored any more.
+func (w *writer) take() (task.Task, []*change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	batch := w.waiting
 	w.waiting = nil
 	if len(batch) == 0 {
-		close(w.storing)
-		w.storing = nil
+		w.pause()
 	}
 	return w.task, batch
+}
+
+// takeMore is take after other changes were stored. A status message that waits alone may wait
+// longer, unless the run ends.
+func (w *writer) takeMore(ctx context.Context) (task.Task, []*change) {
+	w.mu.Lock()
+	if len(w.waiting) == 1 && isStatus(w.waiting[0].event) && !w.ended {
+		defer w.mu.Unlock()
+		w.pause()
+		w.storeLater(ctx)
+		return w.task, nil
+	}
+	w.mu.Unlock()
+	return w.take()
+}
+
+func (w *writer) pause() {
+	close(w.storing)
+	w.storing = nil
 }
 
 func (w *writer) stored(batch []*change, after task.Task, errs []error) {
@@ -144,9 +193,12 @@ func (w *writer) forgetStatus() {
 
 // end waits until all changes are stored, and returns the task. Later changes, except renewals of
 // the lease, are refused.
-func (w *writer) end() task.Task {
+func (w *writer) end(ctx context.Context) task.Task {
 	w.mu.Lock()
 	w.ended = true
+	if w.storing == nil && len(w.waiting) > 0 {
+		w.begin(context.WithoutCancel(ctx))
+	}
 	storing := w.storing
 	w.mu.Unlock()
 	if storing != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -61,8 +62,34 @@ func TestFastProgressIsStoredTogether(t *testing.T) {
 		if stored.Execution.Message != "page 99" || string(stored.Variables["server.pages"]) != "100" {
 			t.Errorf("after Set: %q, %s", stored.Execution.Message, stored.Variables)
 		}
-		if n := store.swaps.Load(); n > 4 { // the first message, the others with the variable, one more, and the end
+		if n := store.swaps.Load(); n != 2 { // the last message with the variable, and the end
 			t.Errorf("%d changes were stored", n)
+		}
+		b.drained()
+	})
+}
+
+// A message that no other change takes along is stored soon, also if others came while it waited.
+func TestProgressIsStoredSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := alive(t)
+		made := b.launch(func(ctx context.Context) ([]byte, error) {
+			run, _ := mcptask.From(ctx)
+			for i := range 100 {
+				if err := run.Status(ctx, fmt.Sprint("page ", i)); err != nil {
+					return nil, err
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			return forever(ctx)
+		})
+		time.Sleep(500 * time.Millisecond)
+		if got := b.now(made.ID).Execution.Message; !strings.HasPrefix(got, "page 4") {
+			t.Errorf("after half a second: %s", got)
+		}
+		time.Sleep(time.Second)
+		if got := b.now(made.ID); got.Execution.Message != "page 99" || got.Version > 15 {
+			t.Errorf("at the end: %s, version %d", got.Execution.Message, got.Version)
 		}
 		b.drained()
 	})
@@ -75,7 +102,8 @@ func TestRefusedChangeIsAlone(t *testing.T) {
 		errs := make(map[string]error)
 		made := b.launch(func(ctx context.Context) ([]byte, error) {
 			run, _ := mcptask.From(ctx)
-			_ = run.Status(ctx, "begun") // the changes below wait for this one
+			go func() { _ = run.Set(ctx, "server.first", 1) }() // the changes below wait for this one
+			time.Sleep(time.Millisecond)
 			names := []string{"server.a", "client.b", "server.c"}
 			told := make([]chan error, len(names))
 			for i, name := range names {
@@ -88,7 +116,7 @@ func TestRefusedChangeIsAlone(t *testing.T) {
 			return []byte(`{"content":[]}`), nil
 		})
 		got := b.until(made.ID, task.Completed)
-		if len(got.Variables) != 2 || errs["server.a"] != nil || !errors.Is(errs["client.b"], task.ErrVariableOwnership) || errs["server.c"] != nil {
+		if len(got.Variables) != 3 || errs["server.a"] != nil || !errors.Is(errs["client.b"], task.ErrVariableOwnership) || errs["server.c"] != nil {
 			t.Errorf("%s, %v", got.Variables, errs)
 		}
 		b.drained()

@@ -172,17 +172,17 @@ func (s *Server) run(ctx context.Context, t task.Task, work Work) (task.Task, er
 	}
 	if asks, ok := errors.AsType[*suspension](failed); ok {
 		if failed = s.canSuspend(t, asks); failed == nil {
-			changes.end()
+			changes.end(ctx)
 			return s.store(ctx, t, func(ctx context.Context) (task.Task, error) { return s.suspend(ctx, ref, asks) })
 		}
 	}
 	//mutate:swap " || KindOf(result) == task.ResultToolError" "" TestStopBreaksWorkOff a stop completes the tasks of tools that report it as their own error
 	if broken && (failed != nil || KindOf(result) == task.ResultToolError) {
-		changes.end()
+		changes.end(ctx)
 		return s.leave(context.WithoutCancel(ctx), t)
 	}
 	changes.dropStatus() // the client would not see it
-	t = changes.end()
+	t = changes.end(ctx)
 	t, err := s.store(ctx, t, func(ctx context.Context) (task.Task, error) { return s.keep(ctx, t, result, failed) })
 	if _, own := errors.AsType[*jsonrpc.Error](failed); own || t.State != task.Failed {
 		failed = nil // the client gets the error, or the task has ended otherwise

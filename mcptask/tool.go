@@ -53,9 +53,9 @@ func (r *Run) Owner() string {
 // Task returns the task as it is now.
 func (r *Run) Task(ctx context.Context) (task.Task, error) { return r.server.Store.Get(ctx, r.ref) }
 
-// Status sets the status message of the task. It does not wait until the message is stored:
-// messages that come faster than the store can write replace each other. The error is that of an
-// earlier message.
+// Status sets the status message of the task. It does not wait until the message is stored, which
+// takes a moment. Messages that come faster replace each other. The error is that of an earlier
+// message.
 func (r *Run) Status(ctx context.Context, text string) error {
 	return r.writer.status(ctx, lifecycle.Describe{By: r.server.runner(), Message: text})
 }
