@@ -29,19 +29,37 @@ const (
 type decoder struct {
 	to      *loader
 	file    string
+	literal bool // a dollar sign has no meaning
 	anchors map[string]ast.Node
 	values  int // decoded so far, keys included
+	json    int // bytes of the values of [JSON] settings so far
 }
 
-// decode stores the settings of a file, and reports its problems.
-func (l *loader) decode(file string, src []byte) {
-	d := &decoder{to: l, file: file, anchors: map[string]ast.Node{}}
-	start := Position{Source: file, Line: 1, Column: 1}
+// ReadOther stores the values of a YAML file that is not a configuration in settings, and
+// returns their positions. It is as strict as [Load]. A dollar sign has no meaning in the file.
+// An error about the content is an [*Error].
+func ReadOther(file string, to Group) (Origins, error) {
+	src, err := readFile(file)
+	if err != nil {
+		return nil, err
+	}
+	l := newLoader(Sources{})
+	l.decode(&decoder{file: file, literal: true}, src, to)
+	if len(l.problems) > 0 {
+		return nil, NewError(l.problems)
+	}
+	return l.origins, nil
+}
+
+// decode stores the values of the file of d in settings, and reports its problems.
+func (l *loader) decode(d *decoder, src []byte, to Group) {
+	d.to, d.anchors = l, map[string]ast.Node{}
+	start := Position{Source: d.file, Line: 1, Column: 1}
 	l.origins[""] = start
 	body := d.parse(src)
 	switch {
 	case body != nil:
-		d.value("", l.cfg.settings(l.kinds), body)
+		d.value("", to, body)
 	case len(l.problems) == 0:
 		l.report(start, "", "the file is empty")
 	}
@@ -175,11 +193,18 @@ func (d *decoder) store(path string, to Setting, node ast.Node) {
 		})
 	case List:
 		d.sequence(path, to, node)
+	case JSON:
+		to(d.toJSON(path, node))
 	case required:
-		d.store(path, to.Setting, node)
-		if _, isList := to.Setting.(List); isList && !d.to.given(path+"[0]") && !d.to.faulty(path) && !d.to.faulty(path+"[0]") {
-			d.to.reject(path, "is required"+to.why)
-		}
+		d.required(path, to, node)
+	}
+}
+
+// required stores a value that must not be an empty list.
+func (d *decoder) required(path string, to required, node ast.Node) {
+	d.store(path, to.Setting, node)
+	if _, isList := to.Setting.(List); isList && !d.to.given(path+"[0]") && !d.to.faulty(path) && !d.to.faulty(path+"[0]") {
+		d.to.reject(path, "is required"+to.why)
 	}
 }
 
@@ -286,7 +311,7 @@ func (d *decoder) sequence(path string, to List, node ast.Node) {
 // scalar stores a single value.
 func (d *decoder) scalar(path string, to Leaf, node ast.Node) {
 	written, text := content(node)
-	if written == isText && strings.Contains(text, "$") {
+	if written == isText && strings.Contains(text, "$") && !d.literal {
 		expanded, wrong := d.to.env.expand(path, text)
 		for _, w := range wrong {
 			d.to.report(d.position(node), path, w)

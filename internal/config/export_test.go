@@ -4,7 +4,7 @@ package config
 // environ only for variables inside the file.
 func Parse(name string, src []byte, environ []string, kinds ...ChannelKind) (Config, []Problem, error) {
 	l := newLoader(Sources{Environ: environ, Channels: kinds})
-	l.decode(name, src)
+	l.decode(&decoder{file: name}, src, l.cfg.settings(l.kinds))
 	l.addDefaultWorkflow()
 	l.check()
 	return l.result()
@@ -38,6 +38,7 @@ func Keys(kinds ...ChannelKind) []Key {
 		case Dict:
 			item, _ := s("x")
 			walk(path+".*", "map of ", item)
+		case JSON:
 		case required:
 			needed = true
 			walk(path, kind, s.Setting)

@@ -79,6 +79,8 @@ func (w schemaWriter) setting(path string, s Setting) object {
 	case Dict:
 		item, _ := s("x")
 		return w.several(path+".*", item, object{"type": "object"}, "additionalProperties")
+	case JSON:
+		return w.explain(path, object{"type": []string{"object", "string"}})
 	case required:
 		return w.setting(path, s.Setting)
 	}

@@ -84,9 +84,9 @@ func (l *loader) read(s Sources) (file string, err error) {
 		if err != nil {
 			return "", err
 		}
-		l.decode(file, src)
+		l.decode(&decoder{file: file}, src, l.cfg.settings(l.kinds))
 	case s.Starter != nil:
-		l.decode(s.Starter.Name, s.Starter.Text)
+		l.decode(&decoder{file: s.Starter.Name}, s.Starter.Text, l.cfg.settings(l.kinds))
 		l.cfg.Cedar.Sources = s.Starter.Policies
 	}
 	l.addDefaultWorkflow()

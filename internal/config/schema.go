@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
@@ -31,6 +33,9 @@ type (
 	// A Dict is a mapping with keys that users choose. The function adds an item and
 	// returns its setting, or a problem with the key.
 	Dict func(key string) (to Setting, problem string)
+	// A JSON is a mapping of any shape, or a JSON object as text. The function stores it; its
+	// argument is nil if there was a problem.
+	JSON func(jsontext.Value)
 	// A section is a group that is made when the file has it.
 	section func() Group
 	// A required setting must be given, and not be empty, if its group is given.
@@ -50,6 +55,7 @@ func (Leaf) isSetting()    {}
 func (Group) isSetting()   {}
 func (List) isSetting()    {}
 func (Dict) isSetting()    {}
+func (JSON) isSetting()    {}
 func (section) isSetting() {}
 
 // Required returns a setting that must be given, and not be empty, if its group is given.

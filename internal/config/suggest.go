@@ -3,10 +3,20 @@ package config
 // suggest returns the known key that is most similar to key, as the end of a message, or
 // an empty text.
 func (g Group) suggest(key string) string {
-	nearest, least := "", len(key)/3+2 // the distance must be less
-	for _, e := range g {
-		if d := editDistance(key, e.Key); d < least {
-			nearest, least = e.Key, d
+	keys := make([]string, len(g))
+	for i, e := range g {
+		keys[i] = e.Key
+	}
+	return Suggest(key, keys)
+}
+
+// Suggest returns the word that is most similar to a misspelled one, as the end of a message,
+// or an empty text.
+func Suggest(misspelled string, words []string) string {
+	nearest, least := "", len(misspelled)/3+2 // the distance must be less
+	for _, w := range words {
+		if d := editDistance(misspelled, w); d < least {
+			nearest, least = w, d
 		}
 	}
 	if nearest == "" {

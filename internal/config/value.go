@@ -93,6 +93,13 @@ func Bool(p *bool) Leaf {
 	})
 }
 
+// OptionalBool parses true or false. A value that is not given stays nil.
+func OptionalBool(p **bool) Leaf {
+	return read(p, isBoolean, "true or false", func(s string) (*bool, bool) {
+		return new(s == "true"), s == "true" || s == "false"
+	})
+}
+
 // number parses a whole number from 1 to most.
 func number(p *int, most int) Leaf { return between(p, 1, most) }
 
