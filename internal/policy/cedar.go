@@ -21,6 +21,7 @@ type cedarPolicy struct {
 	workflow string // the name in @approval
 	reason   string // @reason
 	hints    bool   // it may read the hints of tools
+	time     bool   // it may read the time
 }
 
 func (p *cedarPolicy) tree() *ast.Policy { return (*ast.Policy)(p.policy.AST()) }
@@ -56,6 +57,7 @@ func newPolicySet(policies []cedarPolicy) *policySet {
 		var own reading
 		own.add(p.tree())
 		p.hints = own.context.has("annotations")
+		p.time = own.context.has("time") || own.context.has("hour") || own.context.has("weekday")
 	}
 	return s
 }

@@ -57,6 +57,49 @@ func (s *Snapshot) Explain(c Call) Explanation {
 	return e
 }
 
+// ReadsTime reports whether a policy that c is put to may read the time.
+func (s *Snapshot) ReadsTime(c Call) bool {
+	kind, _ := Governed(c.Method)
+	t := c.target(kind)
+	return s.ruleFor(&t).Action == AskPolicies &&
+		slices.ContainsFunc(s.policies.about(newQuestion(&c, kind, s.zone)).policies, func(p *cedarPolicy) bool { return p.time })
+}
+
+// A Part is a rule, the default or a Cedar policy of a snapshot.
+type Part struct {
+	Place Place
+	Rule  int      // as in [Verdict.Rule]; ByGate for a policy
+	Names []string // rules[3] and the name of the rule; default; the id of the policy
+	Text  string   // describes it in a few words
+}
+
+// Parts returns the rules in their order, the default, and the policies.
+func (s *Snapshot) Parts() []Part {
+	var all []Part
+	for i, r := range s.rules {
+		names := []string{r.where.Setting}
+		if r.Name != "" {
+			names = append(names, r.Name)
+		}
+		all = append(all, Part{r.where, i, names, fmt.Sprintf("%s %q", r.label, r.Match)})
+	}
+	all = append(all, Part{s.fallback.where, ByDefault, []string{s.fallback.where.Setting}, "the default"})
+	if s.policies != nil {
+		for _, p := range s.policies.policies {
+			all = append(all, Part{p.where, ByGate, []string{p.id}, "policy " + p.id})
+		}
+	}
+	return all
+}
+
+// Decided reports whether p decided, alone or with others. A policy that failed has not decided.
+func (p *Part) Decided(e *Explanation) bool {
+	if p.Rule != ByGate {
+		return p.Rule == e.Verdict.Rule
+	}
+	return slices.ContainsFunc(e.Policies, func(t CedarTrial) bool { return t.ID == p.Names[0] && t.Error == "" })
+}
+
 func (s *Snapshot) explainRules(e *Explanation, t *target) {
 	e.Default = e.Verdict.Rule == ByDefault
 	for i := range s.rules {
