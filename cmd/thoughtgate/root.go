@@ -32,7 +32,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{cmd.CommandPath(), err}
 	})
-	root.AddCommand(newServe(), newWrap(), newLogin(), newLogout(), newDesk(), newCheck(), newExplain(), newApprovals(), newAudit(), newConnections(), newStore(), newToken(), newInit(), newIsolate(), newDemo(), newVersion(), newMan())
+	root.AddCommand(newServe(), newWrap(), newLogin(), newLogout(), newDesk(), newCheck(), newExplain(), newTest(), newApprovals(), newAudit(), newConnections(), newStore(), newToken(), newInit(), newIsolate(), newDemo(), newVersion(), newMan())
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {
