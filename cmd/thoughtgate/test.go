@@ -31,8 +31,8 @@ func newTest() *cobra.Command {
 	}
 	o := testOptions{file: configFlag(cmd)}
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also list the tests that pass")
-	cmd.Flags().StringVar(&o.junit, "junit", "", "also write the results to `FILE`, in the XML format of JUnit")
-	cmd.Flags().BoolVar(&o.coverage, "coverage", false, "list the rules and policies that decide no tested call")
+	cmd.Flags().StringVar(&o.junit, "junit", "", "also write the results to a `file`, in the XML format of JUnit")
+	cmd.Flags().BoolVar(&o.coverage, "coverage", false, "list the rules and policies that no test reaches")
 	cmd.Flags().IntVar(&o.least, "min-coverage", 0, "fail if the tests reach less than this `percentage` of the rules and policies")
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		if o.least < 0 || o.least > 100 {

@@ -77,7 +77,7 @@ func (g *Gate) Run(c Case) Result {
 	compare("verdict", string(w.verdict), string(v.Action), w.verdict == v.Action)
 	compare("observed", string(w.observed), observed, string(w.observed) == observed)
 	compare("workflow", w.workflow, enforced.Workflow, w.workflow == enforced.Workflow)
-	compare("rule", w.rule, decided[0], slices.Contains(decided, w.rule))
+	compare("rule", w.rule, decided[len(decided)-1], slices.Contains(decided, w.rule))
 	compare("policy", w.policy, strings.Join(v.Policies, ", "), slices.Contains(v.Policies, w.policy))
 	compare("reason", w.reason, v.Reason, strings.Contains(v.Reason, w.reason))
 	return r
@@ -112,7 +112,7 @@ func (r *Result) Text() string {
 		if p.Rule == policy.ByGate || e.Verdict.Rule == policy.ByGate || p.Decided(e) || !slices.Contains(p.Names, r.want.rule) {
 			continue
 		}
-		why := "an earlier rule decides"
+		why := "comes after the rule that decides"
 		if i < len(e.Rules) {
 			why = e.Rules[i].Why
 		}
