@@ -1,10 +1,12 @@
 package storetest_test
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
 	"github.com/thoughtgate/thoughtgate-go/task/storetest"
 )
 
@@ -15,5 +17,16 @@ func TestRun(t *testing.T) {
 		s := memstore.New(memstore.Options{})
 		t.Cleanup(func() { _ = s.Close() })
 		return struct{ task.Store }{s} // without the optional parts
+	})
+}
+
+func TestRunReopen(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tasks.db")
+	storetest.RunReopen(t, func() task.Store {
+		s, err := sqlitestore.Open(t.Context(), sqlitestore.Options{File: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
 	})
 }
