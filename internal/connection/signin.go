@@ -156,8 +156,11 @@ func (c *Connections) Finish(ctx context.Context, path string, answer url.Values
 		if err != nil && !errors.Is(err, task.ErrNotFound) {
 			return Connection{}, err
 		}
-		if err = c.write(ctx, &record{About: about, grant: *grant, version: old.Version}); !errors.Is(err, task.ErrConcurrentModification) {
-			c.cfg.Log.InfoContext(ctx, "connected", "upstream", s.Name, "person", about.Person, "by", who.Name, "err", err)
+		err = c.write(ctx, &record{About: about, grant: *grant, version: old.Version})
+		if err == nil {
+			c.cfg.Log.InfoContext(ctx, "connected", "upstream", s.Name, "person", about.Person, "by", who.Name)
+		}
+		if !errors.Is(err, task.ErrConcurrentModification) {
 			return about, err
 		}
 	}
