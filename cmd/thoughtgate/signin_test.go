@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -17,11 +18,13 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/signin"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv/authserver"
 )
 
@@ -297,5 +300,31 @@ func TestBrowserVariable(t *testing.T) {
 		if got := browserVariable(); !slices.Equal(got, want) {
 			t.Errorf("%q: %q", value, got)
 		}
+	}
+}
+
+// A signal ends a sign-in, and the notification that waits for it.
+func TestSignalEndsSignIn(t *testing.T) {
+	s := newProtectedServer(t)
+	cmd := exec.Command("thoughtgate", "wrap", "--url", s.url)
+	cmd.Env = slices.Concat(s.env, []string{"BROWSER=", "DISPLAY=", "WAYLAND_DISPLAY="})
+	cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n") // the agent leaves then
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() && !strings.Contains(lines.Text(), "enter the code") {
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	signalled := time.Now()
+	rest, _ := io.ReadAll(stderr)
+	if err := cmd.Wait(); err != nil || time.Since(signalled) > signin.DefaultPatience-5*time.Second {
+		t.Errorf("the gate ended after %s: %v, %s", time.Since(signalled), err, rest)
 	}
 }

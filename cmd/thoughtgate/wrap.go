@@ -142,11 +142,13 @@ func (w *wrapping) build(file string) (*app.App, error) {
 // run runs the gate until its agent or its server has ended. A person who signs in meanwhile can
 // finish: then the next gate has a token.
 func (w *wrapping) run(ctx context.Context, gate *app.App) error {
-	err := gate.Run(ctx)
-	if w.tokens != nil {
-		w.tokens.Wait(ctx)
-		w.tokens.Close()
+	if w.tokens == nil {
+		return gate.Run(ctx)
 	}
+	defer w.tokens.Close()
+	defer context.AfterFunc(ctx, w.tokens.Close)() // requests that wait for the person must not delay the end
+	err := gate.Run(ctx)
+	w.tokens.Wait(ctx)
 	return err
 }
 

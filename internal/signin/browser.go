@@ -74,7 +74,7 @@ func (t *Tokens) inBrowser(ctx context.Context, challenges []string, earlier *oa
 	how := fmt.Sprintf("open %s in a browser on this machine", link)
 	if t.cfg.Open == nil {
 		_, port, _ := net.SplitHostPort(b.host)
-		how += fmt.Sprintf("; for one on another machine, first run there ssh -L %s:127.0.0.1:%[1]s with the name of this one", port)
+		how += fmt.Sprintf(" (for a browser on another machine, first run there: ssh -L %s:127.0.0.1:%[1]s THIS-MACHINE)", port)
 	}
 	say(how)
 	if t.cfg.Open != nil {

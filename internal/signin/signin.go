@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,7 +58,7 @@ const (
 type Tokens struct {
 	cfg    Config
 	ctx    context.Context // canceled by Close
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 
 	mu      sync.Mutex
 	latest  *attempt
@@ -83,12 +84,12 @@ func New(cfg Config) *Tokens {
 		cfg.Patience = DefaultPatience
 	}
 	t := &Tokens{cfg: cfg}
-	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.ctx, t.cancel = context.WithCancelCause(context.Background())
 	return t
 }
 
-// Close ends a sign-in that runs.
-func (t *Tokens) Close() { t.cancel() }
+// Close ends a sign-in that runs, and the requests that wait for it.
+func (t *Tokens) Close() { t.cancel(errors.New("the gate is stopping")) }
 
 // Wait waits until no sign-in runs, or ctx ends.
 func (t *Tokens) Wait(ctx context.Context) {
@@ -305,7 +306,7 @@ func (t *Tokens) signIn(ctx context.Context, refused httpclient.RefusedToken) (s
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	if err := a.result(); err != nil {
+	if err := a.result(t.cfg.URL); err != nil {
 		if errors.Is(err, oauth.ErrNoOAuth) {
 			return "", nil
 		}
@@ -321,8 +322,8 @@ func (t *Tokens) signIn(ctx context.Context, refused httpclient.RefusedToken) (s
 	return g.Access, nil
 }
 
-// result returns the error of a sign-in, or of one that still runs.
-func (a *attempt) result() error {
+// result returns the error of a sign-in at a server, or of one that still runs.
+func (a *attempt) result(server string) error {
 	select {
 	case <-a.done:
 		return a.err
@@ -333,7 +334,10 @@ func (a *attempt) result() error {
 	if a.how == "" {
 		return errors.New("the server wants you to sign in; that begins at the moment: try again")
 	}
-	return fmt.Errorf("the server wants you to sign in: %s; then try again", a.how)
+	if strings.Contains(server, "?") {
+		server = "URL" // the query may have a key
+	}
+	return fmt.Errorf("the server wants you to sign in: %s; then try again. If the page does not load because the agent has given up, run thoughtgate login %s", a.how, server)
 }
 
 // begin begins a sign-in, unless one runs or has just failed.

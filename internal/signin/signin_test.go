@@ -671,7 +671,7 @@ func TestWithoutBrowser(t *testing.T) {
 	w.SetHooks(authserver.Hooks{Metadata: func(m map[string]any) { delete(m, "device_authorization_endpoint") }})
 	g = w.gate(func(c *signin.Config) {
 		c.Say = func(text string) {
-			link := regexp.MustCompile(`^open (\S*) in a browser on this machine; for one on another machine, first run there ssh -L (\d+):127.0.0.1:(\d+) with the name of this one$`).FindStringSubmatch(text)
+			link := regexp.MustCompile(`^open (\S*) in a browser on this machine \(for a browser on another machine, first run there: ssh -L (\d+):127.0.0.1:(\d+) THIS-MACHINE\)$`).FindStringSubmatch(text)
 			if link == nil {
 				t.Errorf("the person is told %q", text)
 				return
