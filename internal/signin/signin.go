@@ -230,7 +230,7 @@ var errUseless = errors.New("the server does not accept the token of the sign-in
 func (t *Tokens) noteUseless(refused httpclient.RefusedToken) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.latest == nil || refused.Token != t.got || refused.Status != t.latest.cause.Status {
+	if t.latest == nil || t.latest.counts(t.cfg.Now()) || refused.Token != t.got || refused.Status != t.latest.cause.Status {
 		return
 	}
 	if refused.Status == http.StatusForbidden && !slices.Equal(refused.Challenge, t.latest.cause.Challenge) {
