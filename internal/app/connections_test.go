@@ -186,6 +186,16 @@ func (b *browser) begin() string {
 	return html.UnescapeString(to[1])
 }
 
+// A person who connects reads which rights the server asks for.
+func TestPageShowsRights(t *testing.T) {
+	s := newGuardedServer(t, authserver.Options{Scopes: []string{"tools:read"}}, "tools:read")
+	a, stop := start(t, s.config("memory:", "grant: shared"))
+	defer stop()
+	if _, page := signIn(t, a, adminToken).post("/connections/default/connect"); !strings.Contains(page, ">tools:read<") {
+		t.Errorf("the page: %s", page)
+	}
+}
+
 // connect connects the server.
 func (b *browser) connect() {
 	b.t.Helper()
@@ -855,7 +865,7 @@ func awaitPending(t *testing.T, a *app.App) string {
 func TestClientCredentials(t *testing.T) {
 	s := newGuardedServer(t, authserver.Options{NoRegistration: true}, "tools")
 	s.auth.Register("gate", authserver.Client{Secret: "secret-of-the-gate"})
-	a, stop := start(t, s.config("memory:", "grant: client_credentials, client_id: gate, client_secret: secret-of-the-gate, issuer: '"+s.auth.URL+"'"))
+	a, stop := start(t, s.config("memory:", "grant: client_credentials, client_id: gate, client_secret: secret-of-the-gate, scopes: [tools], issuer: '"+s.auth.URL+"'"))
 	defer stop()
 	wantDone(t, askAs(t, a, annsAgent, call("read")))
 	wantDone(t, askAs(t, a, bobsAgent, call("read")))
@@ -866,6 +876,29 @@ func TestClientCredentials(t *testing.T) {
 	wantDone(t, askAs(t, a, annsAgent, call("read")))
 	if got := s.callers(); got != "gate gate gate" {
 		t.Errorf("calls of %s", got)
+	}
+}
+
+// Without a person, the server does not choose the rights of the token that it gets: some authorization servers choose
+// the audience by them.
+func TestServerChoosesNoRightsOfTheGate(t *testing.T) {
+	const grant = "grant: client_credentials, client_id: gate, client_secret: secret-of-the-gate, issuer: 'ISSUER'"
+	for oauth, want := range map[string]string{grant: "", grant + ", scopes: [tools]": "tools"} {
+		s := newGuardedServer(t, authserver.Options{NoRegistration: true}, "everything")
+		s.auth.Register("gate", authserver.Client{Secret: "secret-of-the-gate"})
+		a, stop := start(t, s.config("memory:", strings.Replace(oauth, "ISSUER", s.auth.URL, 1)))
+		if answer := askAs(t, a, annsAgent, call("read")); !strings.Contains(answer, "scopes") || !strings.Contains(answer, `"error_type":"upstream_`) {
+			t.Errorf("answer: %s", answer)
+		}
+		for _, r := range s.auth.Requests() {
+			if got := r.Form.Get("scope"); got != want && r.Form.Get("grant_type") != "" {
+				t.Errorf("the gate asks for %q; want %q", got, want)
+			}
+		}
+		if n := s.grants("client_credentials"); n != 1 {
+			t.Errorf("%d requests for tokens", n)
+		}
+		_ = stop()
 	}
 }
 

@@ -395,10 +395,12 @@ func (t unattended) Token(ctx context.Context, _ httpclient.Peer, header http.He
 
 // Renew implements [httpclient.Tokens].
 func (t unattended) Renew(ctx context.Context, _ httpclient.Peer, header http.Header, refused httpclient.RefusedToken) (string, error) {
-	if refused.Status == http.StatusForbidden && !oauth.NeedsSignIn(refused.Status, refused.Challenge) {
+	switch {
+	case refused.Status == http.StatusForbidden && !oauth.NeedsSignIn(refused.Status, refused.Challenge):
 		return "", nil
-	}
-	if refused.Last {
+	case refused.Status == http.StatusForbidden:
+		return "", &mcp.Problem{Type: mcp.UpstreamDown, Detail: "the upstream wants a token with other scopes: they must be set in auth.oauth.scopes; the call did not run"}
+	case refused.Last:
 		return "", t.notAccepted()
 	}
 	return t.token(ctx, header, refused)

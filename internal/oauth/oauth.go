@@ -40,7 +40,7 @@ type Client struct {
 
 	// Issuer is the only authorization server to use. If it is empty, the MCP server names it.
 	Issuer string
-	Scopes []string // to ask for; those that the MCP server names, if empty
+	Scopes []string // to ask for; if empty, those that the MCP server names when a person signs in
 
 	HTTP *http.Client // see [HTTPClient]
 	Now  func() time.Time
@@ -179,7 +179,8 @@ func (c *Client) Exchange(ctx context.Context, challenges []string, subject stri
 	})
 }
 
-// direct gets a token without a person.
+// direct gets a token without a person. Nobody could object to the scopes that the MCP server names, so they are not
+// asked for: some authorization servers choose the audience of a token by them.
 func (c *Client) direct(ctx context.Context, challenges []string, params url.Values) (*Grant, error) {
 	server, err := c.discover(ctx, challenges)
 	if err != nil {
@@ -189,8 +190,8 @@ func (c *Client) direct(ctx context.Context, challenges []string, params url.Val
 	if err != nil {
 		return nil, err
 	}
-	if len(g.Scopes) > 0 {
-		params.Set("scope", strings.Join(g.Scopes, " "))
+	if len(c.Scopes) > 0 {
+		params.Set("scope", strings.Join(c.Scopes, " "))
 	}
 	return c.fetch(ctx, g, params)
 }
