@@ -52,6 +52,8 @@ func (c *signInClient) check() error {
 		return errors.New("other users can read the command line: give --client-secret as env:VARIABLE")
 	case c.secret != "" && c.secretValue() == "":
 		return errors.New("the environment variable of --client-secret is empty")
+	case c.secret != "" && c.issuer == "":
+		return errors.New("--client-secret needs --issuer: otherwise the server could have the secret sent anywhere")
 	default:
 		return nil
 	}

@@ -32,6 +32,7 @@ func TestRemoteFlags(t *testing.T) {
 		{"client without a URL", remote{client: signInClient{id: "x"}}, []string{"npx"}, "need --url"},
 		{"client secret", remote{url: "https://a/", client: signInClient{id: "x", secret: "hush"}}, nil, "as env:VARIABLE"},
 		{"client secret without an id", remote{url: "https://a/", client: signInClient{secret: "env:X"}}, nil, "needs --client-id"},
+		{"client secret for anybody", remote{url: "https://a/", client: signInClient{id: "x", secret: "env:CRM_KEY"}}, nil, "needs --issuer"},
 		{"empty client secret", remote{url: "https://a/", client: signInClient{id: "x", secret: "env:NO_SUCH_VARIABLE"}}, nil, "is empty"},
 		{"issuer without a URL", remote{client: signInClient{issuer: "https://a/"}}, []string{"npx"}, "need --url"},
 		{"not an HTTP URL", remote{url: "ftp://a/"}, nil, "http or https URL"},
