@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
+	"github.com/thoughtgate/thoughtgate-go/internal/storage"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv/authserver"
 )
 
@@ -119,11 +121,12 @@ func (s *guardedServer) grants(kind string) (n int) {
 	return n
 }
 
+var storeKeys = "k1:" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("a"), 32))
+
 // config returns the configuration of a gate in front of the server.
 func (s *guardedServer) config(store, oauth string) string {
 	hash := func(token string) string { return "hash: '" + identity.HashOf(token).String() + "'" }
-	keys := "k1:" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("a"), 32))
-	return "version: 1\nlisten: 127.0.0.1:0\nstore: '" + store + "'\nstorage: {keys: '" + keys + "'}\n" +
+	return "version: 1\nlisten: 127.0.0.1:0\nstore: '" + store + "'\nstorage: {keys: '" + storeKeys + "'}\n" +
 		"operators: {listen: 127.0.0.1:0, tokens: [{name: Ann, role: approver, " + hash(approverToken) + "}, {name: bob, role: viewer, " + hash(viewerToken) +
 		"}, {name: root, role: admin, " + hash(adminToken) + "}]}\n" +
 		"identity: {tokens: [{name: anns-agent, owner: Ann, " + hash(annsAgent) + "}, {name: bob, " + hash(bobsAgent) + "}]}\n" +
@@ -249,9 +252,12 @@ func TestSharedConnection(t *testing.T) {
 	root.connect()
 	wantDone(t, askAs(t, a, annsAgent, call("read")))
 	wantDone(t, askAs(t, a, bobsAgent, call("read")))
+	dump := make([]byte, 64<<20)
+	dump = dump[:runtime.Stack(dump, true)] // what a crash prints
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
+	export := exported(t, file)
 
 	a, stop = open()
 	wantDone(t, askAs(t, a, bobsAgent, call("read")))
@@ -287,6 +293,23 @@ func TestSharedConnection(t *testing.T) {
 	}
 	wantNoSecrets(t, s, "the log", log.all.String())
 	wantNoSecrets(t, s, "an answer", api+page+journal+after)
+	wantNoSecrets(t, s, "the export", export)
+	wantNoSecrets(t, s, "the goroutines", string(dump))
+}
+
+// exported returns everything that an export of a store has, decrypted.
+func exported(t *testing.T, file string) string {
+	t.Helper()
+	s, err := storage.Settings{DSN: "sqlite:" + file, Keys: storeKeys}.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	var text strings.Builder
+	if n, err := storage.Export(t.Context(), s, &text, storage.Decrypted); err != nil || n.Entries == 0 {
+		t.Fatalf("export: %+v, %v", n, err)
+	}
+	return text.String()
 }
 
 // Tokens stay with the server and the authorization server of their sign-in. If the configuration names another
