@@ -15,6 +15,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/connection"
+	"github.com/thoughtgate/thoughtgate-go/internal/localhost"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
@@ -110,7 +111,7 @@ func (s *servers) clientConfig(u config.Upstream) (httpclient.Config, error) {
 // signs in over plain http, except on this machine.
 func (s *servers) protection(u config.Upstream, secure *tls.Config) *oauth.Protection {
 	_, own := u.Headers["Authorization"]
-	if u.URL == nil || !u.ForwardAuthorization || own || u.OAuth.Grant != "" || u.URL.Scheme != "https" && !oauth.IsLoopback(u.URL.Hostname()) {
+	if u.URL == nil || !u.ForwardAuthorization || own || u.OAuth.Grant != "" || u.URL.Scheme != "https" && !localhost.Is(u.URL.Hostname()) {
 		return nil
 	}
 	at := url.URL{Scheme: u.URL.Scheme, Host: u.URL.Host, Path: u.URL.Path, RawPath: u.URL.RawPath} // the query may have a secret

@@ -6,11 +6,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"net"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/localhost"
 )
 
 // A remote is a server that a client reaches by URL. The client starts wrap --url in its place.
@@ -87,7 +88,7 @@ func (r remote) urlObstacle() string {
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
 		return "its URL is not one of http or https without a user"
 	}
-	if u.Scheme == "http" && !isLoopback(u.Hostname()) && (r.headers != nil || r.token != nil) {
+	if u.Scheme == "http" && !localhost.Is(u.Hostname()) && (r.headers != nil || r.token != nil) {
 		return "its headers would be sent without encryption"
 	}
 	return ""
@@ -137,11 +138,6 @@ func (r remote) urlIsSecret() bool {
 	return slices.ContainsFunc(strings.Split(u.Path, "/"), func(part string) bool {
 		return len(part) >= 20 && strings.ContainsAny(part, "0123456789")
 	})
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // A variable is an environment variable for wrap, with its value as written in the file.

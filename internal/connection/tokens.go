@@ -12,6 +12,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
+	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -159,8 +160,8 @@ func (t connected) renew(ctx context.Context, id, refused string) (string, error
 		}
 		//mutate:swap "t.of.cfg.Now().Before(r.Renewing)" "false" TestReplicasRenewOnce two replicas use one refresh token
 		if t.of.cfg.Now().Before(r.Renewing) {
-			if err := sleep(ctx, renewPoll); err != nil {
-				return "", err
+			if !pause.For(ctx, renewPoll) {
+				return "", context.Cause(ctx)
 			}
 			continue
 		}
@@ -250,7 +251,7 @@ func (t connected) storeRenewal(ctx context.Context, claimed record, next *oauth
 				continue
 			}
 		}
-		if !errors.Is(err, task.ErrUnavailable) || sleep(ctx, renewPoll) != nil {
+		if !errors.Is(err, task.ErrUnavailable) || !pause.For(ctx, renewPoll) {
 			return r, err
 		}
 	}
@@ -358,22 +359,11 @@ func (t connected) await(ctx context.Context, id string) (string, error) {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		left := sleep(waiting, patiencePoll)
+		more := pause.For(waiting, patiencePoll)
 		token, err := t.current(ctx, id, "")
-		if left != nil || !isInvitation(err) {
+		if !more || !isInvitation(err) {
 			return token, err
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package localhost binds both addresses of this machine.
+// Package localhost knows the names of this machine, and binds both of its addresses.
 package localhost
 
 import (
@@ -8,6 +8,12 @@ import (
 	"sync"
 	"syscall"
 )
+
+// Is reports whether a host, in lower case and without a port, is this machine.
+func Is(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
 
 // Both returns a listener that has the port of l, which listens at 127.0.0.1, on both loopback addresses.
 // Browsers may use either of them for localhost, and must not reach another program there. After an error, l is

@@ -3,13 +3,13 @@ package mcphttp
 import (
 	"net"
 	"net/http"
-	"net/netip"
 	"net/textproto"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
+	"github.com/thoughtgate/thoughtgate-go/internal/localhost"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 )
@@ -61,7 +61,7 @@ func fromOwnPage(r *http.Request) bool { return r.Header.Get("Sec-Fetch-Site") =
 
 func (g Guard) hostAllowed(host string) bool {
 	name := hostname(host)
-	if g.Loopback && isLoopback(name) {
+	if g.Loopback && localhost.Is(strings.ToLower(name)) {
 		return true
 	}
 	if !g.Loopback && len(g.Hosts) == 0 {
@@ -77,7 +77,7 @@ func (g Guard) originAllowed(origin string) bool {
 		return true
 	}
 	u, err := url.Parse(origin)
-	return err == nil && g.Loopback && (u.Scheme == "http" || u.Scheme == "https") && isLoopback(u.Hostname())
+	return err == nil && g.Loopback && (u.Scheme == "http" || u.Scheme == "https") && localhost.Is(strings.ToLower(u.Hostname()))
 }
 
 func sameHost(origin, host string) bool {
@@ -147,12 +147,4 @@ func hostname(host string) string {
 		return name
 	}
 	return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-}
-
-func isLoopback(name string) bool {
-	if strings.EqualFold(name, "localhost") {
-		return true
-	}
-	addr, err := netip.ParseAddr(name)
-	return err == nil && addr.Unmap().IsLoopback()
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/localhost"
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 )
 
@@ -27,7 +28,7 @@ const (
 func isSafe(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && len(text) <= maxURL && u.Host != "" && u.User == nil && !strings.Contains(text, "#") &&
-		(u.Scheme == "https" || u.Scheme == "http" && IsLoopback(u.Hostname()))
+		(u.Scheme == "https" || u.Scheme == "http" && localhost.Is(u.Hostname()))
 }
 
 // checkMetadata checks the endpoints of an authorization server.

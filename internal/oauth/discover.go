@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 	"golang.org/x/oauth2"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/localhost"
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 )
 
@@ -281,7 +282,7 @@ func (c *Client) Metadata() oauthex.ClientRegistrationMetadata {
 		ClientName: c.Name, TokenEndpointAuthMethod: "none", GrantTypes: []string{"authorization_code", "refresh_token"}, ResponseTypes: []string{"code"},
 		RedirectURIs: []string{c.Redirect}, ApplicationType: "web",
 	}
-	if at, err := url.Parse(c.Redirect); err == nil && (c.Redirect == "" || IsLoopback(at.Hostname())) {
+	if at, err := url.Parse(c.Redirect); err == nil && (c.Redirect == "" || localhost.Is(at.Hostname())) {
 		about.ApplicationType = "native" // OpenID forbids loopback addresses to others
 	}
 	if c.Redirect == "" {

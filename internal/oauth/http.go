@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/localhost"
 	"github.com/thoughtgate/thoughtgate-go/internal/publicip"
 )
 
@@ -75,7 +76,7 @@ func hostsOf(urls []string) (all hosts) {
 
 // has reports whether a host is among the others. This machine has several names.
 func (h hosts) has(host string) bool {
-	return slices.Contains(h, host) || IsLoopback(host) && slices.ContainsFunc(h, IsLoopback)
+	return slices.Contains(h, host) || localhost.Is(host) && slices.ContainsFunc(h, localhost.Is)
 }
 
 // limited limits the length of answers.
@@ -84,7 +85,7 @@ type limited struct{ next http.RoundTripper }
 // RoundTrip implements [http.RoundTripper].
 func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	// oauthex checks only the addresses that it gets, not those that a server redirects to.
-	if r.URL.Scheme != "https" && !IsLoopback(r.URL.Hostname()) {
+	if r.URL.Scheme != "https" && !localhost.Is(r.URL.Hostname()) {
 		return nil, fmt.Errorf("%s://%s must use https", r.URL.Scheme, r.URL.Host)
 	}
 	res, err := l.next.RoundTrip(r)
@@ -99,10 +100,4 @@ func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 type limitedBody struct {
 	io.Reader
 	io.Closer
-}
-
-// IsLoopback reports whether a host is this machine.
-func IsLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/localhost"
 	"github.com/thoughtgate/thoughtgate-go/internal/localuser"
 	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
 )
@@ -103,15 +104,10 @@ func listen(ctx context.Context, earlier *oauth.Grant) (net.Listener, error) {
 func checkLink(text string) (string, error) {
 	u, err := url.Parse(text)
 	//mutate:false TestHostileLinksOfDevices a server opens any program for an address
-	if err != nil || u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) || u.Host == "" || u.User != nil {
+	if err != nil || u.Scheme != "https" && (u.Scheme != "http" || !localhost.Is(u.Hostname())) || u.Host == "" || u.User != nil {
 		return "", errors.New("the authorization server names an address that is not https")
 	}
 	return u.String(), nil
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // A callback waits for the browser that comes back from the authorization server.
