@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"html"
 	"io"
@@ -26,8 +27,10 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
+	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/storage"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv/authserver"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
 // The agents, by their tokens: of ann, of bob, and one that has the token of the authorization server.
@@ -295,6 +298,43 @@ func TestSharedConnection(t *testing.T) {
 	wantNoSecrets(t, s, "an answer", api+page+journal+after)
 	wantNoSecrets(t, s, "the export", export)
 	wantNoSecrets(t, s, "the goroutines", string(dump))
+}
+
+// A connection can be used after the root key was replaced and the old one has expired.
+func TestConnectionsOutliveRootKey(t *testing.T) {
+	s := newGuardedServer(t, authserver.Options{})
+	file := filepath.Join(t.TempDir(), "gate.db")
+	a, stop := start(t, s.config("sqlite:"+file, "grant: shared"))
+	signIn(t, a, adminToken).connect()
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	store, err := storage.Settings{DSN: "sqlite:" + file, Keys: storeKeys}.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	if err := app.RotateKey(t.Context(), store, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	later := keyring.New(store, func() time.Time { return time.Now().Add(2 * time.Hour) })
+	found := 0
+	for r, err := range gatestore.EachRecord(t.Context(), store, gatestore.RecordQuery{Prefix: "connection/", Limit: 10}) {
+		var stored struct {
+			About  struct{ ID string }
+			Sealed string
+		}
+		if err = errors.Join(err, json.Unmarshal(r.Value, &stored, json.MatchCaseInsensitiveNames(true))); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := later.Sealer(keyring.Connections).Open(t.Context(), stored.Sealed, stored.About.ID); err != nil {
+			t.Error(err)
+		}
+		found++
+	}
+	if found != 1 {
+		t.Errorf("%d connections", found)
+	}
 }
 
 // exported returns everything that an export of a store has, decrypted.

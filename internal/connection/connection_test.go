@@ -88,16 +88,22 @@ func (f *fleet) connect(begins, ends *connection.Connections) {
 
 func (f *fleet) tryConnect(begins, ends *connection.Connections) error {
 	f.t.Helper()
-	at, err := begins.Begin(f.t.Context(), "up", admin)
+	at, answer, err := f.begin(begins)
+	if err == nil {
+		_, err = f.finish(ends, at, answer, admin)
+	}
+	return err
+}
+
+// begin begins a sign-in. It returns its address, and the answer of the authorization server.
+func (f *fleet) begin(c *connection.Connections) (string, *auth.AuthorizationResult, error) {
+	f.t.Helper()
+	at, err := c.Begin(f.t.Context(), "up", admin)
 	if err != nil {
-		return err
+		return "", nil, err
 	}
 	answer, err := f.auth.Browse(f.t.Context(), &auth.AuthorizationArgs{URL: at})
-	if err != nil {
-		return err
-	}
-	_, err = f.finish(ends, at, answer, admin)
-	return err
+	return at, answer, err
 }
 
 // finish ends a sign-in that began at an address.
@@ -403,11 +409,7 @@ func TestRenewalIsRepeated(t *testing.T) {
 func TestRoleCountsAtTheEndOfSignIn(t *testing.T) {
 	f := newFleet(t)
 	c := f.replica()
-	at, err := c.Begin(t.Context(), "up", admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := f.auth.Browse(t.Context(), &auth.AuthorizationArgs{URL: at})
+	at, answer, err := f.begin(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -422,11 +424,7 @@ func TestRoleCountsAtTheEndOfSignIn(t *testing.T) {
 func TestSignInExpires(t *testing.T) {
 	f := newFleet(t)
 	c := f.replica()
-	at, err := c.Begin(t.Context(), "up", admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := f.auth.Browse(t.Context(), &auth.AuthorizationArgs{URL: at})
+	at, answer, err := f.begin(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -513,4 +511,23 @@ func TestOnlyAdminsConnectForAll(t *testing.T) {
 			t.Errorf("%v: %v", who, err)
 		}
 	}
+}
+
+// A connection that is removed while the tokens of all are sealed anew does not hold up the others.
+func TestResealOfRemovedConnection(t *testing.T) {
+	f := newFleet(t)
+	f.connect(f.replica(), f.replica())
+	if err := connection.Reseal(t.Context(), removing{f.store}, keyring.New(f.store, f.clock)); err != nil {
+		t.Error(err)
+	}
+}
+
+// removing is a store in which others remove each record that is about to be changed.
+type removing struct{ gatestore.Records }
+
+func (r removing) PutRecord(ctx context.Context, one gatestore.Record) error {
+	if err := r.DeleteRecord(ctx, one.Name); err != nil {
+		return err
+	}
+	return r.Records.PutRecord(ctx, one)
 }

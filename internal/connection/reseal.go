@@ -26,7 +26,11 @@ func Reseal(ctx context.Context, s gatestore.Records, ring *keyring.Ring) error 
 			if !errors.Is(err, task.ErrConcurrentModification) {
 				return err
 			}
-			if r, err = s.GetRecord(ctx, r.Name); err != nil {
+			r, err = s.GetRecord(ctx, r.Name)
+			if errors.Is(err, task.ErrNotFound) { // it was removed meanwhile
+				break
+			}
+			if err != nil {
 				return err
 			}
 		}

@@ -45,6 +45,8 @@ type fixture struct {
 	routes    http.Handler // the handler that is served at url
 	gets      atomic.Int64 // number of reads of a task
 
+	channels []channel.Status // set before the first request
+
 	mu      sync.Mutex
 	late    time.Duration
 	verdict policy.Verdict            // for calls that are judged again
@@ -107,7 +109,7 @@ func open(t *testing.T) *fixture {
 	pages, err := inbox.New(inbox.Config{
 		Approvals: o.approvals, Viewer: o.approvals.Viewer(), Now: o.now, KeepAlive: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler), Push: o.push.Load,
 		NeedsRestart: func() []string { return nil }, Changes: func(context.Context) ([]task.Note, error) { return nil, nil },
-		Channels: func() []channel.Status { return nil },
+		Channels: func() []channel.Status { return o.channels },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -563,8 +565,27 @@ func TestJournalShownAfterDeletion(t *testing.T) {
 	page := alice.get("/approvals/" + string(id))
 	mustHave(t, page, append(told, "The call itself was deleted", "rules[0] says so")...)
 	status, page, _ := alice.do(http.MethodGet, "/approvals/tg_unknown", "")
-	mustHave(t, page, "No such request")
+	mustHave(t, page, "No such request", `class="count" hidden`) // the number of waiting calls is not known
 	if status != http.StatusNotFound {
 		t.Errorf("unknown call: status %d, want 404", status)
 	}
+}
+
+// Administrators learn what to do about a channel that fails. Approvers cannot do anything about it.
+func TestChannelTroubleIsForAdmins(t *testing.T) {
+	o := open(t)
+	o.channels = []channel.Status{{Channel: "chat", Waiting: 2, Error: "token_revoked", DecisionsError: "dial tcp"}}
+	mustHave(t, o.signIn(t, "ada").get("/"), "Channel chat: 2 messages not sent", "check the channel", "token_revoked", "does not receive decisions")
+	mustLack(t, o.signIn(t, "alice").get("/"), "Channel chat")
+}
+
+// A call without arguments has no search for them.
+func TestNoArgumentsNoSearch(t *testing.T) {
+	o := open(t)
+	alice := o.signIn(t, "alice")
+	with, without := o.hold(t, held{}), o.hold(t, held{args: "{}"})
+	mustHave(t, alice.get("/approvals/"+string(with)), `name="find"`)
+	page := alice.get("/approvals/" + string(without))
+	mustHave(t, page, "No arguments.")
+	mustLack(t, page, `name="find"`, "All as text")
 }

@@ -119,6 +119,7 @@ func (i *Inbox) frame(r *http.Request, who operator.Operator, section, title str
 	f.connects = len(i.cfg.Connections.Servers()) > 0
 	f.restart = strings.Join(i.cfg.NeedsRestart(), ", ")
 	f.push, f.device = i.pushKey(r, who)
+	//mutate:true TestChannelTroubleIsForAdmins approvers read errors of channels
 	if who.Role.Includes(operator.Admin) {
 		f.channels = i.channelTrouble()
 	}

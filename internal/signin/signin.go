@@ -429,8 +429,9 @@ func (t *Tokens) run(ctx context.Context, a *attempt, refused httpclient.Refused
 	return s.write(t.cfg.URL, t.cfg.Name, g)
 }
 
-// forgetRegistration removes the registration of a sign-in without tokens before it is used again. If that fails,
-// because the authorization server knows it no more and shows the person an error, the next sign-in registers.
+// forgetRegistration removes the registration of a sign-in without tokens from the store, before this sign-in uses
+// it again. If the authorization server has forgotten it and shows the person an error, this sign-in does not end.
+// The next one then registers again.
 func (t *Tokens) forgetRegistration(ctx context.Context, earlier *oauth.Grant) error {
 	if earlier == nil || earlier.Access != "" || earlier.Registration.ID == "" {
 		return nil
