@@ -21,14 +21,16 @@ import (
 
 // The limits for one held call in PostgreSQL, from its arrival to its delivery.
 const (
-	maxStatements = 25
-	maxTaskReads  = 4
+	maxStatements = 15 // that the call waits for
+	maxTaskReads  = 4  // among them
+	maxInAll      = 40 // with those that run beside the call, on a busy machine too
 )
 
 // The test counts the statements that a gate sends to PostgreSQL while one call is held as a
-// task, shown, approved, run and delivered, and lists them. A gate on a busy machine needs
-// more statements, because only notes and notifications in quick succession are sent together,
-// and housekeeping may run in between. So the best of several attempts counts.
+// task, shown, approved, run and delivered, and lists them. How many statements run beside the
+// call depends on the moment: notes and notifications in quick succession are sent together, and
+// housekeeping may run in between. So these have a wide limit, and the best of several attempts
+// counts.
 func TestHeldCallTakesFewStatements(t *testing.T) {
 	server, err := testenv.StartPostgres(context.WithoutCancel(t.Context()))
 	if !testenv.Available(t, err) {
@@ -53,13 +55,16 @@ func TestHeldCallTakesFewStatements(t *testing.T) {
 	rig.liveOnce(proxy, conn, `{"path":"/first"}`) // also prepares statements
 	for i := 0; i < 50 && (i == 0 || !best.within()); i++ {
 		one := rig.liveOnce(proxy, conn, fmt.Sprintf(`{"path":"/tmp/file-%d"}`, i))
-		if i == 0 || len(one.statements) < len(best.statements) {
+		if i == 0 || one.ownStatements() < best.ownStatements() || one.within() {
 			best = one
 		}
 	}
 	best.list(t)
-	if n := len(best.statements); n > maxStatements {
-		t.Errorf("%d statements; want at most %d", n, maxStatements)
+	if n := best.ownStatements(); n > maxStatements {
+		t.Errorf("%d statements that the call waits for; want at most %d", n, maxStatements)
+	}
+	if n := len(best.statements); n > maxInAll {
+		t.Errorf("%d statements; want at most %d", n, maxInAll)
 	}
 	if n := best.taskReads(); n > maxTaskReads {
 		t.Errorf("%d reads of the task; want at most %d", n, maxTaskReads)
@@ -107,7 +112,22 @@ func awaitChained(t *testing.T, conn *pgx.Conn, id, step string) {
 }
 
 func (l life) within() bool {
-	return len(l.statements) <= maxStatements && l.taskReads() <= maxTaskReads
+	return l.ownStatements() <= maxStatements && l.taskReads() <= maxTaskReads && len(l.statements) <= maxInAll
+}
+
+// ownStatements returns how many statements the call waits for: all but those that chain notes,
+// wake other replicas, or look for work.
+func (l life) ownStatements() int {
+	n := len(l.statements)
+	for _, s := range l.statements {
+		for _, beside := range []string{"journal_ends", "pg_notify", "WHERE state IN"} {
+			if strings.Contains(s.text, beside) {
+				n--
+				break
+			}
+		}
+	}
+	return n
 }
 
 // list logs the statements, each with its step of the call and its round trip.
@@ -119,7 +139,8 @@ func (l life) list(t *testing.T) {
 		trips[s.trip] = true
 		fmt.Fprintf(&text, "%3d  trip %-3d %-16s %s\n", i+1, len(trips), s.step, strings.Join(strings.Fields(s.text), " "))
 	}
-	t.Logf("%d statements in %d round trips, %d of them read the task:\n%s", len(l.statements), len(trips), l.taskReads(), &text)
+	t.Logf("%d statements in %d round trips; the call waits for %d, and %d read the task:\n%s",
+		len(l.statements), len(trips), l.ownStatements(), l.taskReads(), &text)
 }
 
 // taskReads returns how many statements return tasks.
