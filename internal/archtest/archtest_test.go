@@ -73,6 +73,7 @@ var allowed = map[string]string{
 	"internal/mcp":                  "jsonrpc mcptask mcptask/gatedialect mcpname mcptask/schema",
 	"internal/policy":               "jsonrpc mcpname",
 	"internal/policytest":           "internal/config internal/policy internal/safetext mcpname",
+	"internal/callrecord":           "internal/policy",
 	"internal/catalog":              "jsonrpc task internal/logging internal/metrics internal/policy internal/toolhistory mcpname task/auditlog",
 	"internal/grantstore":           "task task/gatestore task/lifecycle task/gatetask task/action",
 	"internal/toolhistory":          "task task/gatestore task/storekit task/auditlog task/action internal/safetext internal/policy",
