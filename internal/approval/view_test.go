@@ -94,7 +94,17 @@ func TestShownArguments(t *testing.T) {
 		},
 		"JSON in JSON in a string": {[]string{"arguments.a.b"}, `{"a":["\"{}\"","[1]","plain {}"]}`, `{"a":["[redacted]","[redacted]","plain {}"]}`},
 		"arguments in a string":    {[]string{"arguments.pass"}, `"{\"pass\":1}"`, `"[redacted]"`},
-		"hidden text":              {nil, "{\"a\":\"x\u202ey\u200b\U000E0041\x7f\"}", `{"a":"x\u202ey\u200b\udb40\udc41\u007f"}`},
+		"secrets": {
+			[]string{"secrets"},
+			`{"cmd":"A=AKIAABCDEFGHIJKLMNOP run","in":[{"x":{"password":"hunter2"}}],"json":"{\"n\":1}","token":"none"}`,
+			`{"cmd":"A=[redacted] run","in":[{"x":{"password":"[redacted]"}}],"json":"{\"n\":1}","token":"none"}`,
+		},
+		"secrets, and a member": {
+			[]string{"secrets", "arguments.a.b"},
+			`{"a":{"b":1,"c":"AKIAABCDEFGHIJKLMNOP"},"d":"{\"password\": \"0a1b2c3d4e5f6a7b\"}"}`,
+			`{"a":{"b":"[redacted]","c":"[redacted]"},"d":"{\"password\": \"[redacted]\"}"}`,
+		},
+		"hidden text": {nil, "{\"a\":\"x\u202ey\u200b\U000E0041\x7f\"}", `{"a":"x\u202ey\u200b\udb40\udc41\u007f"}`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -76,7 +76,7 @@ func workflowSettings(w *policy.Workflow) Group {
 		{"confirm", choice(&w.Passkey, "passkey", "none")},
 		{"timeout", Duration(&w.Timeout, time.Second)},
 		{"validity", Duration(&w.Validity, 0)},
-		{"redact", texts(&w.Redact, "a path such as arguments.password, arguments.*.password or result.token", isRedactable)},
+		{"redact", texts(&w.Redact, "secrets, or a path such as arguments.password, arguments.*.password or result.token", isRedactable)},
 		{"ask_host", Bool(&w.AskHost)},
 		{"grants", Group{
 			{"longest", Duration(&w.Grants.Longest, 0)},
@@ -110,9 +110,12 @@ func isApprover(s string) bool {
 	return IsLine(s) && strings.TrimSpace(name) != ""
 }
 
-// isRedactable reports whether s is a path in the arguments, or the result or a path in
-// it. A star stands for a whole name; as a part of a name it would match nothing.
+// isRedactable reports whether s is the word secrets, a path in the arguments, or the result or a
+// path in it. A star stands for a whole name; as a part of a name it would match nothing.
 func isRedactable(s string) bool {
+	if s == policy.RedactSecrets {
+		return true
+	}
 	names := strings.Split(s, ".")
 	inside := names[0] == "arguments" && len(names) > 1 || names[0] == "result"
 	return inside && IsLine(s) && !slices.ContainsFunc(names, func(name string) bool {

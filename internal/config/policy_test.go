@@ -78,10 +78,10 @@ func TestProblemsOfPolicy(t *testing.T) {
 		{"wrong values in a workflow", "workflows: {a: {approvers: ['group:', ''], redact: [password, arguments., arguments.a..b, arguments.pass*], channels: [slack]}}\n", []string{
 			"3:29: workflows.a.approvers[0]: must be a name, group:NAME, role:approver or role:admin",
 			"3:39: workflows.a.approvers[1]: must be a name, group:NAME, role:approver or role:admin",
-			"3:53: workflows.a.redact[0]: must be a path such as arguments.password, arguments.*.password or result.token",
-			"3:63: workflows.a.redact[1]: must be a path such as arguments.password, arguments.*.password or result.token",
-			"3:75: workflows.a.redact[2]: must be a path such as arguments.password, arguments.*.password or result.token",
-			"3:91: workflows.a.redact[3]: must be a path such as arguments.password, arguments.*.password or result.token",
+			"3:53: workflows.a.redact[0]: must be secrets, or a path such as arguments.password, arguments.*.password or result.token",
+			"3:63: workflows.a.redact[1]: must be secrets, or a path such as arguments.password, arguments.*.password or result.token",
+			"3:75: workflows.a.redact[2]: must be secrets, or a path such as arguments.password, arguments.*.password or result.token",
+			"3:91: workflows.a.redact[3]: must be secrets, or a path such as arguments.password, arguments.*.password or result.token",
 			`3:120: workflows.a.channels[0]: no channel "slack": there are inbox`,
 		}},
 		{"asking again", "workflows: {a: {remind: [0%, 50, 100%, 7.5%], quiet_hours: {from: '7', to: '25:00', timezone: Mars}, escalate: {after: never, workflow: B}}}\n", []string{

@@ -6,6 +6,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/secrets"
 )
 
 // A Condition is a setting that limits a rule to some calls. To add one, add a field to [Rule]
@@ -50,10 +54,11 @@ type target struct {
 	kind      Kind
 	name      string
 	principal Principal
+	arguments jsontext.Value
 }
 
 func (c *Call) target(kind Kind) target {
-	return target{upstream: c.Upstream, kind: kind, name: c.Name, principal: c.Principal}
+	return target{upstream: c.Upstream, kind: kind, name: c.Name, principal: c.Principal, arguments: c.Arguments}
 }
 
 // Conditions returns all conditions, in the order of their evaluation.
@@ -96,6 +101,11 @@ var conditions = []Condition{
 		needs:   ofCaller,
 		compile: func(_ *Snapshot, r Rule) (condition, error) { return compilePrincipals(r.Principals) },
 		signs:   func(text string) (string, *regexp.Regexp) { name, _ := Group(text); return name, signsInIDs },
+	},
+	{
+		Key: "secrets", List: func(r *Rule) *[]string { return &r.Secrets }, Want: "known, likely or a regular expression",
+		needs:   ofCall,
+		compile: func(_ *Snapshot, r Rule) (condition, error) { return compileSecrets(r.Secrets) },
 	},
 }
 
@@ -192,4 +202,30 @@ func (p principalsCondition) covers(other condition) bool {
 	return ok && !slices.ContainsFunc(narrow, func(n principalGlob) bool {
 		return !slices.ContainsFunc(p, func(w principalGlob) bool { return w.group == n.group && w.glob.covers(&n.glob) })
 	})
+}
+
+// A secretsCondition admits calls whose arguments have a secret.
+type secretsCondition struct {
+	wanted []string
+	finder *secrets.Finder
+}
+
+func compileSecrets(wanted []string) (condition, error) {
+	if len(wanted) == 0 {
+		return nil, errors.New("an empty list finds no secret; remove it to match all arguments")
+	}
+	finder, err := secrets.New(wanted)
+	return &secretsCondition{wanted, finder}, err
+}
+
+func (s *secretsCondition) unfit(t target) string {
+	if !s.finder.InJSON(t.arguments) {
+		return "the arguments have no such secret"
+	}
+	return ""
+}
+
+func (s *secretsCondition) covers(other condition) bool {
+	narrow, ok := other.(*secretsCondition)
+	return ok && !slices.ContainsFunc(narrow.wanted, func(want string) bool { return !slices.Contains(s.wanted, want) })
 }

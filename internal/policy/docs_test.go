@@ -56,13 +56,14 @@ type file struct {
 	Workflows map[string]struct {
 		Quorum  int
 		Timeout time.Duration
+		Redact  []string
 	}
 	Cedar struct{ Policies []string }
 }
 
 type docRule struct {
 	Match, Action, Workflow, Reason, Upstream, Kind, Mode string
-	Principals                                            []string
+	Principals, Secrets                                   []string
 }
 
 // UnmarshalYAML accepts a single action, as the default allows.
@@ -77,7 +78,7 @@ func (r *docRule) UnmarshalYAML(text []byte) error {
 func (r docRule) rule() policy.Rule {
 	return policy.Rule{
 		Match: r.Match, Action: policy.Action(r.Action), Workflow: r.Workflow, Reason: r.Reason,
-		Upstream: r.Upstream, Kind: policy.Kind(r.Kind), Principals: r.Principals, Observe: r.Mode == "observe",
+		Upstream: r.Upstream, Kind: policy.Kind(r.Kind), Principals: r.Principals, Secrets: r.Secrets, Observe: r.Mode == "observe",
 	}
 }
 

@@ -143,6 +143,7 @@ type Rule struct {
 	Upstream   string   // glob for the name of the upstream; empty means any
 	Kind       Kind     // empty means any
 	Principals []string // globs for ids, or group:GLOB; anonymous principals match none; nil means all
+	Secrets    []string `json:",omitzero"` // the arguments have such a secret; see [secrets.New]; nil means any arguments
 	Observe    bool     // forward the calls that this rule holds or denies, and only report the verdict
 }
 

@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// RedactSecrets in the place of a path hides secrets wherever they are.
+const RedactSecrets = "secrets"
+
 // A Workflow has the settings of an approval. The first four fields order workflows by
 // strictness; only they are a part of [Snapshot.ID].
 type Workflow struct {
@@ -17,7 +20,7 @@ type Workflow struct {
 	Name          string        `json:"-"`
 	Approvers     []string      `json:"-"` // names, or group:NAME, or role:NAME; empty means any operator
 	Validity      time.Duration `json:"-"` // of an approval; 0 means as long as the task lives
-	Redact        []string      `json:"-"` // paths that are hidden from approvers, such as arguments.password or result.token
+	Redact        []string      `json:"-"` // paths that are hidden from approvers, such as arguments.password or result.token, or RedactSecrets
 	Channels      []string      `json:"-"` // that notify approvers
 	AgentApproval bool          `json:"-"` // programs that the agent has started may approve with a token
 	AskHost       bool          `json:"-"` // ask the agent's host to open the approval page for its user

@@ -13,11 +13,15 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
+	"github.com/thoughtgate/thoughtgate-go/internal/secrets"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
-var redacted = jsontext.String("[redacted]")
+var (
+	redacted     = jsontext.String("[redacted]")
+	redactedText = jsontext.Value(`"[redacted]"`)
+)
 
 // maxHidden is how many values inside arguments are redacted separately. If paths name more, the
 // enclosing values are redacted, and finally whole arguments. An argument in which paths name
@@ -40,6 +44,7 @@ func (o Offsets) Has(at int64) bool {
 type redactedJSON struct {
 	text   jsontext.Value
 	hidden Offsets // the ends of redacted values
+	parts  bool    // parts of strings are hidden too
 	cut    bool    // text is only the first part
 	err    error
 }
@@ -63,7 +68,7 @@ func withoutRedacted(ended func() error, value string, paths []path, most int) r
 		//mutate:swap "paths" "nil" internal/approval.TestShownArguments redacted arguments are shown
 		switch err := r.copy(paths); {
 		case err == nil, errors.Is(err, errStopped):
-			return redactedJSON{text: bytes.TrimSpace(b.Bytes()), hidden: r.hidden}
+			return redactedJSON{text: bytes.TrimSpace(b.Bytes()), hidden: r.hidden, parts: r.parts}
 		case !errors.Is(err, errTooMany):
 			return redactedJSON{err: err}
 		}
@@ -75,6 +80,9 @@ func longest(paths []path) int {
 	most := 0
 	for _, p := range paths {
 		most = max(most, len(p))
+		if len(p) > 0 && p[len(p)-1:].secrets() {
+			most = max(most, maxSecretDepth)
+		}
 	}
 	return most
 }
@@ -121,6 +129,9 @@ type redaction struct {
 	atMethod bool   // the next value is the method of a message in a batch
 	subject  string // in a batch: the member of params with the subject of the message
 
+	name  string // of the member with the next value
+	parts bool   // parts of strings were redacted
+
 	secret func(jsontext.Value)     // called with every redacted value; may be nil
 	clean  func(text string) string // replaces strings; a number that it would change is redacted; may be nil
 	cut    func() jsontext.Value    // returns the first part of a string that the input cuts off; nil if the input is complete
@@ -152,14 +163,30 @@ func (r *redaction) hide(v jsontext.Value) error {
 // is redacted as a whole.
 type path []string
 
+// anySecret is the last step of a path to all secrets, at any depth.
+const anySecret = "\x00secrets"
+
+// maxSecretDepth is the level of enclosing objects at which a value with a secret is hidden as a
+// whole.
+const maxSecretDepth = 16
+
+// findsSecrets finds what [policy.RedactSecrets] hides.
+var findsSecrets = secrets.Standard()
+
+// secrets reports whether p leads to all secrets in a value.
+func (p path) secrets() bool { return len(p) == 1 && p[0] == anySecret }
+
 // parsePaths parses paths such as arguments.user.password. The prefix "arguments." is optional.
 // Paths into results are skipped.
 func parsePaths(texts []string) []path {
 	paths := make([]path, 0, len(texts))
 	for _, text := range texts {
 		names := strings.Split(text, ".")
-		if names[0] == "result" {
+		switch {
+		case names[0] == "result":
 			continue
+		case text == policy.RedactSecrets:
+			names = path{anySecret}
 		}
 		if names[0] == "arguments" {
 			names = names[1:]
@@ -173,7 +200,9 @@ func parsePaths(texts []string) []path {
 func (r *redaction) below(paths []path, name string) []path {
 	var inner []path
 	for _, p := range paths {
-		if len(p) > 0 && r.matches(p[0], name) {
+		if p.secrets() {
+			inner = append(inner, p)
+		} else if len(p) > 0 && r.matches(p[0], name) {
 			inner = append(inner, p[1:])
 		}
 	}
@@ -283,8 +312,12 @@ func (r *redaction) noteMethod(v jsontext.Value) {
 
 // write writes a value that is not an object or array.
 func (r *redaction) write(paths []path, v jsontext.Value) error {
-	if len(paths) > 0 && holdsJSON(v) {
+	//mutate:swap "!p.secrets()" "false" internal/approval.TestShownArguments a secret in JSON in a text is shown
+	if slices.ContainsFunc(paths, func(p path) bool { return !p.secrets() }) && holdsJSON(v) {
 		return r.hide(v)
+	}
+	if slices.ContainsFunc(paths, path.secrets) && v.Kind() == '"' {
+		v = r.withoutSecrets(v)
 	}
 	//mutate:swap "'0' &&" "'n' &&" internal/inbox.TestResultRedactsAllSecrets a result repeats a secret number
 	if r.clean != nil && v.Kind() == '0' && r.clean(string(v)) != string(v) {
@@ -298,6 +331,25 @@ func (r *redaction) write(paths []path, v jsontext.Value) error {
 		return r.hide(v)
 	}
 	return r.to.WriteToken(jsontext.String(r.clean(string(text))))
+}
+
+// withoutSecrets returns a string without the secrets in it.
+func (r *redaction) withoutSecrets(v jsontext.Value) jsontext.Value {
+	text, err := jsontext.AppendUnquote(nil, v)
+	if err != nil {
+		return redactedText
+	}
+	shown, hidden := findsSecrets.Hide(r.name, string(text))
+	if len(hidden) == 0 {
+		return v
+	}
+	r.parts = true
+	for _, secret := range hidden {
+		if r.secret != nil {
+			r.secret(jsonrpc.AppendString(nil, secret))
+		}
+	}
+	return jsonrpc.AppendString(nil, shown)
 }
 
 // writeName writes the name of a member.
@@ -362,6 +414,7 @@ func (r *redaction) copyName(paths []path) ([]path, error) {
 	}
 	r.atMethod = r.level == 1 && r.from.StackDepth() == 2 && name.String() == "method"
 	inner := r.below(paths, name.String())
+	r.name = name.String()
 	return inner, r.writeName(name.String())
 }
 
@@ -372,8 +425,11 @@ func pathsInBatch(paths []path) []path {
 	for _, p := range paths {
 		//mutate:swap `"_meta"` `"arguments"` internal/approval.TestBatchRedacted the metadata of a call in a batch is not redacted
 		inner = append(inner, append(path{"params", "arguments"}, p...), append(path{"params", "_meta"}, p...))
-		if len(p) == 0 {
+		switch {
+		case len(p) == 0:
 			p = path{"*"}
+		case p.secrets():
+			p = path{"*", anySecret}
 		}
 		inner = append(inner, append(path{"params", unknownParam + p[0]}, p[1:]...))
 	}

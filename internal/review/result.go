@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -87,6 +88,8 @@ func (v *Viewer) resultPaths(t task.Task) []path {
 	for _, text := range v.redactedPaths(t) {
 		if names := strings.Split(text, "."); names[0] == "result" {
 			paths = append(paths, names[1:])
+		} else if text == policy.RedactSecrets {
+			paths = append(paths, path{anySecret})
 		}
 	}
 	if namesWhole(parsePaths(v.redactedPaths(t))) || namesWhole(paths) {
@@ -127,7 +130,7 @@ func closeAll(to *jsontext.Encoder) {
 
 // secrets are the redacted values of a call. Many tools repeat their input, so secrets are removed
 // from results too.
-type secrets []string
+type hiddenTexts []string
 
 // minSecret is the minimum length of a secret. Shorter texts occur everywhere.
 const minSecret = 4
@@ -137,7 +140,7 @@ const maxSecrets = 200
 
 // secretsOf returns the redacted strings and numbers of t, plain and JSON-quoted, the longest
 // first. It returns false if there are too many.
-func (v *Viewer) secretsOf(ctx context.Context, t task.Task) (secrets, bool) {
+func (v *Viewer) secretsOf(ctx context.Context, t task.Task) (hiddenTexts, bool) {
 	found := map[string]bool{}
 	err := findSecrets(ctx, found, t.Call.Arguments, v.redactions(t))
 	if err == nil {
@@ -184,7 +187,7 @@ func addSecrets(found map[string]bool, hidden jsontext.Value) {
 }
 
 // clean returns text without secrets.
-func (s secrets) clean(text string) string {
+func (s hiddenTexts) clean(text string) string {
 	for _, secret := range s {
 		text = strings.ReplaceAll(text, secret, "[redacted]")
 	}
@@ -192,7 +195,7 @@ func (s secrets) clean(text string) string {
 }
 
 // cutText returns the incomplete string at the start of rest, without a partial secret at its end.
-func (s secrets) cutText(rest []byte) jsontext.Value {
+func (s hiddenTexts) cutText(rest []byte) jsontext.Value {
 	rest = bytes.TrimLeft(rest, " \t\r\n,:")
 	for drop := 0; drop <= 12 && drop < len(rest); drop++ { // up to the length of an escaped surrogate pair
 		quoted := append(bytes.Clone(rest[:len(rest)-drop]), '"')
@@ -203,7 +206,7 @@ func (s secrets) cutText(rest []byte) jsontext.Value {
 	return jsontext.Value(`""`)
 }
 
-func (s secrets) trim(text string) string {
+func (s hiddenTexts) trim(text string) string {
 	for _, secret := range s {
 		if n := overlap(text, secret); n > 0 {
 			text = strings.ToValidUTF8(text[:len(text)-n], "")
