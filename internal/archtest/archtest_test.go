@@ -74,7 +74,7 @@ var allowed = map[string]string{
 	"internal/secrets":              "",
 	"internal/policy":               "jsonrpc mcpname internal/secrets",
 	"internal/policytest":           "internal/config internal/policy internal/safetext mcpname",
-	"internal/callrecord":           "internal/policy",
+	"internal/callrecord":           "internal/pause internal/policy jsonrpc task task/gatestore",
 	"internal/catalog":              "jsonrpc task internal/logging internal/metrics internal/policy internal/toolhistory mcpname task/auditlog",
 	"internal/grantstore":           "task task/gatestore task/lifecycle task/gatetask task/action",
 	"internal/toolhistory":          "task task/gatestore task/storekit task/auditlog task/action internal/safetext internal/policy",

@@ -47,10 +47,10 @@ type Entry struct {
 	Policies []string      `json:"policies,omitempty"` // ids of the Cedar policies that decided
 	Snapshot string        `json:"snapshot,omitzero"`  // id of the policy
 
-	Outcome string        `json:"outcome,omitzero"`          // such as success, error, denied, completed, rejected or expired
-	Took    time.Duration `json:"took,omitzero,format:nano"` // until the answer or the end
-	Decided time.Time     `json:"decided,omitzero"`          // when people decided
-	By      []string      `json:"by,omitempty"`              // the people who decided
+	Outcome string        `json:"outcome,omitzero"` // such as success, error, denied, completed, rejected or expired
+	Took    time.Duration `json:"took,omitzero"`    // in nanoseconds, until the answer or the end
+	Decided time.Time     `json:"decided,omitzero"` // when people decided
+	By      []string      `json:"by,omitempty"`     // the people who decided
 }
 
 // An Event says what an entry is about.
@@ -69,9 +69,31 @@ type Client struct {
 	Protocol string `json:"protocol,omitzero"`
 }
 
+// A written entry has its JSON form.
+type written struct {
+	*plain
+
+	Took int64 `json:"took,omitzero"`
+}
+
+type plain Entry // without methods
+
+// MarshalJSONTo implements [json.MarshalerTo].
+func (e *Entry) MarshalJSONTo(to *jsontext.Encoder) error {
+	return json.MarshalEncode(to, written{(*plain)(e), int64(e.Took)})
+}
+
+// UnmarshalJSONFrom implements [json.UnmarshalerFrom].
+func (e *Entry) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	w := written{plain: (*plain)(e)}
+	err := json.UnmarshalDecode(from, &w)
+	e.Took = time.Duration(w.Took)
+	return err
+}
+
 // Write writes e as a line of JSON.
 func (e *Entry) Write(w io.Writer) error {
-	line, err := json.Marshal(e)
+	line, err := json.Marshal(e, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,535 @@
+package callrecord_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
+	"github.com/thoughtgate/thoughtgate-go/task/sqlitestore"
+)
+
+var start = time.Date(2026, 11, 19, 12, 0, 0, 0, time.UTC)
+
+// config returns the settings of a log in a store.
+func config(t testing.TB, s gatestore.Records) callrecord.Config {
+	return callrecord.Config{
+		Store: s, Now: time.Now, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Key:      func(context.Context) ([]byte, error) { return []byte("a key"), nil },
+		Settings: callrecord.Settings{Arguments: callrecord.Digests, Retention: time.Hour, MaxSize: 256 << 20},
+	}
+}
+
+// entry returns the entry of a forwarded call.
+func entry(n int) callrecord.Entry {
+	return callrecord.Entry{
+		Time: start.Add(time.Duration(n) * time.Millisecond), Event: callrecord.Judged, Upstream: "files", Method: "tools/call", Name: fmt.Sprintf("tool_%d", n%7),
+		Principal: "agent", Arguments: fmt.Appendf(nil, `{"path":"/tmp/%d"}`, n), Action: policy.Forward, Rule: "rules[0]", Snapshot: "0123456789abcdef",
+		Outcome: "success", Took: time.Duration(n) * time.Microsecond,
+	}
+}
+
+// collect returns all entries of a store that f selects.
+func collect(t *testing.T, s gatestore.Records, f callrecord.Filter) []callrecord.Entry {
+	t.Helper()
+	var all []callrecord.Entry
+	for e, err := range callrecord.All(t.Context(), s, f) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// writeAll records entries and closes the log.
+func writeAll(t *testing.T, cfg callrecord.Config, all ...callrecord.Entry) {
+	t.Helper()
+	l := callrecord.New(cfg)
+	for _, e := range all {
+		l.Add(t.Context(), e)
+	}
+	l.Close(t.Context())
+}
+
+// Whatever is recorded is read again, in any number of blocks.
+func TestEntriesAreReadAsTheyWereRecorded(t *testing.T) {
+	for seed := range uint64(5) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		s := memstore.New(memstore.Options{})
+		cfg := config(t, s)
+		cfg.Settings.Arguments = callrecord.Full
+		var want []callrecord.Entry
+		l := callrecord.New(cfg)
+		for n := range random.IntN(800) {
+			e := entry(n)
+			if random.IntN(20) == 0 {
+				e.Arguments = fmt.Appendf(nil, `{"x":"%x"}`, randomBytes(random, random.IntN(15<<10)))
+			}
+			if random.IntN(5) == 0 {
+				e.Event, e.ID, e.By, e.Decided = callrecord.Ended, "tg_1", []string{"eve", "\u2028<x>"}, start
+			}
+			l.Add(t.Context(), e)
+			want = append(want, e)
+		}
+		l.Close(t.Context())
+		got := collect(t, s, callrecord.Filter{})
+		for i := range got {
+			if got[i].Digest == "" {
+				t.Fatalf("seed %d: entry %d has no digest", seed, i)
+			}
+			got[i].Digest = ""
+		}
+		if len(got) != len(want) {
+			t.Fatalf("seed %d: read %d entries; want %d", seed, len(got), len(want))
+		}
+		for i := range want {
+			if !reflect.DeepEqual(want[i], got[i]) {
+				t.Fatalf("seed %d: entry %d (-recorded +read):\n%s", seed, i, cmp.Diff(want[i], got[i]))
+			}
+		}
+		if r, err := callrecord.Verify(t.Context(), s); err != nil || !r.OK() || r.Entries != len(want) {
+			t.Fatalf("seed %d: Verify returned %+v, %v", seed, r, err)
+		}
+	}
+}
+
+func randomBytes(random *rand.Rand, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(random.Uint32())
+	}
+	return b
+}
+
+func TestDigestsAreKeyed(t *testing.T) {
+	digests := func(key string, texts ...string) (all []string) {
+		s := memstore.New(memstore.Options{})
+		cfg := config(t, s)
+		cfg.Key = func(context.Context) ([]byte, error) { return []byte(key), nil }
+		var entries []callrecord.Entry
+		for _, text := range texts {
+			e := entry(1)
+			e.Arguments = []byte(text)
+			entries = append(entries, e)
+		}
+		writeAll(t, cfg, entries...)
+		for _, e := range collect(t, s, callrecord.Filter{}) {
+			if e.Arguments != nil {
+				t.Errorf("arguments %s were recorded", e.Arguments)
+			}
+			all = append(all, e.Digest)
+		}
+		return all
+	}
+	long := `{"a":"` + strings.Repeat("x", 40<<10) + `"}`
+	one := digests("one", `{"a":1,"b":"x"}`, `{ "b": "\u0078", "a": 1 }`, `{"a":2,"b":"x"}`, long, " "+long, "")
+	two := digests("two", `{"a":1,"b":"x"}`)
+	switch {
+	case one[0] != one[1] || one[3] != one[4]:
+		t.Error("equal arguments have different digests")
+	case one[0] == one[2] || one[0] == one[3] || one[0] == "" || one[3] == "":
+		t.Error("different arguments have equal digests, or none")
+	case one[0] == two[0]:
+		t.Error("digests do not depend on the key")
+	case one[5] != "":
+		t.Error("no arguments have a digest")
+	}
+}
+
+func TestArguments(t *testing.T) {
+	long := []byte(`{"a":"` + strings.Repeat("x", 32<<10) + `"}`)
+	for _, test := range []struct {
+		name      string
+		detail    callrecord.Detail
+		arguments []byte
+		want      string
+		redacted  bool
+	}{
+		{"digests", callrecord.Digests, []byte(`{"a":"secret"}`), "", false},
+		{"full", callrecord.Full, []byte(`{"a":"secret"}`), `{"a":"secret"}`, false},
+		{"redacted", callrecord.Redacted, []byte(`{"a":"secret"}`), `{"a":"[redacted]"}`, true},
+		{"nothing to redact", callrecord.Redacted, []byte(`{"a":"open"}`), `{"a":"open"}`, false},
+		{"too long", callrecord.Full, long, "", true},
+		{"invalid", callrecord.Full, []byte(`{"a":1,"a":2}`), "", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := memstore.New(memstore.Options{})
+			cfg := config(t, s)
+			cfg.Settings.Arguments = test.detail
+			cfg.Redact = func(arguments []byte) []byte {
+				return bytes.ReplaceAll(arguments, []byte("secret"), []byte("[redacted]"))
+			}
+			e := entry(1)
+			e.Arguments = test.arguments
+			writeAll(t, cfg, e)
+			got := collect(t, s, callrecord.Filter{})
+			if len(got) != 1 || string(got[0].Arguments) != test.want || got[0].Redacted != test.redacted || got[0].Digest == "" {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+func TestFilter(t *testing.T) {
+	s := memstore.New(memstore.Options{})
+	var all []callrecord.Entry
+	for n := range 3000 {
+		all = append(all, entry(n))
+	}
+	writeAll(t, config(t, s), all...)
+	for _, test := range []struct {
+		filter callrecord.Filter
+		want   int
+	}{
+		{callrecord.Filter{}, 3000},
+		{callrecord.Filter{Since: start.Add(time.Second)}, 2000},
+		{callrecord.Filter{Until: start.Add(time.Second)}, 1000},
+		{callrecord.Filter{Since: start.Add(time.Second), Until: start.Add(time.Second + time.Millisecond)}, 1},
+		{callrecord.Filter{Since: time.Now()}, 0},
+		{callrecord.Filter{Name: "tool_0", Upstream: "files"}, 429},
+		{callrecord.Filter{Principal: "other"}, 0},
+		{callrecord.Filter{Outcome: "success", Action: "forward"}, 3000},
+	} {
+		if got := len(collect(t, s, test.filter)); got != test.want {
+			t.Errorf("%+v selects %d entries; want %d", test.filter, got, test.want)
+		}
+	}
+}
+
+// tampered returns a store with several blocks of one chain.
+func tampered(t *testing.T) (s *memstore.Store, names []string) {
+	s = memstore.New(memstore.Options{})
+	cfg := config(t, s)
+	cfg.Settings.Arguments = callrecord.Full
+	random := rand.New(rand.NewPCG(1, 1))
+	var all []callrecord.Entry
+	for n := range 40 {
+		e := entry(n)
+		e.Arguments = fmt.Appendf(nil, `{"x":"%x"}`, randomBytes(random, 10<<10))
+		all = append(all, e)
+	}
+	writeAll(t, cfg, all...)
+	found, err := s.ListRecords(t.Context(), gatestore.RecordQuery{Prefix: "calls/", Limit: 100})
+	if err != nil || len(found) < 5 {
+		t.Fatalf("%d blocks, %v", len(found), err)
+	}
+	for _, r := range found {
+		names = append(names, r.Name)
+	}
+	return s, names
+}
+
+func TestTamperingIsFound(t *testing.T) {
+	replace := func(t *testing.T, s *memstore.Store, name string, change func(r *gatestore.Record)) {
+		r, err := s.GetRecord(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.DeleteRecord(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+		if change(&r); r.Name == "" {
+			return
+		}
+		r.Version = 1
+		if err := s.PutRecord(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		name string
+		do   func(t *testing.T, s *memstore.Store, names []string)
+		want string // in the problem; empty if there is none
+	}{
+		{"nothing", func(*testing.T, *memstore.Store, []string) {}, ""},
+		{"removed at the front", func(t *testing.T, s *memstore.Store, names []string) {
+			replace(t, s, names[0], func(r *gatestore.Record) { r.Name = "" })
+		}, ""},
+		{"removed in the middle", func(t *testing.T, s *memstore.Store, names []string) {
+			replace(t, s, names[2], func(r *gatestore.Record) { r.Name = "" })
+		}, "block 4 after block 2"},
+		{"removed at the end", func(t *testing.T, s *memstore.Store, names []string) {
+			replace(t, s, names[len(names)-1], func(r *gatestore.Record) { r.Name = "" })
+		}, "is missing"},
+		{"header changed", func(t *testing.T, s *memstore.Store, names []string) {
+			replace(t, s, names[1], func(r *gatestore.Record) {
+				r.Value = bytes.Replace(r.Value, []byte(`"newest":"2026`), []byte(`"newest":"2027`), 1)
+			})
+		}, "block 2 of chain"},
+		{"entry changed", func(t *testing.T, s *memstore.Store, names []string) {
+			replace(t, s, names[1], func(r *gatestore.Record) { r.Value[len(r.Value)/2] ^= 1 })
+		}, "block"},
+		{"reordered", func(t *testing.T, s *memstore.Store, names []string) {
+			replace(t, s, names[1], func(r *gatestore.Record) {
+				r.Name = strings.Replace(r.Name, "calls/2", "calls/3", 1)
+			})
+		}, "removed, repeated or reordered"},
+		{"renamed", func(t *testing.T, s *memstore.Store, names []string) {
+			replace(t, s, names[1], func(r *gatestore.Record) { r.Name += "0" })
+		}, "its name"},
+		{"foreign", func(t *testing.T, s *memstore.Store, names []string) {
+			replace(t, s, names[1], func(r *gatestore.Record) { r.Value = []byte("x") })
+		}, "no block"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s, names := tampered(t)
+			before, err := callrecord.Verify(t.Context(), s)
+			if err != nil || !before.OK() || len(before.Heads) != 1 {
+				t.Fatalf("before: %+v, %v", before, err)
+			}
+			head, err := callrecord.ParseLink(before.Heads[0].String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			test.do(t, s, names)
+			r, err := callrecord.Verify(t.Context(), s, head)
+			if err != nil || r.OK() != (test.want == "") || !strings.Contains(strings.Join(r.Problems, "\n"), test.want) {
+				t.Errorf("Verify returned %+v, %v; want a problem with %q", r, err, test.want)
+			}
+		})
+	}
+}
+
+// A failing store fails until it is repaired.
+type failing struct {
+	gatestore.Records
+
+	mu     sync.Mutex
+	broken bool
+	lost   bool // fail after the write
+	tries  chan struct{}
+}
+
+var errBroken = errors.New("broken")
+
+func (f *failing) PutRecord(ctx context.Context, r gatestore.Record) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case f.tries <- struct{}{}:
+	default:
+	}
+	if f.lost {
+		f.lost = false
+		return errors.Join(f.Records.PutRecord(ctx, r), errBroken)
+	}
+	if f.broken {
+		return errBroken
+	}
+	return f.Records.PutRecord(ctx, r)
+}
+
+func (f *failing) repair() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.broken = false
+}
+
+func TestWriteIsRepeated(t *testing.T) {
+	inner := memstore.New(memstore.Options{})
+	s := &failing{Records: inner, lost: true}
+	writeAll(t, config(t, s), entry(1), entry(2)) // the result of the write is lost
+	s.broken, s.tries = true, make(chan struct{})
+	l := callrecord.New(config(t, s))
+	l.Add(t.Context(), entry(3))
+	<-s.tries
+	s.repair()
+	l.Close(t.Context())
+	if got := len(collect(t, inner, callrecord.Filter{})); got != 3 {
+		t.Errorf("read %d entries; want 3", got)
+	}
+	if r, err := callrecord.Verify(t.Context(), inner); err != nil || !r.OK() || r.Blocks != 2 {
+		t.Errorf("Verify returned %+v, %v", r, err)
+	}
+}
+
+// A store that does not work fills the buffer.
+func TestFullBuffer(t *testing.T) {
+	big := entry(1)
+	big.Arguments = []byte(`"` + strings.Repeat("x", 32<<10-2) + `"`)
+	const many = 1200 // with these arguments more than fit
+	for _, wait := range []bool{false, true} {
+		t.Run(fmt.Sprintf("wait %v", wait), func(t *testing.T) {
+			inner := memstore.New(memstore.Options{})
+			s := &failing{Records: inner, broken: true, tries: make(chan struct{})}
+			cfg := config(t, s)
+			cfg.Settings.Wait = wait
+			dropped := 0
+			cfg.Dropped = func(n int) { dropped += n }
+			l := callrecord.New(cfg)
+			l.Add(t.Context(), entry(0))
+			<-s.tries // the writer is busy with the store from now on
+			added := make(chan struct{})
+			go func() {
+				defer close(added)
+				for range many {
+					l.Add(t.Context(), big)
+				}
+			}()
+			if !wait {
+				<-added
+			} else {
+				gone, leave := context.WithCancel(t.Context())
+				leave()
+				for dropped == 0 { // until the buffer is full, a client that left is recorded
+					l.Add(gone, big)
+				}
+				select {
+				case <-added:
+					t.Fatal("nobody waits although the buffer is full")
+				default:
+				}
+			}
+			s.repair()
+			<-added
+			l.Close(t.Context())
+			got := len(collect(t, inner, callrecord.Filter{}))
+			r, err := callrecord.Verify(t.Context(), inner)
+			if err != nil || !r.OK() || int(r.Dropped) != dropped || got < many-dropped || dropped == 0 || wait && got < many {
+				t.Errorf("read %d entries, dropped %d; Verify returned %+v, %v", got, dropped, r, err)
+			}
+		})
+	}
+}
+
+func TestOldBlocksAreDeleted(t *testing.T) {
+	s, names := tampered(t)
+	cfg := config(t, s)
+	cfg.Settings.MaxSize = 150 << 10
+	l := callrecord.New(cfg)
+	l.Add(t.Context(), entry(1))
+	for {
+		found, err := s.ListRecords(t.Context(), gatestore.RecordQuery{Prefix: "calls/", Limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found) > 0 && found[0].Name != names[0] && len(found) <= 4 && found[len(found)-1].Name > names[len(names)-1] {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	l.Close(t.Context())
+	if r, err := callrecord.Verify(t.Context(), s); err != nil || !r.OK() || r.Deleted == 0 {
+		t.Errorf("Verify returned %+v, %v", r, err)
+	}
+	if n, err := s.SweepRecords(t.Context(), time.Now().Add(2*time.Hour), 100); err != nil || n == 0 {
+		t.Errorf("swept %d, %v", n, err)
+	}
+	if got := collect(t, s, callrecord.Filter{}); len(got) > 0 {
+		t.Errorf("%d entries are left after their retention", len(got))
+	}
+}
+
+// The record survives a restart, and a sealed store keeps no argument in plain text.
+func TestSealedStore(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gate.db")
+	keys, err := sealedstore.ParseKeys("one:" + strings.Repeat("A", 43) + "=")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for run := range 2 {
+		inner, err := sqlitestore.Open(t.Context(), sqlitestore.Options{File: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := sealedstore.New(inner, keys)
+		cfg := config(t, s)
+		cfg.Settings.Arguments = callrecord.Full
+		e := entry(run)
+		e.Arguments = []byte(`{"password":"hunter2-hunter2-hunter2"}`)
+		writeAll(t, cfg, e)
+		if got := collect(t, s, callrecord.Filter{}); len(got) != run+1 {
+			t.Errorf("run %d: %d entries", run, len(got))
+		}
+		found, err := inner.ListRecords(t.Context(), gatestore.RecordQuery{Prefix: "calls/", Limit: 10})
+		if err != nil || slices.ContainsFunc(found, func(r gatestore.Record) bool { return bytes.Contains(r.Value, []byte("entries")) }) {
+			t.Errorf("run %d: a block is not sealed: %v", run, err)
+		}
+		for _, err := range callrecord.All(t.Context(), inner, callrecord.Filter{}) {
+			if err == nil {
+				t.Error("a sealed block was read without a key")
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestNothingIsRecorded(t *testing.T) {
+	var none *callrecord.Log
+	none.Add(t.Context(), entry(1))
+	none.Close(t.Context())
+	s := memstore.New(memstore.Options{})
+	cfg := config(t, s)
+	cfg.Settings.Off = true
+	writeAll(t, cfg, entry(1))
+	callrecord.New(config(t, s)).Close(t.Context())
+	if got := collect(t, s, callrecord.Filter{}); none.Records() || len(got) > 0 {
+		t.Errorf("recorded %v", got)
+	}
+}
+
+// BenchmarkAdd is the cost of a recorded call for its request.
+func BenchmarkAdd(b *testing.B) {
+	cfg := config(b, discard{})
+	l := callrecord.New(cfg)
+	e := entry(1)
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		if n++; n%10_000 == 0 { // do not measure a full buffer
+			b.StopTimer()
+			l.Close(b.Context())
+			l = callrecord.New(cfg)
+			b.StartTimer()
+		}
+		l.Add(b.Context(), e)
+	}
+	l.Close(b.Context())
+}
+
+type discard struct{ gatestore.Records }
+
+func (discard) PutRecord(context.Context, gatestore.Record) error { return nil }
+
+func (discard) ListRecords(context.Context, gatestore.RecordQuery) ([]gatestore.Record, error) {
+	return nil, nil
+}
+
+// BenchmarkSQLite is the cost of an entry until it is stored.
+func BenchmarkSQLite(b *testing.B) {
+	s, err := sqlitestore.Open(b.Context(), sqlitestore.Options{File: filepath.Join(b.TempDir(), "gate.db")})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	cfg := config(b, s)
+	cfg.Settings.Wait = true
+	l := callrecord.New(cfg)
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		n++
+		l.Add(b.Context(), entry(n))
+	}
+	l.Close(b.Context())
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "entries/s")
+}

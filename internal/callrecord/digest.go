@@ -1,0 +1,48 @@
+package callrecord
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
+)
+
+// digestSize is the number of bytes of a digest. It is short, because digests are most of what
+// cannot be compressed.
+const digestSize = 16
+
+// A digester makes digests of arguments with one key.
+type digester struct {
+	mac   hash.Hash
+	plain []byte // is used again
+	sum   []byte
+}
+
+func newDigester(key []byte) *digester { return &digester{mac: hmac.New(sha256.New, key)} }
+
+// digest returns the digest of arguments. Equal JSON has equal digests.
+func (d *digester) digest(arguments []byte) string {
+	canonical, ok := jsonrpc.Value{Bytes: arguments}.AppendCanonical(d.plain[:0])
+	d.plain = canonical
+	if !ok {
+		canonical = arguments
+	}
+	d.mac.Reset()
+	_, _ = d.mac.Write(canonical) // a hash never fails
+	d.sum = d.mac.Sum(d.sum[:0])
+	return hex.EncodeToString(d.sum[:digestSize])
+}
+
+// digest returns the digest of arguments that are too long to be copied. It is empty if the key
+// is not available.
+func (l *Log) digest(ctx context.Context, arguments []byte) string {
+	key, err := l.cfg.Key(ctx)
+	if err != nil {
+		l.cfg.Log.WarnContext(ctx, "call recorded without the digest of its arguments", "err", err)
+		return ""
+	}
+	return newDigester(key).digest(arguments)
+}

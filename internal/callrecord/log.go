@@ -1,0 +1,217 @@
+package callrecord
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+)
+
+// Detail says what is recorded of arguments.
+type Detail string
+
+// The details.
+const (
+	Digests  Detail = "digests"
+	Redacted Detail = "redacted" // without the values that are hidden from approvers
+	Full     Detail = "full"
+)
+
+// Settings are the settings of a [Log] that can change while it is used.
+type Settings struct {
+	Off       bool // nothing is recorded
+	Arguments Detail
+	Retention time.Duration // after which a block is deleted; 0 means never
+	MaxSize   int64         // bytes of all blocks; 0 means no limit
+	Wait      bool          // if the buffer is full, [Log.Add] waits instead of dropping the entry
+}
+
+// Config configures a [Log].
+type Config struct {
+	Store    gatestore.Records
+	Key      func(context.Context) ([]byte, error) // for the digests of arguments
+	Redact   func(arguments []byte) []byte         // for [Redacted]; returns nil if it cannot
+	Now      func() time.Time
+	Log      *slog.Logger
+	Dropped  func(entries int) // counts entries that were lost; may be nil
+	Settings Settings
+}
+
+const (
+	maxArguments = 32 << 10        // bytes of longer arguments are not recorded
+	maxWaiting   = 16 << 20        // bytes of entries that may wait for the writer
+	entrySize    = 800             // estimate of the bytes of an entry without arguments
+	maxAge       = time.Second     // of an entry before it is written
+	retryPause   = time.Second / 4 // after a failed write
+	housekeeping = time.Hour       // between two checks of the size
+	headEvery    = time.Hour       // between two lines with the head of the chain
+	warnEvery    = time.Minute     // between two lines about lost entries
+)
+
+// A Log collects entries and writes them to a store in blocks: when a block is full, or a second
+// after its first entry. A crash loses what was not written. The nil *Log records nothing.
+type Log struct {
+	cfg      Config
+	settings atomic.Pointer[Settings]
+
+	start   sync.Once
+	wake    chan struct{} // has a token when the writer must look at the queue
+	closing chan struct{}
+	ended   chan struct{}      // closed when the writer has ended
+	end     context.CancelFunc // ends what the writer is doing
+	life    context.Context
+
+	mu     sync.Mutex
+	queue  queue
+	spare  queue         // is used again
+	room   chan struct{} // closed when the writer takes the queue
+	closed bool
+	lost   int64 // entries since the last block
+	warned time.Time
+	unsaid int64 // lost entries since the last line about them
+}
+
+// A queue has the entries that wait for the writer.
+type queue struct {
+	entries   []queued
+	arguments []byte // of all entries
+	size      int
+}
+
+// A queued entry has its arguments at the given positions of the queue.
+type queued struct {
+	Entry
+
+	from, to int
+}
+
+// New returns a log.
+func New(cfg Config) *Log {
+	l := &Log{
+		cfg: cfg, wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}), room: make(chan struct{}),
+	}
+	l.life, l.end = context.WithCancel(context.Background())
+	l.Configure(cfg.Settings)
+	return l
+}
+
+// Configure replaces the settings.
+func (l *Log) Configure(s Settings) { l.settings.Store(&s) }
+
+// Records reports whether l records entries.
+func (l *Log) Records() bool { return l != nil && !l.settings.Load().Off }
+
+// Add records e, with the whole arguments in [Entry.Arguments]. It copies them, and leaves all
+// other work to the writer. If the buffer is full, it drops e, or waits until there is room or
+// ctx ends, depending on the settings.
+func (l *Log) Add(ctx context.Context, e Entry) {
+	if !l.Records() {
+		return
+	}
+	s := l.settings.Load()
+	arguments := []byte(e.Arguments)
+	e.Arguments = nil
+	if len(arguments) > maxArguments {
+		e.Digest, e.Redacted, arguments = l.digest(ctx, arguments), s.Arguments != Digests, nil
+	}
+	size := entrySize + len(arguments)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.hasRoom(size) && (!s.Wait || !l.waitForRoom(ctx, size)) {
+		l.lose(1)
+		return
+	}
+	l.queue.add(e, arguments, size)
+	if len(l.queue.entries) == 1 || l.queue.size >= maxPlain && l.queue.size-size < maxPlain {
+		l.start.Do(func() { go newWriter(l).run() })
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (q *queue) add(e Entry, arguments []byte, size int) {
+	from := len(q.arguments)
+	q.arguments = append(q.arguments, arguments...)
+	q.entries = append(q.entries, queued{e, from, len(q.arguments)})
+	q.size += size
+}
+
+// hasRoom reports whether the queue can take an entry. The caller has locked l.
+func (l *Log) hasRoom(size int) bool { return !l.closed && l.queue.size+size <= maxWaiting }
+
+// waitForRoom waits until the queue can take an entry. It reports false if ctx ends first, or the
+// log is closed. The caller has locked l.
+func (l *Log) waitForRoom(ctx context.Context, size int) bool {
+	for !l.closed && !l.hasRoom(size) {
+		room := l.room
+		l.mu.Unlock()
+		select {
+		case <-room:
+		case <-l.closing:
+		case <-ctx.Done():
+		}
+		l.mu.Lock()
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return l.hasRoom(size)
+}
+
+// lose counts lost entries, and logs them. The caller has locked l.
+func (l *Log) lose(entries int) {
+	l.lost += int64(entries)
+	l.unsaid += int64(entries)
+	if l.cfg.Dropped != nil {
+		l.cfg.Dropped(entries)
+	}
+	if now := l.cfg.Now(); now.Sub(l.warned) >= warnEvery {
+		l.cfg.Log.Warn("calls are not recorded: the store does not take them fast enough", "entries", l.unsaid)
+		l.warned, l.unsaid = now, 0
+	}
+}
+
+// take returns the entries that wait, and the number of lost ones. The queue is valid until the
+// next call.
+func (l *Log) take() (q queue, lost int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q, lost = l.queue, l.lost
+	clear(l.spare.entries)
+	l.queue = queue{entries: l.spare.entries[:0], arguments: l.spare.arguments[:0]}
+	if q.size > maxPlain*4 {
+		l.spare = queue{} // do not keep the memory of a burst
+	} else {
+		l.spare = q
+	}
+	l.lost = 0
+	close(l.room)
+	l.room = make(chan struct{})
+	return q, lost
+}
+
+// Close writes what was not written, until ctx ends. Later entries are lost.
+func (l *Log) Close(ctx context.Context) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	repeated := l.closed
+	l.closed = true
+	l.mu.Unlock()
+	if !repeated {
+		close(l.closing)
+	}
+	l.start.Do(func() { close(l.ended) }) // nothing was recorded
+	select {
+	case <-l.ended:
+	case <-ctx.Done():
+	}
+	l.end()
+	<-l.ended
+}

@@ -1,0 +1,87 @@
+package callrecord
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+)
+
+// A Filter selects entries. Its zero value selects all.
+type Filter struct {
+	Since time.Time // inclusive
+	Until time.Time // exclusive; zero means no bound
+
+	ID        string // of a held call
+	Upstream  string
+	Name      string // of the tool or prompt, or the URI of the resource
+	Principal string
+	Action    string // forward, approve or deny
+	Outcome   string
+}
+
+// Selects reports whether f selects e.
+func (f *Filter) Selects(e *Entry) bool {
+	if e.Time.Before(f.Since) || !f.Until.IsZero() && !e.Time.Before(f.Until) {
+		return false
+	}
+	for _, of := range [...]struct{ want, has string }{
+		{f.ID, e.ID}, {f.Upstream, e.Upstream}, {f.Name, e.Name}, {f.Principal, e.Principal}, {f.Action, string(e.Action)}, {f.Outcome, e.Outcome},
+	} {
+		if of.want != "" && of.want != of.has {
+			return false
+		}
+	}
+	return true
+}
+
+// mayHave reports whether a block may have entries that f selects.
+func (f *Filter) mayHave(b *block) bool {
+	return !b.Newest.Before(f.Since) && (f.Until.IsZero() || b.Oldest.Before(f.Until))
+}
+
+// All returns the entries in a store that f selects, in the order in which they were written. An
+// entry is written when its call has ended, so the order differs from that of their times by the
+// duration of the calls. It ends after an error.
+func All(ctx context.Context, s gatestore.Records, f Filter) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for b, err := range allBlocks(ctx, s, after(f.Since)) {
+			if err != nil {
+				yield(Entry{}, err)
+				return
+			}
+			if !f.mayHave(&b) {
+				continue
+			}
+			for e, err := range b.entries() {
+				if (err != nil || f.Selects(&e)) && !yield(e, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// allBlocks returns the blocks whose names come after a name. It ends after an error.
+func allBlocks(ctx context.Context, s gatestore.Records, name string) iter.Seq2[block, error] {
+	return func(yield func(block, error) bool) {
+		for r, err := range gatestore.EachRecord(ctx, s, blocks(name)) {
+			if err != nil {
+				yield(block{}, err)
+				return
+			}
+			if b, err := readBlock(r); !yield(b, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// after returns a name before those of all blocks that were written at or after a time.
+func after(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return records + at.UTC().Truncate(time.Microsecond).Format(layout)
+}

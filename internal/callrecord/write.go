@@ -1,0 +1,295 @@
+package callrecord
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/pause"
+	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+)
+
+// A writer writes the entries of a [Log], in one goroutine.
+type writer struct {
+	log *Log
+
+	chain string
+	last  Link      // the last block
+	at    time.Time // in the name of the last block
+	lost  int64     // entries since the last block
+
+	digester   *digester // nil if the key is not known
+	lines      lines     // not written yet
+	compressor compressor
+	due        *time.Timer
+	timing     bool // due was started
+
+	written int64     // bytes since the last check of the size
+	checked time.Time // when the size was checked
+	said    Link      // the last head in the log
+	saidAt  time.Time
+}
+
+// lines are entries as text.
+type lines struct {
+	text bytes.Buffer
+	each []line
+}
+
+type line struct {
+	end int // in the text
+	at  time.Time
+}
+
+func newWriter(l *Log) *writer {
+	w := &writer{log: l, chain: strings.ToLower(rand.Text())[:16], due: time.NewTimer(maxAge)}
+	w.due.Stop()
+	return w
+}
+
+// run writes entries until the log is closed.
+func (w *writer) run() {
+	ctx, l := w.log.life, w.log
+	defer close(l.ended)
+	for {
+		select {
+		case <-l.wake:
+			if !w.timing {
+				w.due.Reset(maxAge)
+				w.timing = true
+			}
+			if l.waiting() >= maxPlain {
+				w.read(ctx)
+			}
+		case <-w.due.C:
+			w.timing = false
+			w.read(ctx)
+			w.flush(ctx)
+			w.keep(ctx)
+		case <-l.closing:
+			w.read(ctx)
+			w.flush(ctx)
+			w.sayHead(ctx)
+			return
+		}
+	}
+}
+
+func (l *Log) waiting() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.queue.size
+}
+
+// read makes lines of the entries that wait, and writes full blocks.
+func (w *writer) read(ctx context.Context) {
+	q, lost := w.log.take()
+	w.lost += lost
+	if w.digester == nil {
+		w.readKey(ctx)
+	}
+	s := w.log.settings.Load()
+	for i := range q.entries {
+		e := &q.entries[i]
+		w.add(&e.Entry, q.arguments[e.from:e.to], s.Arguments)
+		if w.lines.text.Len() >= maxPlain {
+			w.flush(ctx)
+		}
+	}
+}
+
+func (w *writer) readKey(ctx context.Context) {
+	key, err := w.log.cfg.Key(ctx)
+	if err != nil {
+		w.log.cfg.Log.WarnContext(ctx, "calls recorded without the digests of their arguments", "err", err)
+		return
+	}
+	w.digester = newDigester(key)
+}
+
+// add adds a line for e.
+func (w *writer) add(e *Entry, arguments []byte, d Detail) {
+	if len(arguments) > 0 {
+		if w.digester != nil {
+			e.Digest = w.digester.digest(arguments)
+		}
+		switch {
+		case d == Full:
+			e.Arguments = arguments
+		case d == Redacted && w.log.cfg.Redact != nil:
+			e.Arguments = w.log.cfg.Redact(arguments)
+			e.Redacted = !bytes.Equal(e.Arguments, arguments)
+		}
+	}
+	begin := w.lines.text.Len()
+	if e.Write(&w.lines.text) != nil {
+		w.lines.text.Truncate(begin)
+		e.Arguments, e.Redacted = nil, true // some servers take what is no valid JSON
+		if err := e.Write(&w.lines.text); err != nil {
+			w.lines.text.Truncate(begin)
+			w.lost++
+			return
+		}
+	}
+	w.lines.each = append(w.lines.each, line{w.lines.text.Len(), e.Time})
+}
+
+// flush writes all lines.
+func (w *writer) flush(ctx context.Context) {
+	if n := len(w.lines.each); n > 0 {
+		w.put(ctx, 0, n)
+	}
+	w.lines.text.Reset()
+	w.lines.each = w.lines.each[:0]
+}
+
+// put writes lines as a block, or as several if they are too long for one.
+func (w *writer) put(ctx context.Context, from, to int) {
+	begin := 0
+	if from > 0 {
+		begin = w.lines.each[from-1].end
+	}
+	body := w.compressor.compress(w.lines.text.Bytes()[begin:w.lines.each[to-1].end])
+	h := w.header(w.lines.each[from:to])
+	r, err := h.record(nameOf(w.time(), w.chain, h.Seq), body)
+	switch {
+	case err == nil && len(r.Value) <= gatestore.MaxRecordValue:
+		err = w.store(ctx, &h, r, body)
+	case err == nil && to-from > 1:
+		half := from + (to-from)/2
+		w.put(ctx, from, half)
+		w.put(ctx, half, to)
+		return
+	case err == nil:
+		err = errors.New("the entry is too large")
+	}
+	if err != nil {
+		w.log.cfg.Log.ErrorContext(ctx, "calls not recorded", "entries", h.Entries, "err", err)
+		w.log.mu.Lock()
+		w.log.lose(h.Entries)
+		w.log.mu.Unlock()
+	}
+}
+
+// header returns the header of the next block.
+func (w *writer) header(each []line) header {
+	h := header{
+		Chain: w.chain, Seq: w.last.Seq + 1, Previous: w.last.Hash, Entries: len(each), Dropped: w.lost, Oldest: each[0].at, Newest: each[0].at,
+	}
+	for _, l := range each[1:] {
+		if l.at.Before(h.Oldest) {
+			h.Oldest = l.at
+		}
+		if l.at.After(h.Newest) {
+			h.Newest = l.at
+		}
+	}
+	return h
+}
+
+// time returns the time for the name of the next block. It never goes back, so that names are in
+// the order of the chain.
+func (w *writer) time() time.Time {
+	now := w.log.cfg.Now()
+	if !now.After(w.at) {
+		now = w.at.Add(time.Microsecond)
+	}
+	return now
+}
+
+// store puts a block into the store. While the store fails, it tries again, until ctx ends. A
+// block that comes late gets a new name, so that readers do not miss it.
+func (w *writer) store(ctx context.Context, h *header, r gatestore.Record, body []byte) error {
+	r.Expires = w.expiry()
+	err := w.log.cfg.Store.PutRecord(ctx, r)
+	if err != nil && !errors.Is(err, task.ErrInvalid) {
+		w.log.cfg.Log.WarnContext(ctx, "calls cannot be recorded; trying again", "err", err)
+	}
+	for err != nil && !errors.Is(err, task.ErrInvalid) && pause.For(ctx, retryPause) {
+		found, failed := w.log.cfg.Store.GetRecord(ctx, r.Name)
+		switch {
+		case failed == nil && bytes.Equal(found.Value, r.Value):
+			err = nil // the first attempt succeeded
+		case errors.Is(failed, task.ErrNotFound):
+			if r, err = h.record(nameOf(w.time(), w.chain, h.Seq), body); err != nil {
+				return err
+			}
+			r.Expires = w.expiry()
+			err = w.log.cfg.Store.PutRecord(ctx, r)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	w.last, w.lost = Link{w.chain, h.Seq, hashOf(r)}, 0
+	w.at, _ = writtenAt(r.Name)
+	w.written += int64(len(r.Value))
+	return nil
+}
+
+// expiry returns when a block that is written now may be deleted.
+func (w *writer) expiry() time.Time {
+	keep := w.log.settings.Load().Retention
+	if keep == 0 {
+		return time.Time{}
+	}
+	return w.log.cfg.Now().Add(keep)
+}
+
+// keep deletes old blocks if there are too many, logs the head of the chain, and reads the key
+// again, each from time to time.
+func (w *writer) keep(ctx context.Context) {
+	now, limit := w.log.cfg.Now(), w.log.settings.Load().MaxSize
+	if now.Sub(w.saidAt) >= headEvery {
+		w.sayHead(ctx)
+	}
+	if limit == 0 || now.Sub(w.checked) < housekeeping && w.written < limit/16 {
+		return
+	}
+	w.checked, w.written = now, 0
+	w.digester = nil
+	if err := trim(ctx, w.log.cfg.Store, limit); err != nil {
+		w.log.cfg.Log.WarnContext(ctx, "the size of the call record was not checked", "err", err)
+	}
+}
+
+// sayHead logs the head of the chain. Logs are usually kept elsewhere, so the end of the chain
+// cannot be removed unnoticed.
+func (w *writer) sayHead(ctx context.Context) {
+	if w.last != w.said {
+		w.said, w.saidAt = w.last, w.log.cfg.Now()
+		w.log.cfg.Log.InfoContext(ctx, "call record head", "head", w.last.String())
+	}
+}
+
+// trim deletes the oldest blocks until all together have at most limit bytes.
+func trim(ctx context.Context, s gatestore.Records, limit int64) error {
+	type size struct {
+		name  string
+		bytes int64
+	}
+	var all []size
+	var total int64
+	for r, err := range gatestore.EachRecord(ctx, s, blocks("")) {
+		if err != nil {
+			return err
+		}
+		all = append(all, size{r.Name, int64(len(r.Value))})
+		total += int64(len(r.Value))
+	}
+	for b := range slices.Values(all) {
+		if total <= limit {
+			break
+		}
+		if err := s.DeleteRecord(ctx, b.name); err != nil {
+			return err
+		}
+		total -= b.bytes
+	}
+	return nil
+}
