@@ -22,6 +22,7 @@ type cedarPolicy struct {
 	reason   string // @reason
 	hints    bool   // it may read the hints of tools
 	time     bool   // it may read the time
+	argument bool   // it may read an argument
 }
 
 func (p *cedarPolicy) tree() *ast.Policy { return (*ast.Policy)(p.policy.AST()) }
@@ -57,6 +58,7 @@ func newPolicySet(policies []cedarPolicy) *policySet {
 		var own reading
 		own.add(p.tree())
 		p.hints = own.context.has("annotations")
+		p.argument = own.context.has("arguments") || own.context.has("decimals")
 		p.time = own.context.has("time") || own.context.has("hour") || own.context.has("weekday")
 	}
 	return s
