@@ -1,0 +1,31 @@
+package callrecord
+
+import "github.com/thoughtgate/thoughtgate-go/internal/policy"
+
+// Rules of an entry that are no rules of the configuration.
+const (
+	ByDefault = "default" // no rule matched
+	ByGate    = "gate"    // the call could not be put to rules
+)
+
+// SetVerdict records the verdict on the call of e.
+func (e *Entry) SetVerdict(v *policy.Verdict) {
+	e.Action, e.Observed, e.Workflow = v.Action, "", v.Workflow
+	if v.Would != nil {
+		e.Observed, e.Workflow = v.Would.Action, v.Would.Workflow
+	}
+	switch v.Rule {
+	case policy.ByDefault:
+		e.Rule = ByDefault
+	case policy.ByGate:
+		e.Rule = ByGate
+	default:
+		e.Rule = v.Label
+	}
+	e.Policies, e.Snapshot = v.Policies, v.Snapshot
+}
+
+// HasArguments reports whether e has all arguments of its call, if the call had any.
+func (e *Entry) HasArguments() bool {
+	return !e.Redacted && (len(e.Arguments) > 0 || e.Digest == "")
+}
