@@ -121,13 +121,27 @@ func (f *filterFlags) selected(cmd *cobra.Command, now time.Time) (filter audit.
 		if bound.text == "" {
 			continue
 		}
-		if ago, failed := time.ParseDuration(bound.text); failed == nil && ago >= 0 {
-			*bound.to = now.Add(-ago)
-		} else if *bound.to, failed = time.Parse(time.RFC3339Nano, bound.text); failed != nil {
-			err = &usageError{cmd.CommandPath(), fmt.Errorf("--%s %q is neither a time nor a duration", bound.name, bound.text)}
+		var failed error
+		if *bound.to, failed = pastTime(bound.text, now); failed != nil {
+			err = &usageError{cmd.CommandPath(), fmt.Errorf("--%s %w", bound.name, failed)}
 		}
 	}
 	return filter, err
+}
+
+// pastTime returns the time that a text names, or the time before now if it is a duration.
+func pastTime(text string, now time.Time) (time.Time, error) {
+	if n, err := strconv.ParseUint(strings.TrimSuffix(text, "d"), 10, 16); err == nil && strings.HasSuffix(text, "d") {
+		return now.AddDate(0, 0, -int(n)), nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		err = fmt.Errorf("%q is neither a time nor a duration", text)
+	}
+	return at, err
 }
 
 func newAuditList(a auditFlags) *cobra.Command {

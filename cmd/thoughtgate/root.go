@@ -32,7 +32,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{cmd.CommandPath(), err}
 	})
-	root.AddCommand(newServe(), newWrap(), newLogin(), newLogout(), newDesk(), newCheck(), newExplain(), newTest(), newApprovals(), newAudit(), newConnections(), newStore(), newToken(), newInit(), newIsolate(), newDemo(), newVersion(), newMan())
+	root.AddCommand(newServe(), newWrap(), newLogin(), newLogout(), newDesk(), newCheck(), newExplain(), newTest(), newReplay(), newApprovals(), newAudit(), newConnections(), newStore(), newToken(), newInit(), newIsolate(), newDemo(), newVersion(), newMan())
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {
@@ -82,9 +82,23 @@ func (e *usageError) Error() string {
 
 func (e *usageError) Unwrap() error { return e.err }
 
+// A statusError is an error with an exit status of its own.
+type statusError struct {
+	status int
+	err    error
+}
+
+func (e *statusError) Error() string { return e.err.Error() }
+
+func (e *statusError) Unwrap() error { return e.err }
+
 // printError prints an error and returns the exit status. A problem in a file begins with
 // its position, so that editors and terminals can link to it.
 func printError(w io.Writer, err error) int {
+	status := 1
+	if other := new(statusError); errors.As(err, &other) {
+		status = other.status
+	}
 	if bad := new(config.Error); errors.As(err, &bad) {
 		for _, p := range bad.Problems {
 			prefix := ""
@@ -93,13 +107,13 @@ func printError(w io.Writer, err error) int {
 			}
 			_, _ = fmt.Fprintln(w, prefix+p.String())
 		}
-		return 1
+		return status
 	}
 	_, _ = fmt.Fprintf(w, "thoughtgate: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	if misuse := new(usageError); errors.As(err, &misuse) {
 		return 2
 	}
-	return 1
+	return status
 }
 
 // noArguments allows only flags.

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/replay"
+)
+
+func newReplay() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "replay FILE",
+		Short: "Judge recorded calls again, under another configuration",
+		Long: "Judge recorded calls again, with the rules and policies of a configuration, and report which calls would be judged\n" +
+			"differently, and how many more or fewer approvals a day people would be asked for. FILE has lines of JSON, as the record of\n" +
+			"calls is exported; - is standard input. Nothing is sent or stored, and no arguments are printed.\n" +
+			"A call whose arguments were not recorded is judged if the verdict does not depend on them, and otherwise only counted.\n" +
+			"What only a running gate knows is not judged: standing approvals and limits.\n" +
+			"The exit status is 1 if a call would be judged differently, and 2 after an error.",
+		Example: "  thoughtgate replay -c candidate.yaml --since 7d calls.jsonl",
+		Args:    positional(cobra.ExactArgs(1)),
+	}
+	file := configFlag(cmd)
+	source := newRecordFlags(cmd)
+	asJSON := cmd.Flags().Bool("json", false, "print JSON")
+	strict := cmd.Flags().Bool("strict", false, "exit with status 1 also if a call cannot be judged again")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		r, err := source.replay(cmd, *file, args[0])
+		if err != nil {
+			return &statusError{2, err}
+		}
+		if *asJSON {
+			err = printJSON(cmd.OutOrStdout(), r)
+		} else {
+			_, err = io.WriteString(cmd.OutOrStdout(), r.Text())
+		}
+		switch {
+		case err != nil:
+			return &statusError{2, err}
+		case r.Different > 0:
+			return fmt.Errorf("%d of %d calls would be judged differently", r.Different, r.Calls)
+		case *strict && r.Unknown > 0:
+			return fmt.Errorf("%d of %d calls cannot be judged again (--strict)", r.Unknown, r.Calls)
+		default:
+			return nil
+		}
+	}
+	return cmd
+}
+
+// recordFlags select entries of a record of calls.
+type recordFlags struct{ since string }
+
+func newRecordFlags(cmd *cobra.Command) *recordFlags {
+	f := new(recordFlags)
+	cmd.Flags().StringVar(&f.since, "since", "", "only calls since this `time`, such as 2026-11-15T06:00:00Z, or 7d for the last week")
+	return f
+}
+
+// replay judges the selected entries with the configuration in a file.
+func (f *recordFlags) replay(cmd *cobra.Command, file, record string) (*replay.Report, error) {
+	l, _, err := loadPolicy(cmd.ErrOrStderr(), config.Sources{File: file})
+	if err != nil {
+		return nil, err
+	}
+	if l.settings.Policy == nil {
+		return nil, errors.New("there is nothing to replay: without rules, every call is forwarded")
+	}
+	entries, err := f.entries(cmd, record)
+	if err != nil {
+		return nil, err
+	}
+	r, err := replay.Run(entries, l.settings.Policy)
+	if err == nil && r.Calls == 0 {
+		err = errors.New("the record has no calls")
+	}
+	return r, err
+}
+
+// entries returns the selected entries of a record, which is a file, or - for standard input.
+func (f *recordFlags) entries(cmd *cobra.Command, record string) (iter.Seq2[callrecord.Entry, error], error) {
+	var since time.Time
+	if f.since != "" {
+		var err error
+		if since, err = pastTime(f.since, time.Now()); err != nil {
+			return nil, &usageError{cmd.CommandPath(), fmt.Errorf("--since %w", err)}
+		}
+	}
+	return func(yield func(callrecord.Entry, error) bool) {
+		for e, err := range readRecord(cmd.Context(), cmd.InOrStdin(), record) {
+			if (err != nil || !e.Time.Before(since)) && !yield(e, err) {
+				return
+			}
+		}
+	}, nil
+}
+
+// readRecord returns the entries in a file, or in standard input if its name is "-".
+func readRecord(ctx context.Context, stdin io.Reader, name string) iter.Seq2[callrecord.Entry, error] {
+	return func(yield func(callrecord.Entry, error) bool) {
+		in := stdin
+		if name != "-" {
+			file, err := os.Open(name)
+			if err != nil {
+				yield(callrecord.Entry{}, err)
+				return
+			}
+			defer func() { _ = file.Close() }()
+			in = file
+		}
+		for e, err := range callrecord.Read(in) {
+			switch {
+			case err != nil && name != "-":
+				err = fmt.Errorf("%s: %w", name, err)
+			case err == nil:
+				err = ctx.Err()
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
