@@ -14,27 +14,30 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/replay"
+	"github.com/thoughtgate/thoughtgate-go/internal/storage"
+	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
 )
 
 func newReplay() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "replay FILE",
+		Use:   "replay [FILE]",
 		Short: "Judge recorded calls again, under another configuration",
 		Long: "Judge recorded calls again, with the rules and policies of a configuration, and report which calls would be judged\n" +
-			"differently, and how many more or fewer approvals a day people would be asked for. FILE has lines of JSON, as the record of\n" +
-			"calls is exported; - is standard input. Nothing is sent or stored, and no arguments are printed.\n" +
+			"differently, and how many more or fewer approvals a day people would be asked for. FILE has exported calls, as lines of JSON;\n" +
+			"- is standard input. Without FILE, the calls are those in the configured store, which no gate may use if it is a SQLite file.\n" +
+			"Nothing is sent or stored, and no arguments are printed.\n" +
 			"A call whose arguments were not recorded is judged if the verdict does not depend on them, and otherwise only counted.\n" +
 			"What only a running gate knows is not judged: standing approvals and limits.\n" +
 			"The exit status is 1 if a call would be judged differently, and 2 after an error.",
 		Example: "  thoughtgate replay -c candidate.yaml --since 7d calls.jsonl",
-		Args:    positional(cobra.ExactArgs(1)),
+		Args:    positional(cobra.MaximumNArgs(1)),
 	}
 	file := configFlag(cmd)
 	source := newRecordFlags(cmd)
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	strict := cmd.Flags().Bool("strict", false, "exit with status 1 also if a call cannot be judged again")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r, err := source.replay(cmd, *file, args[0])
+		r, err := source.replay(cmd, *file, args)
 		if err != nil {
 			return &statusError{2, err}
 		}
@@ -67,7 +70,7 @@ func newRecordFlags(cmd *cobra.Command) *recordFlags {
 }
 
 // replay judges the selected entries with the configuration in a file.
-func (f *recordFlags) replay(cmd *cobra.Command, file, record string) (*replay.Report, error) {
+func (f *recordFlags) replay(cmd *cobra.Command, file string, args []string) (*replay.Report, error) {
 	l, _, err := loadPolicy(cmd.ErrOrStderr(), config.Sources{File: file})
 	if err != nil {
 		return nil, err
@@ -75,33 +78,49 @@ func (f *recordFlags) replay(cmd *cobra.Command, file, record string) (*replay.R
 	if l.settings.Policy == nil {
 		return nil, errors.New("there is nothing to replay: without rules, every call is forwarded")
 	}
-	entries, err := f.entries(cmd, record)
-	if err != nil {
-		return nil, err
-	}
-	r, err := replay.Run(entries, l.settings.Policy)
-	if err == nil && r.Calls == 0 {
-		err = errors.New("the record has no calls")
-	}
+	var r *replay.Report
+	err = f.use(cmd, file, args, func(record record) error {
+		r, err = replay.Run(record(), l.settings.Policy)
+		if err == nil && r.Calls == 0 {
+			err = errNoCalls
+		}
+		return err
+	})
 	return r, err
 }
 
-// entries returns the selected entries of a record, which is a file, or - for standard input.
-func (f *recordFlags) entries(cmd *cobra.Command, record string) (iter.Seq2[callrecord.Entry, error], error) {
+var errNoCalls = errors.New("the record has no calls")
+
+// A record returns the entries of a record of calls. Standard input can be read only once.
+type record func() iter.Seq2[callrecord.Entry, error]
+
+// use calls do with the selected entries of the record in a file, or else in the store of a
+// configuration.
+func (f *recordFlags) use(cmd *cobra.Command, configuration string, args []string, do func(record) error) error {
 	var since time.Time
 	if f.since != "" {
 		var err error
 		if since, err = pastTime(f.since, time.Now()); err != nil {
-			return nil, &usageError{cmd.CommandPath(), fmt.Errorf("--since %w", err)}
+			return &usageError{cmd.CommandPath(), fmt.Errorf("--since %w", err)}
 		}
 	}
-	return func(yield func(callrecord.Entry, error) bool) {
-		for e, err := range readRecord(cmd.Context(), cmd.InOrStdin(), record) {
-			if (err != nil || !e.Time.Before(since)) && !yield(e, err) {
-				return
+	if len(args) == 0 {
+		store := storeFlags{file: &configuration, dsn: new(string)}
+		return store.with(cmd, mustExist(storage.Settings.Open), func(s *sealedstore.Store) error {
+			return do(func() iter.Seq2[callrecord.Entry, error] {
+				return callrecord.All(cmd.Context(), s, callrecord.Filter{Since: since})
+			})
+		})
+	}
+	return do(func() iter.Seq2[callrecord.Entry, error] {
+		return func(yield func(callrecord.Entry, error) bool) {
+			for e, err := range readRecord(cmd.Context(), cmd.InOrStdin(), args[0]) {
+				if (err != nil || !e.Time.Before(since)) && !yield(e, err) {
+					return
+				}
 			}
 		}
-	}, nil
+	})
 }
 
 // readRecord returns the entries in a file, or in standard input if its name is "-".

@@ -28,9 +28,14 @@ import (
 
 // testCommand runs thoughtgate test, and returns its output and its error.
 func testCommand(args ...string) (string, error) {
+	return outputOf(append([]string{"test"}, args...)...)
+}
+
+// outputOf runs thoughtgate, and returns its output and its error.
+func outputOf(args ...string) (string, error) {
 	var out bytes.Buffer
 	root := newRoot()
-	root.SetArgs(append([]string{"test"}, args...))
+	root.SetArgs(args)
 	root.SetOut(&out)
 	root.SetErr(io.Discard)
 	err := root.Execute()
