@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
@@ -148,6 +149,11 @@ func readPolicy(ctx context.Context, s gatestore.Records, name string) (policyRe
 		err = json.Unmarshal(r.Value, &p)
 	}
 	return p, r.Version, err
+}
+
+// summarize counts the calls in the record.
+func (ap *approvals) summarize(ctx context.Context, since, until time.Time, periods int) (callrecord.Summary, error) {
+	return callrecord.Summarize(callrecord.All(ctx, ap.store.Store, callrecord.Filter{Since: since, Until: until}), since, until, periods)
 }
 
 // recentChanges returns the last changes of all gates on the store, newest first.

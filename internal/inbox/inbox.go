@@ -89,6 +89,8 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	route("POST /passkeys/invite", operator.Admin, i.invite)
 	route("POST /passkeys/invite/confirm", operator.Admin, i.confirmInvitation)
 	route("GET /history", operator.Viewer, i.history)
+	//mutate:swap "Admin" "Viewer" TestOverview a viewer sees who calls what
+	route("GET /overview", operator.Admin, i.overview)
 	route("GET /events", operator.Viewer, i.events)
 	//mutate:swap "Approver" "Viewer" TestOnlyApproversSubscribe viewers are notified
 	route("POST /push/subscribe", operator.Approver, i.subscribe)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/push"
 	"github.com/thoughtgate/thoughtgate-go/internal/inbox"
@@ -46,6 +47,9 @@ type fixture struct {
 	gets      atomic.Int64 // number of reads of a task
 
 	channels []channel.Status // set before the first request
+
+	record    []callrecord.Entry // set before the first request
+	summaries int                // how often the record was read
 
 	mu      sync.Mutex
 	late    time.Duration
@@ -110,6 +114,16 @@ func open(t *testing.T) *fixture {
 		Approvals: o.approvals, Viewer: o.approvals.Viewer(), Now: o.now, KeepAlive: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler), Push: o.push.Load,
 		NeedsRestart: func() []string { return nil }, Changes: func(context.Context) ([]task.Note, error) { return nil, nil },
 		Channels: func() []channel.Status { return o.channels },
+		Summarize: func(_ context.Context, since, until time.Time, periods int) (callrecord.Summary, error) {
+			o.summaries++
+			return callrecord.Summarize(func(yield func(callrecord.Entry, error) bool) {
+				for _, e := range o.record {
+					if !yield(e, nil) {
+						return
+					}
+				}
+			}, since, until, periods)
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

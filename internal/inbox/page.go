@@ -18,6 +18,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/push"
 	"github.com/thoughtgate/thoughtgate-go/internal/connection"
@@ -47,6 +48,9 @@ type Config struct {
 	// Changes returns the latest changes of the policy and of other settings, newest first.
 	Changes func(context.Context) ([]task.Note, error)
 
+	// Summarize counts the calls in the record, from since until until.
+	Summarize func(ctx context.Context, since, until time.Time, periods int) (callrecord.Summary, error)
+
 	// Channels returns the status of each channel that asks approvers.
 	Channels func() []channel.Status
 
@@ -60,6 +64,8 @@ type Inbox struct {
 	cfg    Config
 	assets map[string]asset
 	auth   *operator.Auth // set by Register
+
+	summaries summaries
 }
 
 // A frame is the data for the header and the footer of a page.
