@@ -54,10 +54,18 @@ func newList(g gateFlags) *cobra.Command {
 	cmd.Flags().StringVar(&s.Workflow, "workflow", "", "only calls of workflows with this `text` in their name")
 	cmd.Flags().StringVar(&s.Text, "text", "", "only calls that have all these `words` in their names, arguments or reasons")
 	order := cmd.Flags().String("sort", "", "`order` of the list: left (least time left first) or newest (default: left for pending calls, otherwise newest)")
+	completeFlag(cmd, "state", words(stateNames()...))
+	completeFlag(cmd, "tool", g.complete(toolNames))
+	completeFlag(cmd, "agent", g.complete(agentNames))
+	completeFlag(cmd, "workflow", g.complete(workflowNames))
+	completeFlag(cmd, "sort", words("left", "newest"))
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	byTimeLeft := false
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if byTimeLeft, err = sortsByTimeLeft(*order, s.State); err != nil {
+		if byTimeLeft, err = sortsByTimeLeft(*order, s.State); err == nil {
+			err = oneOf("state", s.State, stateNames()...)
+		}
+		if err != nil {
 			return &usageError{cmd.CommandPath(), err}
 		}
 		return nil
@@ -86,6 +94,15 @@ func newList(g gateFlags) *cobra.Command {
 	})
 }
 
+// stateNames returns the values of --state.
+func stateNames() []string {
+	names := []string{"pending", "all"}
+	for _, state := range task.States() {
+		names = append(names, string(state))
+	}
+	return names
+}
+
 // sortsByTimeLeft reports whether --sort, or its default for the state, lists the calls
 // with the least time left first.
 func sortsByTimeLeft(order, state string) (bool, error) {
@@ -95,7 +112,7 @@ func sortsByTimeLeft(order, state string) (bool, error) {
 	case "left", "newest":
 		return order == "left", nil
 	default:
-		return false, fmt.Errorf("--sort must be left or newest, not %q", order)
+		return false, oneOf("sort", order, "left", "newest")
 	}
 }
 
@@ -108,6 +125,8 @@ func newShow(g gateFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show one held call with its arguments",
+
+		ValidArgsFunction: g.completeOne(callIDs("all")),
 	}
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	return runOne(g, cmd, (*client.Client).Find, func(cmd *cobra.Command, c *client.Client, id task.ID) error {
@@ -134,7 +153,7 @@ func newChanges(g gateFlags) *cobra.Command {
 		Short: "List tools that have changed",
 		Long: "List the tools whose definition differs from the first one, if policy uses their hints and no operator has accepted\n" +
 			"the change. Calls to them are held, and policy uses their strictest hints.",
-		Args: positional(cobra.NoArgs),
+		Args: noArguments,
 	}
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	return g.run(cmd, func(cmd *cobra.Command, c *client.Client, _ []string) error {
@@ -164,6 +183,7 @@ func newAccept(g gateFlags) *cobra.Command {
 		Long: "Accept the changed definition of a tool: from now on, policy uses it, on every replica. Calls that policy then\n" +
 			"forwards run without approval. The audit log records this. Needs the role admin.\n\n" +
 			"\"thoughtgate approvals changes\" lists the IDs, which may be shortened.",
+		ValidArgsFunction: g.completeOne(changeIDs),
 	}
 	reason := cmd.Flags().String("reason", "", "`text` of the reason")
 	return runOne(g, cmd, (*client.Client).FindChange, func(cmd *cobra.Command, c *client.Client, id string) error {
@@ -219,7 +239,7 @@ func runOne[ID any](
 	g gateFlags, cmd *cobra.Command, find func(*client.Client, context.Context, string) (ID, error),
 	do func(cmd *cobra.Command, c *client.Client, id ID) error,
 ) *cobra.Command {
-	cmd.Args = positional(cobra.ExactArgs(1))
+	cmd.Args = oneArgument
 	return g.run(cmd, func(cmd *cobra.Command, c *client.Client, args []string) error {
 		id, err := find(c, cmd.Context(), args[0])
 		if err != nil {
@@ -357,7 +377,9 @@ func newGrants(g gateFlags) *cobra.Command {
 		Short: "List standing approvals, or show one",
 		Long: "List the active standing approvals, newest first, or show one with the calls that used it.\n\n" +
 			"An ID may be shortened as long as it is unique.",
-		Args: positional(cobra.MaximumNArgs(1)),
+		Args: optionalArgument,
+
+		ValidArgsFunction: g.completeOne(grantIDs),
 	}
 	all := cmd.Flags().Bool("all", false, "also list those that are used up, expired or revoked")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
@@ -400,6 +422,8 @@ func newRevoke(g gateFlags) *cobra.Command {
 		Use:   "revoke ID",
 		Short: "Revoke a standing approval",
 		Long:  "Revoke a standing approval, on every replica at once. A call that it allowed and that has not started does not run.",
+
+		ValidArgsFunction: g.completeOne(grantIDs),
 	}
 	reason := cmd.Flags().String("reason", "", "`text` of the reason")
 	return runOne(g, cmd, (*client.Client).FindGrant, func(cmd *cobra.Command, c *client.Client, id gatetask.GrantID) error {

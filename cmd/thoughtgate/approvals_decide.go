@@ -31,6 +31,7 @@ func newApprove(g gateFlags) *cobra.Command {
 			"digest that \"approvals show\" prints. If the call has changed since then, it is not approved.\n\n" +
 			"With --allow-for, further calls like this one run without approval: from the same agent, to the same tool, with\n" +
 			"the same arguments except those in --allow-any. The workflow must allow standing approvals.",
+		ValidArgsFunction: g.completeOne(callIDs("pending")),
 	}
 	reason := cmd.Flags().String("reason", "", "`text` of the reason")
 	shown := cmd.Flags().String("shown", "", "`digest` that \"approvals show\" printed, or at least its first 16 characters")
@@ -128,6 +129,8 @@ func newReject(g gateFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reject ID",
 		Short: "Reject a held call",
+
+		ValidArgsFunction: g.completeOne(callIDs("pending")),
 	}
 	reason := cmd.Flags().String("reason", "", "`text` of the reason; the requester can read it")
 	return runOne(g, cmd, (*client.Client).Find, func(cmd *cobra.Command, c *client.Client, id task.ID) error {

@@ -97,7 +97,7 @@ type filterFlags struct {
 	since, until string
 }
 
-func newFilterFlags(cmd *cobra.Command) *filterFlags {
+func newFilterFlags(cmd *cobra.Command, gate gateFlags) *filterFlags {
 	f := &filterFlags{filter: audit.Filter{Limit: 1000}}
 	flags := cmd.Flags()
 	flags.StringVar((*string)(&f.filter.Task), "task", "", "only entries of the held call with this `id` or id prefix")
@@ -108,6 +108,9 @@ func newFilterFlags(cmd *cobra.Command) *filterFlags {
 	flags.BoolVar(&f.filter.Suspicious, "suspicious", false, "only decisions that an agent may have made by itself, and those that were refused for that")
 	flags.StringVar(&f.since, "since", "", "only entries since this `time`, such as 2026-11-15T06:00:00Z, or 24h for the last day")
 	flags.StringVar(&f.until, "until", "", "only entries before this `time`")
+	completeFlag(cmd, "task", gate.complete(callIDs("all")))
+	completeFlag(cmd, "tool", gate.complete(toolNames))
+	completeFlag(cmd, "requester", gate.complete(agentNames))
 	return f
 }
 
@@ -150,7 +153,7 @@ func newAuditList(a auditFlags) *cobra.Command {
 		Short: "List audit entries, oldest first",
 		Args:  noArguments,
 	}
-	flags := newFilterFlags(cmd)
+	flags := newFilterFlags(cmd, a.gate)
 	last := cmd.Flags().Int("last", 100, "list only the last `n` entries; 0 lists all")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		f, err := flags.selected(cmd, time.Now())
@@ -216,7 +219,7 @@ func newAuditExport(a auditFlags) *cobra.Command {
 			"If no filter is given, \"audit verify FILE\" can verify the file later, with the head that is printed to standard error.",
 		Args: noArguments,
 	}
-	flags := newFilterFlags(cmd)
+	flags := newFilterFlags(cmd, a.gate)
 	output := cmd.Flags().StringP("output", "o", "", "`file` to write, which must not exist (default: standard output)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		f, err := flags.selected(cmd, time.Now())
@@ -269,7 +272,7 @@ func newAuditVerify(a auditFlags) *cobra.Command {
 			"With FILE, read the entries from a file that \"audit export\" wrote.\n\n" +
 			"Anyone who can write to the store can rewrite the whole log. To detect that, keep a head elsewhere (this command and\n" +
 			"the gate's own log print it) and pass it with --head.",
-		Args: positional(cobra.MaximumNArgs(1)),
+		Args: optionalArgument,
 	}
 	head := cmd.Flags().String("head", "", "an entry that the log must contain, as `SEQ:HASH`")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -18,11 +18,12 @@ func newCheck() *cobra.Command {
 		Short: "Check a configuration file",
 		Long: "Check a configuration file with its rules and policies, and the environment, as serve reads them.\n" +
 			"Prints ok, or every error. Warnings are about settings that are allowed but probably not intended.",
-		Args: positional(cobra.MaximumNArgs(1)),
+		Args: optionalArgument,
 	}
 	file := configFlag(cmd)
 	strict := cmd.Flags().Bool("strict", false, "fail if there are warnings")
 	schema := cmd.Flags().Bool("schema", false, "print a JSON Schema of the configuration file for editors, and check nothing")
+	asJSON := cmd.Flags().Bool("json", false, "print the errors and warnings as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *schema {
 			return printSchema(cmd.OutOrStdout())
@@ -33,17 +34,60 @@ func newCheck() *cobra.Command {
 		if len(args) > 0 {
 			*file = args[0]
 		}
-		_, warnings, err := loadPolicy(cmd.ErrOrStderr(), config.Sources{File: *file})
+		_, warnings, err := readPolicy(config.Sources{File: *file})
+		if err == nil && *strict && len(warnings) > 0 {
+			err = errors.New("failed because of warnings (--strict)")
+		}
+		if *asJSON {
+			return printFindings(cmd.OutOrStdout(), *file, warnings, err)
+		}
+		warn(cmd.ErrOrStderr(), warnings)
 		if err != nil {
 			return err
-		}
-		if *strict && warnings > 0 {
-			return errors.New("failed because of warnings (--strict)")
 		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok")
 		return err
 	}
 	return cmd
+}
+
+// findings are what check prints as JSON.
+type findings struct {
+	OK       bool      `json:"ok"`
+	File     string    `json:"file,omitempty"`
+	Errors   []finding `json:"errors"`
+	Warnings []finding `json:"warnings"`
+}
+
+// A finding is an error or a warning.
+type finding struct {
+	Source  string `json:"source,omitempty"` // a file, an environment variable or a flag
+	Line    int    `json:"line,omitempty"`   // from 1, in files
+	Column  int    `json:"column,omitempty"`
+	Setting string `json:"setting,omitempty"`
+	Text    string `json:"text"`
+}
+
+// printFindings prints the warnings and the error of a check.
+func printFindings(w io.Writer, file string, warnings []config.Problem, err error) error {
+	f := findings{OK: err == nil, File: file, Warnings: findingsOf(warnings), Errors: []finding{}}
+	if bad := new(config.Error); errors.As(err, &bad) {
+		f.Errors = findingsOf(bad.Problems)
+	} else if err != nil {
+		f.Errors = append(f.Errors, finding{Text: err.Error()})
+	}
+	if failed := printJSON(w, f); failed != nil || f.OK {
+		return failed
+	}
+	return errReported
+}
+
+func findingsOf(problems []config.Problem) []finding {
+	all := make([]finding, len(problems))
+	for i, p := range problems {
+		all[i] = finding{p.At.Source, p.At.Line, p.At.Column, p.Setting, p.Text}
+	}
+	return all
 }
 
 // printSchema prints the JSON schema of the configuration file, with the texts of the

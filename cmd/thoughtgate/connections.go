@@ -16,7 +16,7 @@ func newConnections() *cobra.Command {
 		Short: "List or remove the gate's connections to servers that want OAuth",
 		Long: "List the connections that a running gate uses: for whom, to which server, and with which rights. People connect in\n" +
 			"the inbox. An administrator sees and removes all connections, others their own.",
-		Args: positional(cobra.NoArgs),
+		Args: noArguments,
 	}
 	g := newGateFlags(cmd.PersistentFlags(), "the operator token")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
@@ -50,6 +50,8 @@ func newRemoveConnection(g gateFlags) *cobra.Command {
 		Use:   "remove ID",
 		Short: "Remove a connection and revoke its tokens",
 		Long:  "Remove a connection: the gate deletes its tokens and asks the authorization server to revoke them.",
+
+		ValidArgsFunction: g.completeOne(connectionIDs),
 	}
 	reason := cmd.Flags().String("reason", "", "`text` of the reason")
 	return runOne(g, cmd, (*client.Client).FindConnection, func(cmd *cobra.Command, c *client.Client, id string) error {

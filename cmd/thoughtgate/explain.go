@@ -43,6 +43,8 @@ func newExplain() *cobra.Command {
 	flags.Bool("idempotent", false, "assume that the upstream marks the tool as safe to repeat")
 	flags.Bool("open-world", false, "assume that the upstream marks the tool as open-world")
 	flags.String("host", "", "`name` of the agent host, as its clientInfo says, such as claude-code")
+	completeFlag(cmd, "tool", environmentGate().complete(toolNames))
+	completeFlag(cmd, "upstream", completeUpstream(file))
 	progress := flags.Bool("progress", false, "assume that the client asks for progress notifications")
 	asJSON := flags.Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -50,7 +52,7 @@ func newExplain() *cobra.Command {
 		if err != nil {
 			return &usageError{cmd.CommandPath(), err}
 		}
-		l, _, err := loadPolicy(cmd.ErrOrStderr(), config.Sources{File: *file})
+		l, err := loadPolicy(cmd.ErrOrStderr(), config.Sources{File: *file})
 		if err != nil {
 			return err
 		}
@@ -144,7 +146,7 @@ func pickUpstream(upstreams []config.Upstream, name string) (string, error) {
 	case name == "" && len(names) == 1:
 		return names[0], nil
 	default:
-		return "", fmt.Errorf("--upstream must be one of %s", strings.Join(names, ", "))
+		return "", oneOf("upstream", name, names...)
 	}
 }
 

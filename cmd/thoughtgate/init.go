@@ -42,10 +42,11 @@ func newInit() *cobra.Command {
 		Long: "Without --for, write a commented configuration (thoughtgate.yaml, or FILE) and its policy.\n\n" +
 			"With --for, show the change to an MCP client's configuration that makes it start its servers through\n" +
 			"\"thoughtgate wrap\", also those with a URL. --write makes the change, and --undo restores the file. Clients: " + clientconfig.Names() + ".",
-		Args: positional(cobra.MaximumNArgs(1)),
+		Args: optionalArgument,
 	}
 	var f initFlags
 	cmd.Flags().StringVar(&f.client, "for", "", "`client` whose configuration is changed")
+	completeFlag(cmd, "for", words(strings.Split(clientconfig.Names(), ", ")...))
 	cmd.Flags().BoolVar(&f.project, "project", false, "change the client's configuration in the current directory, not the user's")
 	cmd.Flags().StringVar(&f.file, "file", "", "change this `file` of the client")
 	cmd.Flags().StringArrayVar(&f.servers, "server", nil, "`name` of a server to change; repeat for several (default: all)")
@@ -139,7 +140,7 @@ func create(file, text string) error {
 func (f initFlags) wrap(cmd *cobra.Command) error {
 	c, err := clientconfig.Find(f.client)
 	if err != nil {
-		return &usageError{cmd.CommandPath(), err}
+		return &usageError{cmd.CommandPath(), oneOf("for", f.client, strings.Split(clientconfig.Names(), ", ")...)}
 	}
 	how, err := f.wrapping()
 	if err != nil {

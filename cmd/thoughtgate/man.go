@@ -18,7 +18,7 @@ func newMan() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIRECTORY",
 		Short:  "Write the manual pages of all commands",
-		Args:   positional(cobra.ExactArgs(1)),
+		Args:   oneArgument,
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil { // manual pages are public

@@ -18,7 +18,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "thoughtgate",
 		Short:         "A gate between MCP clients and MCP servers",
-		Args:          positional(cobra.NoArgs),
+		Args:          noArguments,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -29,9 +29,7 @@ func newRoot() *cobra.Command {
 		}
 		return cmd.Help()
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{cmd.CommandPath(), err}
-	})
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newServe(), newWrap(), newLogin(), newLogout(), newDesk(), newCheck(), newExplain(), newTest(), newReplay(), newApprovals(), newAudit(), newConnections(), newStore(), newToken(), newInit(), newIsolate(), newDemo(), newVersion(), newMan())
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
@@ -40,7 +38,7 @@ func newRoot() *cobra.Command {
 		case "completion":
 			checkShells(cmd)
 		case "help":
-			cmd.Args = positional(func(_ *cobra.Command, args []string) error { return isCommand(root, args) })
+			cmd.Args = positional(func(_ *cobra.Command, args []string) error { return findCommand(root, args) })
 		}
 	}
 	return root
@@ -48,7 +46,7 @@ func newRoot() *cobra.Command {
 
 // group makes cmd a command that only has subcommands.
 func group(cmd *cobra.Command) *cobra.Command {
-	cmd.Args = positional(cobra.NoArgs)
+	cmd.Args = noArguments
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	return cmd
 }
@@ -61,26 +59,8 @@ func checkShells(completion *cobra.Command) {
 	}
 }
 
-// isCommand returns an error if names do not name a command.
-func isCommand(root *cobra.Command, names []string) error {
-	_, rest, err := root.Find(names)
-	if err == nil && len(rest) > 0 {
-		err = fmt.Errorf("unknown command %q", strings.Join(names, " "))
-	}
-	return err
-}
-
-// A usageError reports a wrong command line.
-type usageError struct {
-	command string
-	err     error
-}
-
-func (e *usageError) Error() string {
-	return fmt.Sprintf("%v (see %s --help)", e.err, e.command)
-}
-
-func (e *usageError) Unwrap() error { return e.err }
+// errReported is the error of a command that has said on standard output why it failed.
+var errReported = errors.New("failed")
 
 // A statusError is an error with an exit status of its own.
 type statusError struct {
@@ -109,29 +89,14 @@ func printError(w io.Writer, err error) int {
 		}
 		return status
 	}
+	if errors.Is(err, errReported) {
+		return 1
+	}
 	_, _ = fmt.Fprintf(w, "thoughtgate: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	if misuse := new(usageError); errors.As(err, &misuse) {
 		return 2
 	}
 	return status
-}
-
-// noArguments allows only flags.
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return &usageError{cmd.CommandPath(), fmt.Errorf("unexpected argument %q", args[0])}
-	}
-	return nil
-}
-
-// positional turns the errors of allowed into usage errors.
-func positional(allowed cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := allowed(cmd, args); err != nil {
-			return &usageError{cmd.CommandPath(), err}
-		}
-		return nil
-	}
 }
 
 func newVersion() *cobra.Command {

@@ -105,7 +105,7 @@ func (t *table) text() string {
 	return t.b.String()
 }
 
-// table prints one line for each approval.
+// table prints two lines for each approval. The second one has its arguments.
 func (s *screen) table(listed []review.Approval, now time.Time) error {
 	t := newTable("ID", "TOOL", "RISK", "REQUESTER", "WORKFLOW", "AGE", "LEFT", "STATE", "AGENT", "WHY HELD")
 	n := distinctLength(listed)
@@ -118,13 +118,33 @@ func (s *screen) table(listed []review.Approval, now time.Time) error {
 			formatDuration(now.Sub(a.CreatedAt)), left, stateName(a), agentCell(a, now), oneLine(a.Reason, maxCell))
 	}
 	var b strings.Builder
-	b.WriteString(t.text())
+	heads, rows, _ := strings.Cut(t.text(), "\n")
+	b.WriteString(heads + "\n")
+	for _, a := range listed {
+		var first string
+		first, rows, _ = strings.Cut(rows, "\n")
+		b.WriteString(first + "\n" + s.argumentLine(a))
+	}
 	for _, a := range listed {
 		for _, warning := range review.LookalikeWarnings(a) {
 			b.WriteString(s.paint(yellow, "(!) "+string(a.ID[:min(n, len(a.ID))])+" "+warning) + "\n")
 		}
 	}
 	return s.print(b.String())
+}
+
+// argumentLine returns the arguments of a call on an indented line that fits on the terminal.
+// It is empty without arguments.
+func (s *screen) argumentLine(a review.Approval) string {
+	const indent = "    "
+	text := argumentCell(a)
+	if text == "" {
+		return ""
+	}
+	if most := s.columns - len(indent); s.columns > 0 && fittingBytes(text, most) < len(text) {
+		text = text[:fittingBytes(text, most-1)] + "…"
+	}
+	return indent + text + "\n"
 }
 
 // distinctLength returns how many characters are needed to distinguish the ids.
@@ -384,11 +404,15 @@ func argumentStart(a review.Approval, most int) string {
 
 // callText returns the tool and its arguments on one line.
 func callText(a review.Approval) string {
-	arguments := oneLine(string(a.Arguments), maxCell)
+	return strings.TrimSpace(markedName(a.Tool, 60) + " " + argumentCell(a))
+}
+
+// argumentCell returns the arguments, or their beginning, on one line.
+func argumentCell(a review.Approval) string {
 	if a.ArgumentsTruncated {
-		arguments = argumentStart(a, maxCell)
+		return argumentStart(a, maxCell)
 	}
-	return strings.TrimSpace(markedName(a.Tool, 60) + " " + arguments)
+	return oneLine(string(a.Arguments), maxCell)
 }
 
 // formatDuration returns a short text for a duration, such as 5m30s or 3h0m.

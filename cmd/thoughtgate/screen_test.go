@@ -61,6 +61,25 @@ func TestTableLimitsForeignText(t *testing.T) {
 	}
 }
 
+// The arguments of a call take one line of the terminal, whatever characters they have.
+func TestListFitsTheTerminal(t *testing.T) {
+	for _, arguments := range []string{
+		`{"path":"` + strings.Repeat("x", 500) + `"}`, `{"path":"` + strings.Repeat("漢字", 100) + `"}`, `{"path":"/x"}`,
+	} {
+		a := review.Approval{ID: "tg_1", Arguments: jsontext.Value(arguments)}
+		line := (&screen{columns: 80}).argumentLine(a)
+		if width := ansi.StringWidth(line); width > 80 || strings.Count(line, "\n") != 1 || !strings.HasPrefix(line, `    {"path":"`) {
+			t.Errorf("%d columns: %q", width, line)
+		}
+		if whole := len(arguments) < 20; whole == strings.Contains(line, "…") {
+			t.Errorf("whole %t: %q", whole, line)
+		}
+	}
+	if line := (&screen{columns: 80}).argumentLine(review.Approval{}); line != "" {
+		t.Errorf("%q without arguments", line)
+	}
+}
+
 func TestStateText(t *testing.T) {
 	now := time.Date(2026, 7, 28, 12, 0, 0, 0, time.UTC)
 	by := gatetask.Decision{By: "bob\x1b", At: now.Add(-time.Minute), Reason: "as agreed"}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -155,13 +156,18 @@ func reloadFrom(a *app.App, level *slog.LevelVar, load func(stderr io.Writer) (c
 // load returns the configuration of s and the environment. If loading fails, it prints the
 // warnings, which often explain the error.
 func load(stderr io.Writer, s config.Sources) (config.Config, []config.Problem, error) {
-	s.Environ, s.Now, s.Channels = os.Environ(), time.Now(), app.ChannelKinds()
-	cfg, warnings, err := config.Load(s)
+	cfg, warnings, err := config.Load(inEnvironment(s))
 	if err != nil {
 		warn(stderr, warnings)
 		return cfg, nil, err
 	}
 	return cfg, warnings, nil
+}
+
+// inEnvironment adds the environment of the program to s.
+func inEnvironment(s config.Sources) config.Sources {
+	s.Environ, s.Now, s.Channels = os.Environ(), time.Now(), app.ChannelKinds()
+	return s
 }
 
 // A loaded is a configuration with its policy.
@@ -170,17 +176,21 @@ type loaded struct {
 	settings *catalog.Settings
 }
 
-// loadPolicy loads a configuration and compiles its policy. It prints all warnings, and
-// returns their number.
-func loadPolicy(stderr io.Writer, s config.Sources) (l loaded, warnings int, err error) {
-	cfg, problems, err := load(stderr, s)
+// loadPolicy loads a configuration and compiles its policy. It prints all warnings.
+func loadPolicy(stderr io.Writer, s config.Sources) (loaded, error) {
+	l, warnings, err := readPolicy(s)
+	warn(stderr, warnings)
+	return l, err
+}
+
+// readPolicy is like loadPolicy, but returns the warnings.
+func readPolicy(s config.Sources) (loaded, []config.Problem, error) {
+	cfg, warnings, err := config.Load(inEnvironment(s))
 	if err != nil {
-		return loaded{}, 0, err
+		return loaded{}, warnings, err
 	}
-	warn(stderr, problems)
 	settings, doubts, err := app.Settings(cfg)
-	warn(stderr, doubts)
-	return loaded{cfg, settings}, len(problems) + len(doubts), err
+	return loaded{cfg, settings}, slices.Concat(warnings, doubts), err
 }
 
 func warn(w io.Writer, warnings []config.Problem) {

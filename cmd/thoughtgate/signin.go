@@ -149,7 +149,7 @@ func newLogin() *cobra.Command {
 		Short: "Sign in to a server before wrap uses it",
 		Long: "Sign in to the MCP server at URL, which wants OAuth. thoughtgate wrap --url does so by itself when the server refuses\n" +
 			"a request; this command is for agents that do not wait so long, and for machines without a browser.",
-		Args: positional(cobra.ExactArgs(1)),
+		Args: oneArgument,
 	}
 	file := configFlag(cmd)
 	name := cmd.Flags().String("name", "", "`name` for thoughtgate logout (default: made from the URL)")
@@ -192,7 +192,7 @@ func newLogout() *cobra.Command {
 		Short: "Sign out of a server that wrap has signed in to",
 		Long: "Remove the tokens of a server that thoughtgate wrap --url has signed in to, and revoke them at its authorization\n" +
 			"server. NAME is the --name of a wrap, or the URL of the server.",
-		Args: positional(cobra.ExactArgs(1)),
+		Args: oneArgument,
 	}
 	file := configFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {

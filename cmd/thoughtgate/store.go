@@ -166,7 +166,7 @@ func newStoreExport(f storeFlags) *cobra.Command {
 		Long: "Write every held call and the audit log to a file or to standard output, as lines of JSON for \"store import\".\n" +
 			"Encrypted data stays encrypted, so the export needs no keys. The gate's root key, the sessions of operators,\n" +
 			"connections to servers and standing approvals are never exported.",
-		Args: positional(cobra.MaximumNArgs(1)),
+		Args: optionalArgument,
 	}
 	plain := cmd.Flags().Bool("plain", false, "decrypt: anyone with the file can read all arguments and results")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -237,7 +237,7 @@ func newStoreImport(f storeFlags) *cobra.Command {
 		Short: "Import a file that \"store export\" wrote",
 		Long: "Import a file that \"store export\" wrote, from any kind of store into any kind. FILE may be - for standard input.\n" +
 			"If keys are given, everything is encrypted with the first key. Existing entries are never overwritten.",
-		Args: positional(cobra.ExactArgs(1)),
+		Args: oneArgument,
 	}
 	merge := cmd.Flags().Bool("merge", false, "import into a store that is not empty, for example after an interrupted import")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -38,7 +38,7 @@ func newTest() *cobra.Command {
 		if o.least < 0 || o.least > 100 {
 			return &usageError{cmd.CommandPath(), errors.New("--min-coverage must be from 0 to 100")}
 		}
-		l, _, err := loadPolicy(cmd.ErrOrStderr(), config.Sources{File: *o.file})
+		l, err := loadPolicy(cmd.ErrOrStderr(), config.Sources{File: *o.file})
 		if err != nil {
 			return err
 		}

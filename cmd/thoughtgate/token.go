@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -31,6 +30,8 @@ func newTokenNew() *cobra.Command {
 	role := cmd.Flags().String("role", "approver", "`role` of an operator: viewer, rejecter, approver or admin")
 	agent := cmd.Flags().Bool("agent", false, "create the token for an agent")
 	owner := cmd.Flags().String("owner", "", "`name` of the person who runs the agent and therefore may not approve its calls")
+	roles := []string{"viewer", "rejecter", "approver", "admin"}
+	completeFlag(cmd, "role", words(roles...))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case strings.TrimSpace(*name) == "":
@@ -39,8 +40,9 @@ func newTokenNew() *cobra.Command {
 			return &usageError{cmd.CommandPath(), errors.New("agents have no --role")}
 		case !*agent && *owner != "":
 			return &usageError{cmd.CommandPath(), errors.New("only agents have an --owner")}
-		case !slices.Contains([]string{"viewer", "rejecter", "approver", "admin"}, *role):
-			return &usageError{cmd.CommandPath(), fmt.Errorf("--role must be viewer, rejecter, approver or admin, not %q", *role)}
+		}
+		if err := oneOf("role", *role, roles...); err != nil {
+			return &usageError{cmd.CommandPath(), err}
 		}
 		kind, setting, more := "tgo", "operators.tokens", ", role: "+*role
 		if *agent {

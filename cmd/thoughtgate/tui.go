@@ -31,6 +31,7 @@ type tui struct {
 
 	calls      []review.Approval // pending, with the least time left first
 	selected   task.ID
+	moved      bool   // the approver has selected a call; before, the most urgent one is selected
 	connection string // the problem with the connection; empty when connected
 	notice     string // the result of the last key
 	open       *detail
@@ -197,7 +198,10 @@ func (t *tui) applyEvent(e client.Event) tea.Cmd {
 		t.calls = append(t.calls, a)
 		sortByTimeLeft(t.calls)
 	}
-	if t.index() < 0 && len(t.calls) > 0 { // none was selected, or it has left the list: select the call in its place
+	if !t.moved {
+		at = 0
+	}
+	if len(t.calls) > 0 && (!t.moved || t.index() < 0) { // none was selected, or it has left the list: select the call in its place
 		t.selected = t.calls[min(max(at, 0), len(t.calls)-1)].ID
 	}
 	if t.open == nil || t.open.call.ID != a.ID {
@@ -301,7 +305,7 @@ func (t *tui) paint(c colour, text string) string {
 
 // listKey handles a key while the list is shown.
 func (t *tui) listKey(key string) tea.Cmd {
-	t.notice = ""
+	t.notice, t.moved = "", true
 	at := t.index()
 	switch key {
 	case "q", "esc":
@@ -375,10 +379,15 @@ func (t *tui) list() (head string, body []string, keys string) {
 	}
 	height := t.bodyHeight()
 	first := max(0, min(t.index()-height/2, len(t.calls)-height))
-	for i := first; i < len(t.calls) && i < first+height; i++ {
+	last := min(first+height, len(t.calls))
+	for i := first; i < last; i++ {
 		body = append(body, t.row(t.calls[i]))
 	}
-	return t.paint(dim, head), body, "↑↓ select  enter open  q quit"
+	keys = "↑↓ select  enter open  q quit"
+	if len(body) < len(t.calls) {
+		keys = fmt.Sprintf("calls %d-%d of %d, most urgent first  %s", first+1, last, len(t.calls), keys)
+	}
+	return t.paint(dim, head), body, keys
 }
 
 // row returns one line of the list.
@@ -388,8 +397,7 @@ func (t *tui) row(a review.Approval) string {
 		mark = "> "
 	}
 	tool := strings.TrimSpace(markedName(a.Tool, 60) + approvedSoFar(a))
-	arguments := strings.TrimSpace(strings.TrimPrefix(callText(a), markedName(a.Tool, 60)))
-	return mark + t.risk(a) + fmt.Sprintf(" %6s  %s %s %s", formatDuration(a.ExpiresAt.Sub(t.now)), cell(tool, 22), cell(requester(a), 12), arguments)
+	return mark + t.risk(a) + fmt.Sprintf(" %6s  %s %s %s", formatDuration(a.ExpiresAt.Sub(t.now)), cell(tool, 22), cell(requester(a), 12), argumentCell(a))
 }
 
 // risk returns the risk of a call in a cell before the tool's name, so that a long name

@@ -267,10 +267,10 @@ func TestListFitsTheScreen(t *testing.T) {
 		a.ExpiresAt = screen.now.Add(time.Duration(100-i) * time.Second)
 		screen.Update(eventMsg{Kind: "pending", Approval: a})
 	}
-	if screen.selected != "tg_00" || screen.calls[0].ID != "tg_59" {
-		t.Errorf("selected %s of %s…", screen.selected, screen.calls[0].ID)
-	}
 	press(screen, "G")
+	if foot := "calls 42-60 of 60, most urgent first"; !strings.Contains(screen.render(), foot) {
+		t.Errorf("%q is not on the screen:\n%s", foot, screen.render())
+	}
 	lines := strings.Split(screen.render(), "\n")
 	if len(lines) != 24 || !strings.Contains(screen.render(), "> ") {
 		t.Errorf("%d lines", len(lines))
@@ -278,5 +278,31 @@ func TestListFitsTheScreen(t *testing.T) {
 	screen.Update(eventMsg{Kind: "settled", Approval: review.Approval{ID: screen.selected}})
 	if screen.index() != len(screen.calls)-1 || len(screen.calls) != 59 {
 		t.Errorf("selected %d of %d", screen.index(), len(screen.calls))
+	}
+}
+
+// The list opens at the most urgent call, in whatever order the gate tells of them. From the first
+// key on, the approver selects.
+func TestListOpensAtTheMostUrgentCall(t *testing.T) {
+	screen := &tui{now: time.Now()}
+	screen.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
+	tell := func(id task.ID, left time.Duration) {
+		a := longCall("")
+		a.ID, a.ExpiresAt = id, screen.now.Add(left)
+		screen.Update(eventMsg{Kind: "pending", Approval: a})
+	}
+	tell("tg_a", 10*time.Minute)
+	tell("tg_b", time.Minute)
+	tell("tg_c", 20*time.Minute)
+	if screen.selected != "tg_b" {
+		t.Errorf("selected %s; want the call with the least time left", screen.selected)
+	}
+	if strings.Contains(screen.render(), "calls 1-") {
+		t.Error("a list that fits has a scroll mark")
+	}
+	press(screen, "j")
+	tell("tg_d", time.Second)
+	if screen.selected != "tg_a" {
+		t.Errorf("selected %s; want the call that the approver selected", screen.selected)
 	}
 }

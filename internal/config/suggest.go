@@ -13,16 +13,22 @@ func (g Group) suggest(key string) string {
 // Suggest returns the word that is most similar to a misspelled one, as the end of a message,
 // or an empty text.
 func Suggest(misspelled string, words []string) string {
+	nearest := Nearest(misspelled, words)
+	if nearest == "" {
+		return ""
+	}
+	return "; did you mean " + nearest + "?"
+}
+
+// Nearest returns the word that is most similar to a misspelled one, or an empty text.
+func Nearest(misspelled string, words []string) string {
 	nearest, least := "", len(misspelled)/3+2 // the distance must be less
 	for _, w := range words {
 		if d := editDistance(misspelled, w); d < least {
 			nearest, least = w, d
 		}
 	}
-	if nearest == "" {
-		return ""
-	}
-	return "; did you mean " + nearest + "?"
+	return nearest
 }
 
 // editDistance returns the Levenshtein distance between a and b.
