@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/go-json-experiment/json"
 )
 
 // tags matches the tags of a page.
@@ -264,4 +266,42 @@ func TestTruncationMarked(t *testing.T) {
 	}
 	mustLack(t, page, strings.Repeat("z", 250), long)
 	mustHave(t, read(alice.get("/approvals/"+string(id)+"?view=all")), strings.Repeat("z", 250), long)
+}
+
+// TestWideSpacesMarked checks that many spaces and tabs are shown with their number in values, code, diffs,
+// lists and reasons, and that they are sent to the browser as they are.
+func TestWideSpacesMarked(t *testing.T) {
+	o := open(t)
+	alice := o.signIn(t, "alice")
+	gap := strings.Repeat(" ", 140)
+	marked := func(text, note string) string {
+		return `<span class="spaces" data-note="` + note + `">` + text + `</span>`
+	}
+	for name, tt := range map[string]struct{ value, want string }{
+		"value":      {"ls;" + gap + "rm -rf /", "ls;" + marked(gap, "140 spaces") + "rm"},
+		"code":       {"#!/bin/sh\necho ok\n" + gap + "rm -rf /\n", marked(gap, "140 spaces")},
+		"diff":       {"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-echo ok\n+" + gap + "rm -rf /\n", marked(gap, "140 spaces")},
+		"tabs":       {"ls;" + strings.Repeat("\t", 30) + "rm", marked(strings.Repeat("\t", 30), "30 tabs")},
+		"both":       {"ls;" + strings.Repeat(" \t", 30) + "rm", marked(strings.Repeat(" \t", 30), "30 spaces and 30 tabs")},
+		"at the end": {"ls;" + strings.Repeat(" ", 60), marked(strings.Repeat(" ", 60), "60 spaces")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args, err := json.Marshal(map[string]string{"command": tt.value})
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := o.hold(t, held{args: string(args), says: "fine" + gap + "not fine"})
+			page := alice.get("/approvals/" + string(id))
+			mustHave(t, page, tt.want, "fine"+marked(gap, "140 spaces")+"not fine")
+			mustHave(t, alice.get("/"), `data-note="`)
+		})
+	}
+	id := o.hold(t, held{by: "bea", args: `{"command":"ls;` + strings.Repeat(" ", 39) + `rm"}`})
+	mustLack(t, alice.get("/approvals/"+string(id)), `class="spaces"`)
+	id = o.hold(t, held{args: `{"command":"` + strings.Repeat(" ", 300_000) + `rm"}`})
+	if page := alice.get("/approvals/" + string(id)); len(page) > 400_000 {
+		t.Errorf("a page with 300,000 spaces has %d bytes", len(page))
+	} else {
+		mustHave(t, page, " spaces", "more are not on this page")
+	}
 }

@@ -30,6 +30,7 @@ const (
 	hiddenRun         // the code point of an invisible character
 	oddRun            // a character that looks like another one
 	foundRun          // a match of the search
+	spaceRun          // many spaces or tabs
 )
 
 // cost returns the approximate size of a run on a page, in bytes.
@@ -47,6 +48,13 @@ func foreign(runs []textRun) templ.Component {
 	var b strings.Builder
 	writeRuns(&b, runs)
 	return templ.Raw(b.String())
+}
+
+// prose shows a foreign text that is not part of a value.
+func prose(text string) templ.Component {
+	var m runSplitter
+	runs, _ := m.runs(text)
+	return foreign(runs)
 }
 
 // numbered shows lines with their numbers. The style sheet adds the numbers, so that
@@ -75,6 +83,8 @@ func writeRuns(b *strings.Builder, runs []textRun) {
 			fmt.Fprintf(b, `<span class="odd" title="%s">%s</span>`, note, text)
 		case foundRun:
 			b.WriteString("<mark>" + text + "</mark>")
+		case spaceRun: // the style sheet shows the note, so that the text is copied as it is
+			fmt.Fprintf(b, `<span class="spaces" data-note="%s">%s</span>`, note, text)
 		default:
 			if r.class != "" {
 				text = `<span class="t-` + string(r.class) + `">` + text + "</span>"
@@ -148,36 +158,76 @@ func (m *runSplitter) add(r textRun) {
 	m.split, m.spent = append(m.split, r), m.spent+r.cost()
 }
 
-// write adds text. Each invisible or confusable character becomes a separate run.
+// write adds text. Each invisible or confusable character, and each wide space, becomes a separate run.
 func (m *runSplitter) write(text string) {
 	start, before := 0, m.at
 	defer func() { m.at = before + len(text) }()
 	for at, r := range text {
+		if at < start {
+			continue
+		}
 		if m.most > 0 && m.spent+at-start >= m.most {
 			m.plain(text[start:at])
 			m.cut = true
 			return
 		}
 		m.at = before + start
-		size := utf8.RuneLen(r)
-		if r == utf8.RuneError {
-			_, size = utf8.DecodeRuneInString(text[at:])
-		}
-		switch {
-		//mutate:swap "|| m.blank[before+at] " "" TestSpacesInNamesShown the inbox hides a space at the end of a name
-		case isHidden(r) || m.blank[before+at] || m.odd != nil && unicode.IsControl(r): // line breaks do not belong in a name
+		if run, ok := m.special(text[at:], r, before+at); ok {
 			m.plain(text[start:at])
-			m.add(textRun{kind: hiddenRun, text: safetext.CodePoint(r), note: hiddenName(r), at: before + at, size: size})
-		case m.odd != nil && m.odd(r), m.mixed[before+at]:
-			m.plain(text[start:at])
-			m.add(textRun{kind: oddRun, text: string(r), note: safetext.CodePoint(r) + " " + safetext.Script(r), at: before + at, size: size})
-		default:
-			continue
+			m.add(run)
+			start = at + run.size
 		}
-		start = at + size
 	}
 	m.at = before + start
 	m.plain(text[start:])
+}
+
+// special returns the run for the character r at the beginning of text. It returns false for a plain character.
+func (m *runSplitter) special(text string, r rune, at int) (textRun, bool) {
+	size := utf8.RuneLen(r)
+	if r == utf8.RuneError {
+		_, size = utf8.DecodeRuneInString(text)
+	}
+	switch {
+	//mutate:swap "|| m.blank[at] " "" TestSpacesInNamesShown the inbox hides a space at the end of a name
+	case isHidden(r) || m.blank[at] || m.odd != nil && unicode.IsControl(r): // line breaks do not belong in a name
+		return textRun{kind: hiddenRun, text: safetext.CodePoint(r), note: hiddenName(r), at: at, size: size}, true
+	case m.odd != nil && m.odd(r), m.mixed[at]:
+		return textRun{kind: oddRun, text: string(r), note: safetext.CodePoint(r) + " " + safetext.Script(r), at: at, size: size}, true
+	case r == ' ' || r == '\t':
+		return m.spaces(text, at)
+	default:
+		return textRun{}, false
+	}
+}
+
+// wide is the number of columns from which spaces are shown with their number: so many look
+// like an empty line, and hide what follows them.
+const wide = 40
+
+// tabWidth is the width of a tab in the style sheet.
+const tabWidth = 4
+
+// spaces returns the run for the spaces and tabs at the beginning of text. It returns false if they are not wide.
+func (m *runSplitter) spaces(text string, at int) (textRun, bool) {
+	text = text[:len(text)-len(strings.TrimLeft(text, " \t"))]
+	tabs := strings.Count(text, "\t")
+	//mutate:true TestWideSpacesMarked a command behind many spaces looks like an empty line
+	if len(text)+(tabWidth-1)*tabs < wide {
+		return textRun{}, false
+	}
+	r := textRun{kind: spaceRun, text: text, note: counted(len(text)-tabs, "space"), at: at, size: len(text)}
+	switch {
+	case tabs == len(text):
+		r.note = counted(tabs, "tab")
+	case tabs > 0:
+		r.note += " and " + counted(tabs, "tab")
+	}
+	if m.most > 0 {
+		r.size = min(r.size, m.most-m.spent)
+		r.text = text[:r.size]
+	}
+	return r, true
 }
 
 func (m *runSplitter) plain(text string) {

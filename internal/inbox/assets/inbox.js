@@ -30,11 +30,12 @@ function set(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-// localTimes shows times in the zone of the reader. Without the script they are in UTC.
+// localTimes shows times in the zone of the reader, and in UTC on hover. Without the script they are in UTC.
 const dateAndTime = { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" };
 const timeOnly = { hour: "2-digit", minute: "2-digit", second: "2-digit" };
 
 function localTimes() {
+  for (const t of all("time[datetime]:not([title])")) t.title = `${t.dateTime.slice(0, 19).replace("T", " ")} UTC`;
   for (const t of all("time[data-local]")) {
     const format = t.dataset.local === "time" ? timeOnly : dateAndTime;
     set(t, new Date(t.dateTime).toLocaleString([], { ...format, hourCycle: "h23" }));
