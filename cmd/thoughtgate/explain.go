@@ -82,6 +82,7 @@ func readCall(flags *pflag.FlagSet) (policy.Call, error) {
 		Principal:   policy.Principal{ID: given["principal"], Groups: groups, Anonymous: given["principal"] == ""},
 		Annotations: readAnnotations(given),
 		Listed:      true,
+		Accepted:    true, // explained as if the tool were pinned
 		Session:     policy.Session{Client: given["host"]},
 		Time:        time.Now(),
 	}
@@ -176,7 +177,7 @@ func (l loaded) explain(ctx context.Context, c policy.Call, progress bool) (expl
 	}
 	e := explanation{Explanation: l.settings.Policy.Explain(c), Clients: plans}
 	kind, _ := policy.Governed(c.Method)
-	prospect := l.settings.Policy.Prospect(policy.Named{Upstream: c.Upstream, Kind: kind, Name: c.Name}, c.Principal)
+	prospect := l.settings.Policy.Prospect(policy.Named{Upstream: c.Upstream, Kind: kind, Name: c.Name, Accepted: true}, c.Principal)
 	e.Listed = !l.settings.HideDenied || !prospect.Denied()
 	if kind == policy.Tool {
 		terms := policy.TaskTerms{Strict: l.settings.TasksOnly, Forced: slices.Contains(l.settings.ForceRequired, c.Name)}

@@ -10,6 +10,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
 // hasPolicy reports whether cfg has rules, Cedar policies or a default.
@@ -17,21 +18,27 @@ func hasPolicy(cfg config.Config) bool {
 	return len(cfg.Rules) > 0 || len(cfg.Cedar.Sources) > 0 || cfg.Default.Action != ""
 }
 
+// judges reports whether a gate with cfg judges calls, for which it opens a store.
+func judges(cfg config.Config) bool {
+	return hasPolicy(cfg) || len(cfg.Tasks.ForceRequired) > 0 || cfg.Pins.File != ""
+}
+
 // Settings returns the policy settings of cfg, and warnings about probable mistakes.
 // Without rules, Cedar policies and default there is no policy, except that
-// tasks.force_required needs one that forwards every call. An error is a [*config.Error];
+// tasks.force_required and pins need one that forwards every call. An error is a [*config.Error];
 // it and the warnings have positions in the file.
 func Settings(cfg config.Config) (*catalog.Settings, []config.Problem, error) {
 	s := &catalog.Settings{
 		HideDenied:    cfg.HideDenied,
 		TasksOnly:     cfg.Waiting.TasksOnly,
 		ForceRequired: cfg.Tasks.ForceRequired,
+		Pins:          cfg.Pins.Tools,
 	}
 	for _, u := range cfg.Upstreams {
 		s.Upstreams = append(s.Upstreams, u.Name)
 	}
 	if !hasPolicy(cfg) {
-		if len(cfg.Tasks.ForceRequired) == 0 {
+		if !judges(cfg) {
 			return s, nil, nil
 		}
 		cfg.Default = policy.Rule{Action: policy.Forward}
@@ -89,6 +96,7 @@ func policyConfig(cfg config.Config) (policy.Config, error) {
 		Workflows: make(map[string]policy.Workflow, len(cfg.Workflows)),
 		Observe:   cfg.Observe,
 		Zone:      zone,
+		Pins:      pins(cfg.Pins),
 	}
 	for _, w := range cfg.Workflows {
 		c.Workflows[w.Name] = w
@@ -98,4 +106,19 @@ func policyConfig(cfg config.Config) (policy.Config, error) {
 	}
 	c.Upstreams = append(c.Upstreams, cfg.OtherServers...)
 	return c, nil
+}
+
+// pins returns the pins of cfg for policy, or nil without a lock file.
+func pins(cfg config.Pins) *policy.Pins {
+	if cfg.File == "" {
+		return nil
+	}
+	p := &policy.Pins{Digests: map[string]map[string]string{}, Unpinned: cfg.Unpinned}
+	for upstream, tools := range cfg.Tools {
+		p.Digests[upstream] = map[string]string{}
+		for name, definition := range tools {
+			p.Digests[upstream][name] = catalog.ReadTool(jsonrpc.Value{Bytes: definition}).DigestText()
+		}
+	}
+	return p
 }

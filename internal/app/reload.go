@@ -268,7 +268,7 @@ func restartSettings(c config.Config) []restartSetting {
 		{"execution.lease", c.Execution.Lease},
 		{"store", c.Store.Reveal()},
 		// A gate that starts without a policy has not opened a store.
-		{"rules", hasPolicy(c) || len(c.Tasks.ForceRequired) > 0},
+		{"rules", judges(c)},
 		{"state_dir", c.StateDir},
 		{"storage.keys", c.Storage.Keys.Reveal()},
 		{"storage.timeout", c.Storage.Timeout},

@@ -2,6 +2,7 @@ package approval
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,10 +99,14 @@ func inBatch(t task.Task, messages []jsonrpc.Message, f review.Facts, now time.T
 	for i := range messages {
 		m := &messages[i]
 		if subject, governed := subjectOf(m); governed {
+			digest := ""
+			if i < len(f.DigestsInBatch) {
+				digest = f.DigestsInBatch[i]
+			}
 			calls = append(calls, policy.Call{
 				Upstream: t.Call.Upstream, Method: m.Method, Name: subject,
 				Arguments: jsontext.Value(m.Params.Arguments.Bytes),
-				Principal: f.Principal, Annotations: f.InBatch[i], Listed: i < len(f.DigestsInBatch) && f.DigestsInBatch[i] != "",
+				Principal: f.Principal, Annotations: f.InBatch[i], Listed: digest != "", Digest: digest, Accepted: slices.Contains(f.Accepted, digest),
 				Changed: i < len(f.ChangesInBatch) && f.ChangesInBatch[i] != nil, Session: f.Session, Time: now,
 			})
 		}

@@ -83,6 +83,9 @@ type Tool struct {
 	// Change is the unaccepted change of the tool for which the call is held. Annotations are then
 	// those that policy uses, not the upstream's.
 	Change *toolhistory.Change
+
+	// Accepted: an operator has accepted this definition, although it is not the one in the lock file.
+	Accepted bool
 }
 
 // Hold makes a task of a call. When it returns, the task is stored and waits for approvers or, if
@@ -441,6 +444,9 @@ var errNotHeld = errors.New("not a request about something that can be held")
 // maxDescription is how many characters of a tool's description are stored.
 const maxDescription = 2000
 
+// maxDiffs is how many bytes of changes of tools are stored with a batch.
+const maxDiffs = 16 << 10
+
 // maxRequestID is the maximum length of a stored request id.
 const maxRequestID = 256
 
@@ -455,9 +461,21 @@ func (c Call) facts() review.Facts {
 	if len(c.Request) <= maxRequestID {
 		f.Request = string(c.Request)
 	}
+	diffs := 0
+	for _, tool := range slices.Concat(c.InBatch, []Tool{c.Tool}) {
+		if tool.Accepted && !slices.Contains(f.Accepted, tool.Digest) {
+			f.Accepted = append(f.Accepted, tool.Digest)
+		}
+	}
 	for _, tool := range c.InBatch {
 		f.InBatch = append(f.InBatch, tool.Annotations)
 		f.DigestsInBatch = append(f.DigestsInBatch, tool.Digest)
+		if tool.Change != nil {
+			if diffs += len(tool.Change.Diff); diffs > maxDiffs {
+				tool.Change = new(*tool.Change)
+				tool.Change.Diff = ""
+			}
+		}
 		f.ChangesInBatch = append(f.ChangesInBatch, tool.Change)
 	}
 	if !slices.ContainsFunc(f.ChangesInBatch, func(c *toolhistory.Change) bool { return c != nil }) {
@@ -495,7 +513,7 @@ func judged(t task.Task, messages []jsonrpc.Message, now time.Time) []policy.Cal
 		Upstream: t.Call.Upstream, Method: t.Call.Method, Name: t.Call.Name,
 		Arguments: jsontext.Value(t.Call.Arguments),
 		Principal: f.Principal, Annotations: f.Annotations, Listed: t.Verdict.ToolDigest != "", Changed: f.Change != nil,
-		Session: f.Session, Time: now,
+		Digest: t.Verdict.ToolDigest, Accepted: slices.Contains(f.Accepted, t.Verdict.ToolDigest), Session: f.Session, Time: now,
 	}}
 }
 

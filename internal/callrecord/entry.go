@@ -35,6 +35,10 @@ type Entry struct {
 	Listed  bool               `json:"listed,omitzero"`
 	Changed bool               `json:"changed,omitzero"`
 
+	// The definition of the tool when it was judged; see [policy.Call].
+	ToolDigest string `json:"tool_digest,omitzero"`
+	Accepted   bool   `json:"accepted,omitzero"`
+
 	// Digest is a keyed digest of the arguments, as text. It is empty if there are none.
 	Digest    string         `json:"digest,omitzero"`
 	Arguments jsontext.Value `json:"arguments,omitzero"` // empty if not recorded
@@ -134,7 +138,7 @@ func (e *Entry) Call() policy.Call {
 	return policy.Call{
 		Upstream: e.Upstream, Method: e.Method, Name: e.Name, Arguments: e.Arguments,
 		Principal:   policy.Principal{ID: e.Principal, Groups: e.Groups, Anonymous: e.Principal == ""},
-		Annotations: e.Hints, Listed: e.Listed, Changed: e.Changed,
+		Annotations: e.Hints, Listed: e.Listed, Changed: e.Changed, Digest: e.ToolDigest, Accepted: e.Accepted,
 		Session: policy.Session{Client: e.Client.Name, Version: e.Client.Version, Protocol: e.Client.Protocol},
 		Time:    e.Time,
 	}

@@ -46,6 +46,10 @@ type Tool struct {
 	// accepted. Then Annotations are older than the current definition.
 	Change *toolhistory.Change
 
+	// Accepted: an operator has accepted this definition, although it is not the pinned one.
+	Accepted bool
+
+	several    bool                   // the list has other definitions of this name
 	defined    toolhistory.Definition // the current definition, for its history
 	incomplete bool                   // a text of it is too long to be kept
 }
@@ -173,6 +177,23 @@ func (c *cache) page(of Client, method, cursor string) (result []byte, known boo
 	return result, known
 }
 
+// allPages returns the last known results of all pages of a list.
+func (c *cache) allPages(of Client, method string) [][]byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.find(of)
+	if n == nil {
+		return nil
+	}
+	var all [][]byte
+	for key, result := range n.pages {
+		if key.method == method {
+			all = append(all, result)
+		}
+	}
+	return all
+}
+
 func (c *cache) find(of Client) *clientEntry {
 	if s := c.upstreams[of.Upstream]; s != nil {
 		return s.find(of.Key)
@@ -238,6 +259,8 @@ func (s *upstreamCache) dropList(n *clientEntry, method string) {
 // putTool replaces a tool. If it does not fit, the tool is removed, because the former definition
 // may no longer hold.
 func (s *upstreamCache) putTool(n *clientEntry, t Tool) overflow {
+	before, twice := n.tools[t.Name]
+	t.several = twice && (before.several || before.Digest != t.Digest)
 	s.dropTool(n, t.Name)
 	if !t.Complete() {
 		return overflowTool

@@ -18,6 +18,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/toolhistory"
+	"github.com/thoughtgate/thoughtgate-go/internal/toolpin"
 )
 
 // Settings can be replaced while the gate runs. They are immutable: a call uses those with which
@@ -28,6 +29,7 @@ type Settings struct {
 	TasksOnly     bool             // calls that need approval must ask for a task
 	ForceRequired []string         // tools, by name, that must be called as a task
 	Upstreams     []string         // all upstreams
+	Pins          toolpin.File     // of Policy, to show how a tool differs
 }
 
 // A Catalog judges messages.

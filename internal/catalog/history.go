@@ -137,6 +137,9 @@ func (g *Catalog) trusted(c Client, t Tool) (_ Tool, known bool) {
 	if t.DigestText() == "" { // t was never listed
 		return t, false
 	}
+	if g.isPinned(c, t) {
+		return t, true
+	}
 	r, known := g.histories.get(c.source(), t.Name)
 	if !known {
 		//mutate:swap ".Strictest(policy.NoHints)" "" TestUnknownHintsDoNotCountWithoutStore policy uses hints of tools without a cached history
@@ -157,8 +160,7 @@ func (g *Catalog) trusted(c Client, t Tool) (_ Tool, known bool) {
 
 // changed reports whether a tool, as last listed for the client, has a change that no operator
 // has accepted.
-func (g *Catalog) changed(c Client, name string) bool {
-	listed, _ := g.Tool(c, name)
+func (g *Catalog) changed(c Client, listed Tool) bool {
 	t, _ := g.trusted(c, listed)
 	return t.Change != nil
 }
@@ -186,6 +188,8 @@ func (g *Catalog) consult(ctx context.Context, c Client, t Tool, known bool, v p
 		return known
 	case !v.Changed || g.histories.store.Records == nil:
 		return false
+	case v.Unpinned:
+		return g.consultPin(ctx, c, t, v)
 	}
 	before, _ := g.histories.get(c.source(), t.Name)
 	if v.Action == policy.Forward && before.history.HasChange(t.defined) {

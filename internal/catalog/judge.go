@@ -105,6 +105,7 @@ func (g *Catalog) ask(ctx context.Context, c Client, q question, info RequestInf
 		var known bool
 		j.Tool, known = g.trusted(c, listed)
 		call.Annotations, call.Listed, call.Changed = j.Tool.Annotations, known, j.Tool.Change != nil
+		call.Digest, call.Accepted = g.pin(c, listed)
 		j.Verdict = s.Policy.Judge(call)
 		if known && !j.Verdict.Changed {
 			j.Tool = listed // unchanged, or policy does not depend on its hints
@@ -114,7 +115,10 @@ func (g *Catalog) ask(ctx context.Context, c Client, q question, info RequestInf
 		}
 	}
 	if q.kind == policy.Tool {
-		j.Tool.Name = q.name
+		j.Tool.Name, j.Tool.Accepted = q.name, call.Accepted
+	}
+	if v := j.Verdict; v.Unpinned && v.Action == policy.Approve {
+		j.Tool.Change = new(g.unpinned(c, listed, q.name).Change(c.source(), q.name))
 	}
 	j.Handling = s.terms(q.kind, j.Tool, handshake).Handle(j.Verdict.Action, info.Task)
 	g.report(ctx, c, j)

@@ -120,8 +120,16 @@ func (v *View) Entry(name, uri string, entry jsonrpc.Value) (hidden bool, suppor
 	if v.kind == policy.Resource {
 		named.Name = uri
 	}
-	named.Changed = v.kind == policy.Tool && v.catalog.changed(v.client, name)
-	return v.show(name, v.settings.Policy.Prospect(named, v.client.Principal), entry)
+	if v.kind == policy.Tool {
+		listed, _ := v.catalog.Tool(v.client, name)
+		named.Changed = v.catalog.changed(v.client, listed)
+		named.Digest, named.Accepted = v.catalog.pin(v.client, listed)
+	}
+	prospect := v.settings.Policy.Prospect(named, v.client.Principal)
+	if prospect.Denied() && v.settings.Policy.Withholds(named) {
+		return true, ""
+	}
+	return v.show(name, prospect, entry)
 }
 
 // show returns how the client sees an entry, given the possible verdicts on it.

@@ -31,6 +31,7 @@ func (l *loader) check() {
 		}
 	}
 	l.checkPolicy()
+	l.checkPins()
 	l.checkChannels()
 	l.checkTasks()
 	l.checkIdentity()

@@ -67,6 +67,7 @@ type Policy struct {
 	Rules      []policy.Rule // the first that matches a call decides
 	Default    policy.Rule   // for calls that no rule matches; Action is empty if it was not given
 	Cedar      Cedar
+	Pins       Pins
 	Workflows  []policy.Workflow // at least one
 	Observe    bool              // forward every call, and only report the verdict
 	HideDenied bool              // leave out of lists what is always denied
@@ -282,7 +283,7 @@ func Default() Config {
 			OIDC: OIDC{NameClaim: "email", GroupsClaim: "groups"},
 		},
 		Identity:  Identity{MTLS: MTLS{Name: "cn"}},
-		Policy:    Policy{HideDenied: true, Cedar: Cedar{Timezone: "UTC"}},
+		Policy:    Policy{HideDenied: true, Cedar: Cedar{Timezone: "UTC"}, Pins: Pins{Unpinned: policy.HoldCall}},
 		Waiting:   Waiting{Hold: 50 * time.Second, Longest: 270 * time.Second, Keepalive: 15 * time.Second},
 		Execution: Execution{Start: "contact", Lease: 30 * time.Second, PollTimeout: 10 * time.Second, CancelTimeout: 5 * time.Second},
 		Tasks: Tasks{

@@ -92,7 +92,7 @@ func TestDefaults(t *testing.T) {
 			OIDC: config.OIDC{NameClaim: "email", GroupsClaim: "groups"},
 		},
 		Identity:  config.Identity{MTLS: config.MTLS{Name: "cn"}},
-		Policy:    config.Policy{HideDenied: true, Cedar: config.Cedar{Timezone: "UTC"}},
+		Policy:    config.Policy{HideDenied: true, Cedar: config.Cedar{Timezone: "UTC"}, Pins: config.Pins{Unpinned: "hold"}},
 		Waiting:   config.Waiting{Hold: 50 * time.Second, Longest: 270 * time.Second, Keepalive: 15 * time.Second},
 		Execution: config.Execution{Start: "contact", Lease: 30 * time.Second, PollTimeout: 10 * time.Second, CancelTimeout: 5 * time.Second},
 		Tasks: config.Tasks{
@@ -178,6 +178,7 @@ workflows:
   finance-2: { approvers: [mona] }
 channels: { hook: { webhook: { url: https://h/, secret: whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz } } }
 cedar: { policies: [p/*.cedar, /q.cedar], timezone: Europe/Berlin }
+pins: { file: thoughtgate.lock, unpinned: deny }
 waiting: { mode: tasks-only, hold: 0s, longest: 3m, hosts: [{ name: "mine*", limit: 90s }, { name: patient, limit: none }], outcomes: errors, keepalive: 16s }
 execution: { start: approval, lease: 2s, poll_timeout: 3s, cancel_timeout: 4s }
 tasks:
@@ -261,6 +262,7 @@ telemetry:
 				{Name: "finance-2", Approvers: []string{"mona"}, Quorum: 1, Timeout: 10 * time.Minute, Channels: []string{"inbox"}, QuietHours: policy.QuietHours{Timezone: "UTC"}},
 			},
 			Cedar: config.Cedar{Policies: []string{"p/*.cedar", "/q.cedar"}, Timezone: "Europe/Berlin"},
+			Pins:  config.Pins{File: "thoughtgate.lock", Unpinned: "deny"},
 		},
 		Channels: []config.Channel{{Name: "hook", Kind: "webhook", Settings: &webhook.Settings{
 			URL: &url.URL{Scheme: "https", Host: "h", Path: "/"}, Secret: config.NewSecret("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"),

@@ -39,7 +39,7 @@ type decoder struct {
 // returns their positions. It is as strict as [Load]. A dollar sign has no meaning in the file.
 // An error about the content is an [*Error].
 func ReadOther(file string, to Group) (Origins, error) {
-	src, err := readFile(file)
+	src, err := readFile(file, maxFile)
 	if err != nil {
 		return nil, err
 	}

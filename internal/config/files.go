@@ -23,22 +23,25 @@ func newFileSet() *fileSet {
 }
 
 // read returns the content of a file, but at most maxFile + 1 bytes.
-func (s *fileSet) read(name string) ([]byte, error) {
+func (s *fileSet) read(name string) ([]byte, error) { return s.readLarge(name, maxFile) }
+
+// readLarge returns the content of a file, but at most limit + 1 bytes.
+func (s *fileSet) readLarge(name string, limit int64) ([]byte, error) {
 	s.watch(filepath.Dir(name))
 	if target, err := filepath.EvalSymlinks(name); err == nil {
 		s.watch(filepath.Dir(target))
 	}
-	text, err := readFile(name)
+	text, err := readFile(name, limit)
 	s.content[name] = sha256.Sum256(text)
 	return text, err
 }
 
-func readFile(name string) ([]byte, error) {
+func readFile(name string, limit int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	src, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	src, err := io.ReadAll(io.LimitReader(f, limit+1))
 	return src, errors.Join(err, f.Close())
 }
 

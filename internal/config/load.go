@@ -21,6 +21,8 @@ type Sources struct {
 	Channels  []ChannelKind // all kinds of channels
 	Starter   *Starter      // replaces a missing file; may be nil
 	Now       time.Time     // for warnings of expired certificates; may be zero
+
+	WithoutPins bool // do not read the lock file, which may not exist yet
 }
 
 // A Starter is a configuration that is part of the program.
@@ -50,8 +52,12 @@ func Load(s Sources) (Config, []Problem, error) {
 	l.check()
 	dir := filepath.Dir(file)
 	l.checkAuthorities(dir)
+	l.findPins(dir)
 	if file != "" {
 		l.readPolicies(dir)
+	}
+	if !s.WithoutPins {
+		l.readPins()
 	}
 	l.cfg.Watch = l.files.directories()
 	return l.result()

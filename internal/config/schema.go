@@ -105,6 +105,7 @@ func (c *Config) settings(kinds []ChannelKind) Group {
 		{"workflows", workflows(&c.Workflows)},
 		{"channels", channels(&c.Channels, kinds)},
 		{"cedar", c.Cedar.settings()},
+		{"pins", c.Pins.settings()},
 		{"waiting", Group{
 			{"mode", choice(&c.Waiting.TasksOnly, "tasks-only", "any")},
 			{"hold", Duration(&c.Waiting.Hold, 0)},

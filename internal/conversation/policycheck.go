@@ -112,10 +112,12 @@ func (c *policyCheck) taskMode(m *jsonrpc.Message) policy.TaskWish {
 	}
 }
 
-// undescribed reports whether a call must be held whose tool the upstream has not yet described
-// to this client.
+// undescribed reports whether a call must be held or denied whose tool the upstream has not yet
+// described to this client.
 func (c *policyCheck) undescribed(judged catalog.Judgement) bool {
 	switch judged.Handling {
+	case policy.RefuseDenied:
+		return judged.Verdict.Unpinned && judged.Tool.DigestText() == ""
 	case policy.OwnTask, policy.HoldRequest:
 		return c.out.gateway.Holds() && judged.Kind == policy.Tool && judged.Tool.DigestText() == ""
 	default:
@@ -210,7 +212,10 @@ func (c *policyCheck) denial(judged catalog.Judgement) *mcp.Problem {
 	if reason != "" {
 		problem.Detail = "Denied by policy: " + reason + ". It did not run."
 	}
-	problem.Meta = c.out.denied(mcp.PolicyDenied, gatedialect.RemediationUnavailable, "")
+	if judged.Verdict.Unpinned {
+		problem.Type = mcp.ToolUnpinned
+	}
+	problem.Meta = c.out.denied(problem.Type, gatedialect.RemediationUnavailable, "")
 	problem.Result = problem.Tool != "" && (c.out.era == mcp.Modern || !c.out.gateway.Waiting().Errors)
 	return problem
 }

@@ -50,6 +50,7 @@ const (
 	UpstreamUnasked    Type = "upstream_unasked_response"
 	UpstreamTaskGone   Type = "upstream_task_not_found" // The call may have run.
 	PolicyDenied       Type = "policy_denied"           // The message names the rule or policy. For `tools/call` it is a tool result.
+	ToolUnpinned       Type = "tool_unpinned"           // The tool has changed or is new. See [Pins](approvals.md#pins).
 	AmbiguousName      Type = "ambiguous_name"          // `hint` says why. See [Spellings](policy.md#spellings).
 	AmbiguousMethod    Type = "ambiguous_method"        // Such as `TOOLS/CALL`.
 	NameTooLong        Type = "name_too_long"
@@ -105,6 +106,7 @@ var table = map[Type]codes{
 	UpstreamUnasked:    {-32002, jsonrpc.CodeInternal, 0, 502, "the upstream answered a different request"},
 	UpstreamTaskGone:   {-32002, jsonrpc.CodeInternal, 0, 502, "the upstream no longer knows the task that it created for the call"},
 	PolicyDenied:       {-32003, jsonrpc.CodeInvalidParams, 0, 403, "denied by policy; the call did not run"},
+	ToolUnpinned:       {-32003, jsonrpc.CodeInvalidParams, 0, 403, "the tool is not as the lock file has it; the call did not run"},
 	AmbiguousName:      {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, 0, 400, "the upstream may read the name differently; the call did not run"},
 	AmbiguousMethod:    {jsonrpc.CodeInvalidRequest, jsonrpc.CodeInvalidRequest, 400, 0, "the method is a misspelling of one that policy controls"},
 	NameTooLong:        {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, 0, 400, "the name has more than 1 KiB, or the URI more than 8 KiB; the call did not run"},

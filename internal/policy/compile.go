@@ -23,7 +23,7 @@ func Compile(cfg Config) (*Snapshot, []Problem, error) {
 	}
 	s := &Snapshot{
 		id: id, workflows: maps.Clone(cfg.Workflows), upstreams: slices.Clone(cfg.Upstreams),
-		observe: cfg.Observe, zone: cfg.Zone,
+		observe: cfg.Observe, zone: cfg.Zone, pins: cfg.Pins,
 	}
 	if len(s.workflows) == 0 {
 		s.workflows = map[string]Workflow{DefaultWorkflow: {Quorum: 1, Timeout: 10 * time.Minute}}

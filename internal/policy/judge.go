@@ -20,6 +20,8 @@ type Call struct {
 	Annotations Annotations // of a tool
 	Listed      bool        // the upstream has listed the tool, so Annotations are known
 	Changed     bool        // no operator has accepted the current definition of the tool
+	Digest      string      // of the current definition of the tool; empty if it is not known
+	Accepted    bool        // an operator has accepted this definition, although it is not the pinned one
 	Session     Session
 	Time        time.Time
 }
@@ -69,6 +71,9 @@ type Verdict struct {
 	// Changed: the definition of the tool has changed, so the call is held, or its approvers
 	// are told.
 	Changed bool `json:"changed,omitzero"`
+
+	// Unpinned: the definition of the tool is not the one in the lock file; see [Pins].
+	Unpinned bool `json:"unpinned,omitzero"`
 }
 
 // Values of [Verdict.Rule] if no rule matched.
@@ -88,6 +93,7 @@ type Snapshot struct {
 	upstreams []string
 	observe   bool
 	zone      *time.Location
+	pins      *Pins // nil without a lock file
 }
 
 // ID returns a short digest of the configuration.
@@ -107,11 +113,15 @@ func (s *Snapshot) Judge(c Call) Verdict {
 		return s.ambiguous(problem)
 	}
 	v := s.verdict(c, kind)
-	for _, other := range readings(kind, c.Name) {
+	name := c.Name
+	for _, other := range readings(kind, name) {
 		c.Name = other
 		if o := s.verdict(c, kind); o.strict() != v.strict() {
 			return s.ambiguous("a server may read the name as another one, for which the policy decides differently")
 		}
+	}
+	if s.pins != nil && kind == Tool {
+		v = s.pinned(v, Named{Upstream: c.Upstream, Kind: kind, Name: name, Digest: c.Digest, Accepted: c.Accepted})
 	}
 	return v
 }
@@ -277,6 +287,6 @@ func observed(v Verdict) Verdict {
 	}
 	return Verdict{
 		Action: Forward, Rule: v.Rule, Label: v.Label, Match: v.Match, Policies: v.Policies, Snapshot: v.Snapshot,
-		Reason: "only observed: " + v.Reason, Would: &v, Changed: v.Changed,
+		Reason: "only observed: " + v.Reason, Would: &v, Changed: v.Changed, Unpinned: v.Unpinned,
 	}
 }

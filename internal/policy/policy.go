@@ -131,6 +131,7 @@ type Config struct {
 	Observe   bool           // forward every call, and only report the verdict
 	Zone      *time.Location // of context.hour and context.weekday; nil means UTC
 	Upstreams []string       // all names; nil means that any name is valid
+	Pins      *Pins          `json:",omitzero"` // nil without a lock file
 }
 
 // A Rule decides the calls that match it.

@@ -42,12 +42,12 @@ func (s *Snapshot) Prospect(n Named, who Principal) (all Prospect) {
 		if r.unfit(&t) != "" {
 			continue
 		}
-		all = all.or(s.prospectOf(r, n, who))
+		all = all.or(s.pinnedProspect(s.prospectOf(r, n, who), r, n))
 		if !r.depends(&t) {
 			return all
 		}
 	}
-	return all.or(s.prospectOf(&s.fallback, n, who))
+	return all.or(s.pinnedProspect(s.prospectOf(&s.fallback, n, who), &s.fallback, n))
 }
 
 func (p Prospect) or(q Prospect) Prospect {

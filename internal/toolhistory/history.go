@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -26,6 +27,19 @@ type Definition struct {
 	Hints policy.Hints `json:"hints"`
 }
 
+// An UnpinnedChange is a definition that differs from the one in the lock file.
+type UnpinnedChange struct {
+	Digest string    `json:"digest"` // of the definition
+	What   string    `json:"what"`   // in words
+	Diff   string    `json:"diff,omitempty"`
+	At     time.Time `json:"at,omitzero"` // when policy first used it
+}
+
+// HasUnpinned reports whether h has an unaccepted definition with the digest.
+func (h History) HasUnpinned(digest string) bool {
+	return slices.ContainsFunc(h.Unpinned, func(c UnpinnedChange) bool { return c.Digest == digest })
+}
+
 // covers reports whether accepting d includes other: other has the same shape, and the hints of d
 // do not promise less risk.
 func (d Definition) covers(other Definition) bool {
@@ -41,6 +55,11 @@ type History struct {
 
 	Accepted []Definition       `json:"accepted,omitempty"` // by operators, the latest first
 	Changed  []UnacceptedChange `json:"changed,omitempty"`  // not accepted, the latest first
+
+	// Definitions that are not those in the lock file, the latest first: digests of those that
+	// operators have accepted, and the others.
+	Known    []string         `json:"known,omitempty"`
+	Unpinned []UnpinnedChange `json:"unpinned,omitempty"`
 }
 
 // An UnacceptedChange is a definition that no operator has accepted.
@@ -94,6 +113,7 @@ type Change struct {
 	What     string       `json:"what"`           // in words
 	At       time.Time    `json:"at,omitzero"`    // when policy first used it
 	Hints    policy.Hints `json:"hints,omitzero"` // as the upstream lists them now
+	Diff     string       `json:"diff,omitempty"` // from the lock file to the current definition, if it is known
 }
 
 // Change describes how d, which h does not accept, differs from the first definition.
@@ -107,6 +127,53 @@ func (h History) Change(of Source, tool string, d Definition) Change {
 	}
 	sum := sha256.Sum256(lengthPrefixed("thoughtgate change 1", of.Upstream, of.Server, tool, d.Shape, string(d.Hints)))
 	return Change{ID: hex.EncodeToString(sum[:12]), Upstream: of.Upstream, Tool: safetext.Name(tool, maxName), What: what, Hints: d.Hints}
+}
+
+// Change describes c, a definition of a tool, to people.
+func (c UnpinnedChange) Change(of Source, tool string) Change {
+	sum := sha256.Sum256(lengthPrefixed("thoughtgate unpinned 1", of.Upstream, of.Server, tool, c.Digest))
+	return Change{ID: hex.EncodeToString(sum[:12]), Upstream: of.Upstream, Tool: safetext.Name(tool, maxName), What: c.What, At: c.At, Diff: c.Diff}
+}
+
+// changes returns the unaccepted changes of a tool.
+func (h History) changes(of Source, tool string) []unaccepted {
+	var all []unaccepted
+	for _, c := range h.Changed {
+		one := unaccepted{h.Change(of, tool, c.Definition), c.Definition, ""}
+		one.At = c.At
+		all = append(all, one)
+	}
+	for _, c := range h.Unpinned {
+		all = append(all, unaccepted{c.Change(of, tool), Definition{}, c.Digest})
+	}
+	return all
+}
+
+// unaccepted is a change, with the definition or the digest that an operator may accept.
+type unaccepted struct {
+	Change
+	definition Definition
+	digest     string // empty if the change is not about the lock file
+}
+
+// accept adds an accepted change to h. It reports whether h has changed.
+func (h *History) accept(c unaccepted) bool {
+	switch {
+	case c.digest != "":
+		h.Unpinned = slices.DeleteFunc(h.Unpinned, func(u UnpinnedChange) bool { return u.Digest == c.digest })
+		if slices.Contains(h.Known, c.digest) {
+			return false
+		}
+		h.Known = append([]string{c.digest}, h.Known...)
+		h.Known = h.Known[:min(len(h.Known), maxAccepted)]
+	case slices.Contains(h.Accepted, c.definition):
+		return false
+	default:
+		h.Accepted = append([]Definition{c.definition}, h.Accepted...)
+		h.Accepted = h.Accepted[:min(len(h.Accepted), maxAccepted)]
+		h.Changed = slices.DeleteFunc(h.Changed, func(u UnacceptedChange) bool { return h.accepted(u.Definition) })
+	}
+	return true
 }
 
 // A Source is an upstream that defines tools.
@@ -215,15 +282,48 @@ func (s Store) RecordChange(ctx context.Context, from Source, tool string, d Def
 	return known, err
 }
 
+// RecordUnpinned records that policy met a definition of a tool that is not the one in the lock
+// file, unless that is recorded or accepted by now, and returns the history. The error is
+// [task.ErrNotFound] if there is no history. The journal gets an entry for each change.
+func (s Store) RecordUnpinned(ctx context.Context, from Source, tool string, c UnpinnedChange, note task.Note) (History, error) {
+	record := from.recordOf(tool)
+	p, _, err := s.page(ctx, record)
+	known, seen := p.Tools[tool]
+	if err == nil && !seen {
+		err = gatestore.NoRecord(record)
+	}
+	if err != nil || slices.Contains(known.Known, c.Digest) || known.HasUnpinned(c.Digest) {
+		return known, err
+	}
+	if s.Journal != nil && len(known.Unpinned) < maxChanged { // a server cannot fill the journal
+		change := c.Change(from, tool)
+		note.Upstream, note.Tool, note.Reason = change.Upstream, change.Tool, change.What
+		if err := s.Journal.Append(ctx, note); err != nil {
+			return known, err
+		}
+	}
+	c.At = note.At.UTC().Truncate(time.Microsecond)
+	err = s.edit(ctx, record, func(p *page) bool {
+		h := p.Tools[tool]
+		if known = h; slices.Contains(h.Known, c.Digest) || h.HasUnpinned(c.Digest) {
+			return false
+		}
+		h.Unpinned = append([]UnpinnedChange{c}, h.Unpinned...)
+		h.Unpinned = h.Unpinned[:min(len(h.Unpinned), maxChanged)]
+		p.Tools[tool], known = h, h
+		p.fit(tool)
+		return true
+	})
+	return known, err
+}
+
 // Changes returns unaccepted changes, at most the given number.
 func (s Store) Changes(ctx context.Context, most int) ([]Change, error) {
 	var all []Change
 	err := s.pages(ctx, func(_ string, p page) bool {
 		for tool, h := range p.Tools {
-			for _, c := range h.Changed {
-				one := h.Change(p.Source, tool, c.Definition)
-				one.At = c.At
-				all = append(all, one)
+			for _, c := range h.changes(p.Source, tool) {
+				all = append(all, c.Change)
 			}
 		}
 		return len(all) < most
@@ -237,15 +337,13 @@ func (s Store) Changes(ctx context.Context, most int) ([]Change, error) {
 // Accept makes policy trust a changed definition from now on. It first calls record with the
 // change. The error is [task.ErrNotFound] if there is no such change.
 func (s Store) Accept(ctx context.Context, id string, record func(Change) error) (Change, error) {
-	var found Change
+	var found unaccepted
 	at, tool := "", ""
-	var accepted Definition
 	err := s.pages(ctx, func(name string, p page) bool {
 		for t, h := range p.Tools {
-			for _, c := range h.Changed {
-				if one := h.Change(p.Source, t, c.Definition); one.ID == id {
-					one.At = c.At
-					found, at, tool, accepted = one, name, t, c.Definition
+			for _, c := range h.changes(p.Source, t) {
+				if c.ID == id {
+					found, at, tool = c, name, t
 				}
 			}
 		}
@@ -255,19 +353,16 @@ func (s Store) Accept(ctx context.Context, id string, record func(Change) error)
 		err = gatestore.NoRecord(historyRecords)
 	}
 	if err == nil {
-		err = record(found)
+		err = record(found.Change)
 	}
 	if err != nil {
 		return Change{}, err
 	}
-	return found, s.edit(ctx, at, func(p *page) bool {
+	return found.Change, s.edit(ctx, at, func(p *page) bool {
 		h, seen := p.Tools[tool]
-		if !seen || slices.Contains(h.Accepted, accepted) {
+		if !seen || !h.accept(found) {
 			return false
 		}
-		h.Accepted = append([]Definition{accepted}, h.Accepted...)
-		h.Accepted = h.Accepted[:min(len(h.Accepted), maxAccepted)]
-		h.Changed = slices.DeleteFunc(h.Changed, func(c UnacceptedChange) bool { return h.accepted(c.Definition) })
 		p.Tools[tool] = h
 		return true
 	})
@@ -339,10 +434,30 @@ func (p *page) size() int {
 	return size
 }
 
+// fit drops diffs while the record of p is too large, that of the given tool last.
+func (p *page) fit(last string) {
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(p.Tools)), func(tool string) bool { return tool == last })
+	for _, tool := range append(others, last) {
+		if p.size() <= gatestore.MaxRecordValue {
+			return
+		}
+		h := p.Tools[tool]
+		h.Unpinned = slices.Clone(h.Unpinned)
+		for i := range h.Unpinned {
+			h.Unpinned[i].Diff = ""
+		}
+		p.Tools[tool] = h
+	}
+}
+
 // sizeOf returns an upper estimate of the size of a history in its record.
 func sizeOf(tool string, h History) int {
 	const definition = 128 // has a digest of 43 characters and possibly a time
-	return 6*len(tool) + definition*(2+len(h.Accepted)+len(h.Changed))
+	size := 6*len(tool) + definition*(2+len(h.Accepted)+len(h.Changed)+len(h.Known)+len(h.Unpinned))
+	for _, c := range h.Unpinned {
+		size += 2 * (len(c.What) + len(c.Diff))
+	}
+	return size
 }
 
 // lengthPrefixed concatenates texts unambiguously.
