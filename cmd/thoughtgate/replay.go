@@ -71,7 +71,7 @@ func newRecordFlags(cmd *cobra.Command) *recordFlags {
 
 // replay judges the selected entries with the configuration in a file.
 func (f *recordFlags) replay(cmd *cobra.Command, file string, args []string) (*replay.Report, error) {
-	l, _, err := loadPolicy(cmd.ErrOrStderr(), config.Sources{File: file})
+	l, err := loadPolicy(cmd.ErrOrStderr(), config.Sources{File: file})
 	if err != nil {
 		return nil, err
 	}
