@@ -114,7 +114,7 @@ func (ag *agents) handlerConfig(routes map[string]mcphttp.Endpoint) mcphttp.Conf
 // gatewayConfig returns the configuration for the requests of all clients.
 func (ag *agents) gatewayConfig() conversation.Config {
 	return conversation.Config{
-		Catalog: ag.approvals.catalog, Approvals: ag.approvals.service, Records: ag.approvals.store.Store, Waiting: ag.waiting(ag.base.cfg), Texts: ag.approvals.store.ring, Parse: parseLimits(ag.base.cfg.Limits),
+		Catalog: ag.approvals.catalog, Approvals: ag.approvals.service, Records: ag.approvals.store.Store, Record: ag.approvals.record, Waiting: ag.waiting(ag.base.cfg), Texts: ag.approvals.store.ring, Parse: parseLimits(ag.base.cfg.Limits),
 		Log: ag.base.log, Metrics: ag.base.metrics, Tracing: ag.base.tracing,
 	}
 }

@@ -26,7 +26,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
-// flushTimeout bounds the sending of the last spans.
+// flushTimeout bounds the writing of the last entries of the record of calls, and the sending of
+// the last spans.
 const flushTimeout = 3 * time.Second
 
 // An App is a gate that can be run once. Each part uses only the parts before it.
@@ -229,11 +230,12 @@ func (a *App) close(ctx context.Context) error {
 	if a.reloader != nil {
 		_ = a.reloader.watcher.Close()
 	}
-	if store := a.approvals.store.Store; store != nil {
-		_ = store.Close()
-	}
 	defer logging.Close(ctx, a.base.log)
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
+	a.approvals.record.Close(ctx)
+	if store := a.approvals.store.Store; store != nil {
+		_ = store.Close()
+	}
 	return a.base.tracing.Close(ctx)
 }

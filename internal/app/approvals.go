@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -20,6 +21,7 @@ type approvals struct {
 	workflows   workflows
 	catalog     *catalog.Catalog
 	store       openStore
+	record      *callrecord.Log
 	service     *approval.Service
 	sharedStore bool   // gates with other upstreams may use the store too
 	owner       string // the one owner of this gate's tasks in a shared store; empty if there may be several
@@ -41,6 +43,7 @@ func (ap *approvals) open() error {
 		return err
 	}
 	ap.catalog.UseHistory(toolhistory.Store{Records: ap.store.Store, Journal: ap.store.Store})
+	ap.record = ap.newRecord()
 	ap.service, err = ap.newService()
 	return err
 }
@@ -66,6 +69,7 @@ func (ap *approvals) newService() (*approval.Service, error) {
 		Log:      ap.base.log,
 		Observe:  ap.base.observe,
 		Recorded: ap.base.recorded,
+		Ended:    ap.recordEnd,
 		Settings: approvalSettings(ap.base.cfg),
 	})
 }

@@ -55,7 +55,7 @@ func New(c Config) (*Service, error) {
 		return nil, errors.New("approval: Config needs Store, Judge and Workflow")
 	}
 	c.defaults()
-	c.Store = recorded{c.Store, c.Log, c.Recorded}
+	c.Store = recorded{c.Store, c.Log, c.Recorded, c.Ended}
 	c.Now = (&clock{read: c.Now, log: c.Log}).now
 	leases := &leases{gate: c.Name, now: c.Now}
 	s := &Service{env: newEnv(c, leases), leases: leases, background: newBackground()}
@@ -177,6 +177,9 @@ type Config struct {
 
 	// Recorded is called after every write to the journal, with the notes and the error, if any.
 	Recorded func(notes []task.Note, err error)
+
+	// Ended is called with every task that has ended; may be nil. It must not block for long.
+	Ended func(task.Task)
 }
 
 // Settings are the part of a [Config] that can change while the service runs. Zero fields have

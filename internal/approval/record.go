@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -89,6 +90,7 @@ type recorded struct {
 
 	log     *slog.Logger
 	observe func(notes []task.Note, err error)
+	ended   func(task.Task)
 }
 
 // Create implements [task.Store].
@@ -107,6 +109,9 @@ func (r recorded) Swap(ctx context.Context, t task.Task, notes ...task.Note) err
 	if err == nil {
 		//mutate:swap "notes" "nil" internal/app.TestCancellationIsLogged changes of state are not logged
 		logMoves(LogContext(ctx, t), r.log, notes)
+		if r.ended != nil && slices.ContainsFunc(notes, func(n task.Note) bool { return n.To.Terminal() }) {
+			r.ended(t)
+		}
 	}
 	r.count(notes, err)
 	return err

@@ -1,7 +1,6 @@
 package callrecord
 
 import (
-	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -38,10 +37,10 @@ func (d *digester) digest(arguments []byte) string {
 
 // digest returns the digest of arguments that are too long to be copied. It is empty if the key
 // is not available.
-func (l *Log) digest(ctx context.Context, arguments []byte) string {
-	key, err := l.cfg.Key(ctx)
+func (l *Log) digest(arguments []byte) string {
+	key, err := l.cfg.Key(l.life)
 	if err != nil {
-		l.cfg.Log.WarnContext(ctx, "call recorded without the digest of its arguments", "err", err)
+		l.cfg.Log.Warn("call recorded without the digest of its arguments", "err", err)
 		return ""
 	}
 	return newDigester(key).digest(arguments)

@@ -66,6 +66,18 @@ const (
 	Ended  Event = "ended"  // a held call ended
 )
 
+// Outcomes of an entry, besides the states in which a held call ends.
+const (
+	Success  = "success"
+	Error    = "error"      // of the gate or the upstream, without a result
+	ToolFail = "tool_error" // the result tells of an error of the tool
+	Gone     = "gone"       // the client did not wait for the answer
+	Denied   = "denied"
+	Refused  = "refused" // for another reason than the verdict; it did not run
+	Held     = "held"
+	Attached = "attached" // to an identical held call, which has the ID
+)
+
 // A Client is what a client claims about itself.
 type Client struct {
 	Name     string `json:"name,omitzero"`

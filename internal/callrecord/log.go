@@ -105,9 +105,9 @@ func (l *Log) Configure(s Settings) { l.settings.Store(&s) }
 func (l *Log) Records() bool { return l != nil && !l.settings.Load().Off }
 
 // Add records e, with the whole arguments in [Entry.Arguments]. It copies them, and leaves all
-// other work to the writer. If the buffer is full, it drops e, or waits until there is room or
-// ctx ends, depending on the settings.
-func (l *Log) Add(ctx context.Context, e Entry) {
+// other work to the writer. If the buffer is full, it drops e, or waits until there is room,
+// depending on the settings.
+func (l *Log) Add(e Entry) {
 	if !l.Records() {
 		return
 	}
@@ -115,12 +115,12 @@ func (l *Log) Add(ctx context.Context, e Entry) {
 	arguments := []byte(e.Arguments)
 	e.Arguments = nil
 	if len(arguments) > maxArguments {
-		e.Digest, e.Redacted, arguments = l.digest(ctx, arguments), s.Arguments != Digests, nil
+		e.Digest, e.Redacted, arguments = l.digest(arguments), s.Arguments != Digests, nil
 	}
 	size := entrySize + len(arguments)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.hasRoom(size) && (!s.Wait || !l.waitForRoom(ctx, size)) {
+	if !l.hasRoom(size) && (!s.Wait || !l.waitForRoom(size)) {
 		l.lose(1)
 		return
 	}
@@ -144,21 +144,17 @@ func (q *queue) add(e Entry, arguments []byte, size int) {
 // hasRoom reports whether the queue can take an entry. The caller has locked l.
 func (l *Log) hasRoom(size int) bool { return !l.closed && l.queue.size+size <= maxWaiting }
 
-// waitForRoom waits until the queue can take an entry. It reports false if ctx ends first, or the
-// log is closed. The caller has locked l.
-func (l *Log) waitForRoom(ctx context.Context, size int) bool {
+// waitForRoom waits until the queue can take an entry. It reports false if the log is closed. The
+// caller has locked l.
+func (l *Log) waitForRoom(size int) bool {
 	for !l.closed && !l.hasRoom(size) {
 		room := l.room
 		l.mu.Unlock()
 		select {
 		case <-room:
 		case <-l.closing:
-		case <-ctx.Done():
 		}
 		l.mu.Lock()
-		if ctx.Err() != nil {
-			break
-		}
 	}
 	return l.hasRoom(size)
 }

@@ -35,6 +35,7 @@ type Judgement struct {
 	Name     string // of the tool or prompt, or the URI of the resource
 	Tool     Tool   // if it is one; with its definition if that is known
 	Session  policy.Session
+	Call     policy.Call // as it was put to policy
 }
 
 // RequestInfo has the claims of a message about its client. They are not verified.
@@ -120,6 +121,7 @@ func (g *Catalog) ask(ctx context.Context, c Client, q question, info RequestInf
 	if v := j.Verdict; v.Unpinned && v.Action == policy.Approve {
 		j.Tool.Change = new(g.unpinned(c, listed, q.name).Change(c.source(), q.name))
 	}
+	j.Call = call
 	j.Handling = s.terms(q.kind, j.Tool, handshake).Handle(j.Verdict.Action, info.Task)
 	g.report(ctx, c, j)
 	return j, nil

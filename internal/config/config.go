@@ -45,6 +45,7 @@ type Config struct {
 	Execution      Execution
 	Tasks          Tasks
 	Audit          Audit
+	Record         Record
 	Store          Secret // memory:, desk:, sqlite:FILE, or the URL of a server with its password
 	Storage        Storage
 	StateDir       string // where a relative FILE is; empty if the user has no such directory
@@ -220,6 +221,14 @@ type Audit struct {
 	Retention time.Duration // 0 means forever
 }
 
+// Record has the settings of the record of calls.
+type Record struct {
+	Arguments string        // digests, redacted or full
+	Retention time.Duration // 0 means forever
+	MaxSize   int64         // bytes; the oldest calls are deleted; 0 means that nothing is recorded
+	WhenFull  string        // wait or drop: what a call does that cannot be recorded yet
+}
+
 // Notifications says how clients are notified of their tasks on streams.
 type Notifications struct {
 	IdleTimeout time.Duration // ends a stream of task events that has been silent for so long
@@ -315,6 +324,7 @@ func Default() Config {
 		},
 		Store:    NewSecret("sqlite:thoughtgate.db"),
 		Storage:  Storage{Timeout: 5 * time.Second, Retention: time.Hour},
+		Record:   Record{Arguments: "digests", Retention: 30 * 24 * time.Hour, MaxSize: 256 << 20, WhenFull: "drop"},
 		Shutdown: Shutdown{Drain: 25 * time.Second},
 		Telemetry: Telemetry{
 			Log:    Log{Level: slog.LevelInfo, Format: "json"},

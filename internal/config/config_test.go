@@ -107,6 +107,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Store:     config.NewSecret("sqlite:thoughtgate.db"),
 		Storage:   config.Storage{Timeout: 5 * time.Second, Retention: time.Hour},
+		Record:    config.Record{Arguments: "digests", Retention: 720 * time.Hour, MaxSize: 256 << 20, WhenFull: "drop"},
 		Shutdown:  config.Shutdown{Delay: 0, Drain: 25 * time.Second},
 		Telemetry: config.Telemetry{Log: config.Log{Level: slog.LevelInfo, Format: "json"}, Traces: config.Traces{Sample: 1}},
 	}
@@ -193,6 +194,7 @@ tasks:
   cleanup_interval: 8s
   variables: { max_total: 1KiB }
 audit: { retention: 4h }
+record: { arguments: redacted, retention: 168h, max_size: 64MiB, when_full: wait }
 notifications: { idle_timeout: 1m, forward: false, reconnect_delay: 4s, reconnect_attempts: 0 }
 identity:
   anonymous: true
@@ -277,7 +279,8 @@ telemetry:
 			ForceRequired: []string{"delete_user", "transfer funds"}, MinPollInterval: 6 * time.Second, MaxPollInterval: 7 * time.Second, CleanupInterval: 8 * time.Second,
 			MaxVariables: 1024,
 		},
-		Audit: config.Audit{Retention: 4 * time.Hour},
+		Audit:  config.Audit{Retention: 4 * time.Hour},
+		Record: config.Record{Arguments: "redacted", Retention: 168 * time.Hour, MaxSize: 64 << 20, WhenFull: "wait"},
 		Upstreams: []config.Upstream{{
 			Name:              "files-2",
 			URL:               mustURL(t, "https://Files.example:8443/mcp?tenant=a%20b"),

@@ -124,6 +124,12 @@ func (c *Config) settings(kinds []ChannelKind) Group {
 		{"audit", Group{
 			{"retention", Duration(&c.Audit.Retention, 0)},
 		}},
+		{"record", Group{
+			{"arguments", OneOf(&c.Record.Arguments, "digests", "redacted", "full")},
+			{"retention", Duration(&c.Record.Retention, 0)},
+			{"max_size", size(&c.Record.MaxSize, 0, 1<<50)},
+			{"when_full", OneOf(&c.Record.WhenFull, "drop", "wait")},
+		}},
 		{"store", store(&c.Store)},
 		{"storage", c.Storage.settings()},
 		{"state_dir", Text(&c.StateDir)},

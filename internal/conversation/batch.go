@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -30,6 +31,8 @@ type batch struct {
 	messages   []jsonrpc.Message // not planned yet
 	plan       *Plan             // the result
 	sent       [][]byte          // ids of the forwarded requests
+
+	judged []callrecord.Entry // about the messages, unless they are held
 }
 
 // decide plans the batch.
@@ -53,6 +56,7 @@ func (b *batch) decide(ctx context.Context) {
 			held = append(held, all[i])
 		}
 	}
+	b.record(all, problems)
 	switch {
 	case !refused && len(held) > 0:
 		b.decideWhole(held, all)
@@ -60,6 +64,22 @@ func (b *batch) decide(ctx context.Context) {
 		b.plan.Kind, b.plan.Answer = Refuse, func(context.Context) error { return b.refuse(problems) }
 	case refused:
 		b.leaveOut(problems)
+	}
+}
+
+// record collects the entries about the messages. If one of them needs approval, all are refused
+// unless the batch is held.
+func (b *batch) record(all []catalog.Judgement, problems []*mcp.Problem) {
+	whole := slices.ContainsFunc(all, func(j catalog.Judgement) bool {
+		return j.Handling != policy.PassOn && j.Handling != policy.RefuseDenied
+	})
+	for i := range b.messages {
+		b.judged = append(b.judged, b.out.gateway.judgedCall(&b.messages[i], all[i], problems[i])...)
+	}
+	for i := range b.judged {
+		if whole && b.judged[i].Outcome == "" {
+			b.judged[i].Outcome = callrecord.Refused
+		}
 	}
 }
 
@@ -303,8 +323,10 @@ func (b *batch) planHold(held catalog.Judgement, all []catalog.Judgement) {
 	b.registered.reserve()
 	body := b.plan.Body
 	b.plan.Kind, b.plan.Verdict, b.plan.Wait = HoldRequest, held.Verdict, b.out.gateway.waitMode(b.out.era, b.out.gateway.Waiting().Hold, held.Verdict)
+	entries := b.judged
+	b.judged = nil
 	b.plan.Answer = func(ctx context.Context) error {
-		return b.holdWhole(ctx, approval.Call{
+		return b.holdWhole(ctx, entries, approval.Call{
 			Message: body, Verdict: held.Verdict, Session: held.Session, InBatch: b.tools(ctx, all),
 		})
 	}
@@ -326,9 +348,10 @@ func (b *batch) tools(ctx context.Context, judged []catalog.Judgement) []approva
 
 // holdWhole holds the whole batch for one approval, keeps the request open, and answers all
 // requests.
-func (b *batch) holdWhole(ctx context.Context, c approval.Call) error {
+func (b *batch) holdWhole(ctx context.Context, entries []callrecord.Entry, c approval.Call) error {
 	//mutate:false internal/app.TestNothingIsHeldForClientThatLeft a batch of a client that left is held
 	if b.sender.gone() {
+		b.out.gateway.recordHeld(entries, "", false, ErrGone)
 		return ErrGone
 	}
 	b.sender.identify(&c)
@@ -336,7 +359,8 @@ func (b *batch) holdWhole(ctx context.Context, c approval.Call) error {
 	b.sender.rememberHost(ctx)
 	ctx, held := b.registered.register(ctx, new(jsonrpc.Message), b.sent...) // cancelling one request cancels the whole batch
 	defer held.stop()
-	t, _, err := b.out.gateway.cfg.Approvals.Hold(ctx, c)
+	t, attached, err := b.out.gateway.cfg.Approvals.Hold(ctx, c)
+	b.out.gateway.recordHeld(entries, t.ID, attached, err)
 	held.bind(b.sender.ref(t.ID))
 	if err != nil {
 		b.out.gateway.cfg.Log.InfoContext(b.sender.repeatable(ctx, c.Verdict.Label), "batch not held", "err", err)

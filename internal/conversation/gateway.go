@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
@@ -25,6 +26,7 @@ import (
 type Config struct {
 	Catalog   *catalog.Catalog
 	Approvals *approval.Service // nil if no calls can be held
+	Record    *callrecord.Log   // of calls; nil records nothing
 	Waiting   Waiting           // until [Gateway.Configure]
 	Records   gatestore.Records // store the host name of each session; may be nil
 	Texts     *keyring.Ring     // seals texts that clients hand back; all replicas share it. Nil: a key of this process

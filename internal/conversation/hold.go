@@ -62,6 +62,7 @@ func (h hold) inRequest(ctx context.Context, m *jsonrpc.Message, judged catalog.
 
 // create creates a task for a call, or attaches the call to the task of an identical one.
 func (h hold) create(ctx context.Context, m *jsonrpc.Message, judged catalog.Judgement, send approval.Sender) (t task.Task, attached bool, err error) {
+	defer func() { h.out.gateway.recordHeld(h.out.gateway.judgedCall(m, judged, nil), t.ID, attached, err) }()
 	//mutate:false internal/app.TestNothingRunsForClientThatLeft an approved call runs for a client that left
 	//mutate:false internal/app.TestNothingIsHeldForClientThatLeft a call of a client that left is held
 	if h.sender.gone() {

@@ -95,7 +95,7 @@ func (p *planner) plan(ctx context.Context) *Plan {
 	if r.packet.Batch {
 		b := &batch{sender: &r.sender, out: r.out, registered: &r.registered, check: p.check, messages: r.packet.Messages, plan: forward(r.body)}
 		b.decide(ctx)
-		r.ids = b.sent
+		r.ids, r.judged = b.sent, b.judged
 		return b.plan
 	}
 	m := &r.packet.Messages[0]
@@ -112,6 +112,9 @@ func (p *planner) plan(ctx context.Context) *Plan {
 	judged, problem := p.check.check(ctx, m)
 	plan := p.judged(ctx, m, own, judged, problem)
 	plan.Verdict = judged.Verdict
+	if plan.Kind != HoldTask && plan.Kind != HoldRequest {
+		r.judged = r.gateway.judgedCall(m, judged, problem)
+	}
 	return plan
 }
 

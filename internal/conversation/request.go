@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcpname"
@@ -25,6 +26,8 @@ type Request struct {
 	asked   jsonrpc.Value // the notifications that a modern subscriber asks for
 	unasked bool          // the client opened a stream for messages of the upstream
 	resumed bool          // that stream may belong to another request
+
+	judged []callrecord.Entry // what policy judged, except held calls, which are recorded when they are held
 }
 
 // A Message is a message that a transport has received.

@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
@@ -29,6 +31,7 @@ type Telemetry struct {
 	Era       mcp.Era      // zero before the message was read
 	Problem   *mcp.Problem // in the answer; may be nil
 	Failed    bool         // the client got another error
+	toolError bool         // the answer tells of an error of the tool
 	augmented bool         // the client asks for a task
 
 	gateway            *Gateway
@@ -121,15 +124,26 @@ func ProblemOf(err error, shuttingDown bool) *mcp.Problem {
 	}
 }
 
-// Finish counts, traces and logs the message, which took the given time and ended with err. The
-// log names the upstream unless it is empty.
-func (a *Telemetry) Finish(upstream string, took time.Duration, err error) {
+// Answered notes whether the upstream's answer is an error, or tells of an error of the tool. A nil
+// answer is neither.
+func (a *Telemetry) Answered(m *jsonrpc.Message) {
+	a.Failed = m != nil && m.Error.Present()
+	a.toolError = m != nil && bytes.Contains(m.Result.Bytes, []byte(`"isError"`)) && m.Result.Member("isError").IsTrue()
+}
+
+// Finish counts, records, traces and logs the message, which took the given time and ended with
+// err. The request is nil if the message could not be read. The log names the upstream unless it
+// is empty.
+func (a *Telemetry) Finish(r *Request, upstream string, took time.Duration, err error) {
 	outcome := metrics.Success
 	//mutate:swap "a.Failed || " "" internal/mcphttp.TestUpstreamErrorsAreCounted an error of the upstream counts as success
 	if a.Problem != nil || a.Failed || err != nil {
 		outcome = metrics.Error
 	}
 	a.gateway.cfg.Metrics.RequestDone(a.Label, outcome, took)
+	if r != nil && r.judged != nil {
+		r.record(a.recorded(err), took)
+	}
 	if a.Problem != nil {
 		a.gateway.cfg.Metrics.Refused(string(a.Problem.Type))
 		a.span.Fail(string(a.Problem.Type))
@@ -140,6 +154,21 @@ func (a *Telemetry) Finish(upstream string, took time.Duration, err error) {
 		a.span.End()
 	}
 	a.log(upstream, took, errors.Is(err, ErrGone))
+}
+
+// recorded returns the outcome of what was forwarded, for the record of calls. The problem of a batch
+// may be that of a message that was not forwarded.
+func (a *Telemetry) recorded(err error) string {
+	switch {
+	case errors.Is(err, ErrGone):
+		return callrecord.Gone
+	case a.Failed, err != nil, a.Problem != nil && (a.Label != "batch" || a.Problem.Type.Upstream()):
+		return callrecord.Error
+	case a.toolError:
+		return callrecord.ToolFail
+	default:
+		return callrecord.Success
+	}
 }
 
 func (a *Telemetry) log(upstream string, took time.Duration, clientGone bool) {

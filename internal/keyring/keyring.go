@@ -48,6 +48,7 @@ const (
 	Sessions    Purpose = "sessions of operators"
 	Logins      Purpose = "logins of operators under way"
 	Connections Purpose = "tokens for servers"
+	Arguments   Purpose = "digests of arguments"
 )
 
 // ErrForeign reports a text that was not sealed for this purpose by this gate, or
@@ -242,6 +243,15 @@ func (r *Ring) Rotate(ctx context.Context, openFor time.Duration) error {
 			return err
 		}
 	}
+}
+
+// Key returns a key for a purpose other than sealing, on all replicas the same.
+func (r *Ring) Key(ctx context.Context, p Purpose) ([]byte, error) {
+	set, err := r.current(ctx, maxAge)
+	if err != nil {
+		return nil, err
+	}
+	return hkdf.Key(sha256.New, set.Keys[0].Secret, nil, "thoughtgate plain key 1: "+string(p), secretSize)
 }
 
 // Sealer returns the sealer for a purpose.

@@ -2,6 +2,7 @@ package mcphttp
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
@@ -231,11 +232,11 @@ func (e *eventEditor) response() *jsonrpc.Message {
 	}
 }
 
-// failed reports whether the upstream answered with a JSON-RPC error.
-func (e *eventEditor) failed() bool {
-	if e.request.ID() == nil || !bytes.Contains(e.answer, []byte(`"error"`)) {
-		return false
+// failure returns the upstream's answer if it may be an error.
+func (e *eventEditor) failure() *jsonrpc.Message {
+	signs := [...]string{`"error"`, `"isError":true`, `"isError": true`} // as servers write them
+	if e.request.ID() == nil || !slices.ContainsFunc(signs[:], func(s string) bool { return bytes.Contains(e.answer, []byte(s)) }) {
+		return nil
 	}
-	m := e.response()
-	return m != nil && m.Error.Present()
+	return e.response()
 }

@@ -78,7 +78,9 @@ func (a *relay) passEvents(ctx context.Context) error {
 	if !s.framer.HasIDs() {
 		forget()
 	}
-	a.reply.account.Failed = a.reply.account.Failed || s.edit.failed()
+	if m := s.edit.failure(); m != nil {
+		a.reply.account.Answered(m)
+	}
 	if errors.Is(err, io.EOF) && s.edit.matched && !s.edit.strayed {
 		httpclient.Accept(a.resp.Body)
 	}

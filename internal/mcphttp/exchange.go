@@ -252,7 +252,7 @@ func (x *exchange) finish(err error) {
 	if x.client.upstream != nil {
 		name = x.client.upstream.Name()
 	}
-	x.account.Finish(name, took, err)
+	x.account.Finish(x.reply.request, name, took, err)
 	//mutate:swap "|| took > out.timeout/2 && out.extend() != nil " "" TestLateEndIsDelivered the end of an answer is late
 	if err != nil || took > out.timeout/2 && out.extend() != nil { // the server sends the end of the answer after this function returns
 		panic(http.ErrAbortHandler)

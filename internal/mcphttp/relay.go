@@ -184,7 +184,7 @@ func (a *relay) checkWhole(body []byte) *mcp.Problem {
 	if answer != nil || problem == nil && len(body) == 0 && !a.request.ExpectsAnswer() && a.resp.StatusCode < http.StatusMultipleChoices {
 		httpclient.Accept(a.resp.Body)
 	}
-	a.reply.account.Failed = answer != nil && answer.Error.Present()
+	a.reply.account.Answered(answer)
 	if !a.h.cfg.Gateway.Governs() {
 		return nil
 	}
@@ -276,7 +276,7 @@ func (a *relay) rewritten(ctx context.Context, body io.Reader) error {
 		return a.fail(problem)
 	}
 	httpclient.Accept(a.resp.Body)
-	a.reply.account.Failed = m.Error.Present()
+	a.reply.account.Answered(m)
 	return a.whole(a.plan.Rewrite(m))
 }
 

@@ -171,7 +171,7 @@ func (f *forwarding) answered(text []byte, m *jsonrpc.Message) error {
 	if f.batch != nil {
 		return f.addBatchAnswer(m)
 	}
-	f.reply.account.Failed = m.Error.Present()
+	f.reply.account.Answered(m)
 	code, _ := m.Error.Member("code").Int()
 	unknown := f.reply.account.Failed && code == jsonrpc.CodeMethodNotFound
 	switch p := f.plan; {

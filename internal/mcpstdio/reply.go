@@ -46,7 +46,7 @@ func (r *reply) end(err error) {
 		r.request.End()
 	}
 	r.cancel()
-	r.account.Finish("", time.Since(r.account.Start), err)
+	r.account.Finish(r.request, "", time.Since(r.account.Start), err)
 }
 
 // Context implements [conversation.Reply].

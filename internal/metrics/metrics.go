@@ -50,6 +50,7 @@ type Metrics struct {
 	streams     streamSeries
 	build       *prometheus.GaugeVec
 
+	unrecorded  prometheus.Counter
 	batchSize   prometheus.Observer
 	connections prometheus.Gauge
 }
@@ -166,6 +167,11 @@ func (m *Metrics) StoreUp(up bool) { //nolint:revive // the gauge is a flag
 	if up {
 		m.storeUp.Set(1)
 	}
+}
+
+// CallsNotRecorded counts entries that the record of calls lacks.
+func (m *Metrics) CallsNotRecorded(n int) {
+	m.used().unrecorded.Add(float64(n))
 }
 
 // BatchSize counts one JSON-RPC batch of n messages.

@@ -25,6 +25,7 @@ func New() *Metrics {
 		upstreamDuration: in.histograms("mcp_upstream_duration_seconds", "Time from sending a request upstream to the end of the answer.", seconds()).WithLabelValues(),
 		refused:          in.counters("mcp_refused_total", "Requests that the gateway answered with an error of its own.", "error_type"),
 		batchSize:        in.histograms("mcp_batch_size", "Messages in a JSON-RPC batch.", []float64{1, 2, 5, 10, 20, 50, 100}).WithLabelValues(),
+		unrecorded:       in.counters("calls_not_recorded_total", "Entries that are missing in the record of calls, because the store did not take them.").WithLabelValues(),
 		connections:      in.gauges("mcp_connections_active", "Open connections from agents.").WithLabelValues(),
 		overflows: in.counters("catalog_overflows_total",
 			"Lists with more than can be kept of one tool, for one client, or of one upstream; the rest counts as unknown.", "upstream", "limit"),

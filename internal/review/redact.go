@@ -75,6 +75,16 @@ func withoutRedacted(ended func() error, value string, paths []path, most int) r
 	}
 }
 
+// Redact returns arguments without the values that paths of workflows name. It returns nil if they
+// are not valid JSON.
+func Redact(arguments []byte, paths []string) []byte {
+	r := withoutRedacted(func() error { return nil }, string(arguments), parsePaths(paths), 0)
+	if r.err != nil {
+		return nil
+	}
+	return r.text
+}
+
 // longest returns the length of the longest path.
 func longest(paths []path) int {
 	most := 0
