@@ -132,19 +132,23 @@ type Difference struct {
 	Old, New       []byte
 }
 
-// Differences returns the differences between f and a newer file, sorted, for the upstreams that
-// the newer file has.
+// Differences returns the differences between f and a newer file, sorted.
 func (f File) Differences(newer File) []Difference {
 	var all []Difference
-	for _, upstream := range slices.Sorted(maps.Keys(newer)) {
+	for _, upstream := range allKeys(f, newer) {
 		was, is := f[upstream], newer[upstream]
-		names := slices.Concat(slices.Collect(maps.Keys(was)), slices.Collect(maps.Keys(is)))
-		slices.Sort(names)
-		for _, name := range slices.Compact(names) {
+		for _, name := range allKeys(was, is) {
 			if !bytes.Equal(was[name], is[name]) {
 				all = append(all, Difference{upstream, name, was[name], is[name]})
 			}
 		}
 	}
 	return all
+}
+
+// allKeys returns the keys of two maps, sorted.
+func allKeys[M ~map[string]V, V any](a, b M) []string {
+	keys := slices.Concat(slices.Collect(maps.Keys(a)), slices.Collect(maps.Keys(b)))
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }
