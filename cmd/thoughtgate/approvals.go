@@ -151,8 +151,8 @@ func newChanges(g gateFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "changes",
 		Short: "List tools that have changed",
-		Long: "List the tools whose definition differs from the first one, if policy uses their hints and no operator has accepted\n" +
-			"the change. Calls to them are held, and policy uses their strictest hints.",
+		Long: "List the tools whose definition differs from the first one, if policy uses their hints, or from the lock file, if no\n" +
+			"operator has accepted the change.",
 		Args: noArguments,
 	}
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
@@ -171,7 +171,13 @@ func newChanges(g gateFlags) *cobra.Command {
 		for _, one := range listed {
 			t.add(oneLine(one.ID, maxCell), oneLine(one.Upstream, maxCell), oneLine(one.Tool, maxCell), formatDuration(time.Since(one.At))+" ago", oneLine(one.What, maxText))
 		}
-		_, err = io.WriteString(cmd.OutOrStdout(), t.text())
+		text := t.text()
+		for _, one := range listed {
+			if one.Diff != "" {
+				text += "\n" + oneLine(one.ID, maxCell) + "\n" + paragraph(one.Diff) + "\n"
+			}
+		}
+		_, err = io.WriteString(cmd.OutOrStdout(), text)
 		return err
 	})
 }

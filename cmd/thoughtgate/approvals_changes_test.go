@@ -101,4 +101,11 @@ func TestChangedToolsOnTheCommandLine(t *testing.T) {
 			t.Errorf("%s, %q: %v, and\n%s", step.who, step.args, err, out)
 		}
 	}
+	differs := toolhistory.UnpinnedChange{Digest: "v2-a", What: "it is not in the lock file", Diff: "+  \"name\": \"wipe\"\n+  \u001b[2J"}
+	if _, err := tools.RecordUnpinned(t.Context(), files, "wipe", differs, task.Note{At: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := run("ada", "changes"); err != nil || !strings.Contains(out, "\n+  \"name\": \"wipe\"\n+  \\u001b[2J\n") {
+		t.Errorf("%v, and\n%s", err, out)
+	}
 }

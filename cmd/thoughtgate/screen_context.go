@@ -14,6 +14,9 @@ func (s *screen) cautions(x review.Context) string {
 	text := row("objection", s.paint(yellow, oneLine(x.Objection, maxCell)))
 	if x.ToolChange != nil {
 		text += row("caution", s.paint(red, oneLine(x.ToolChange.Text(), maxText)))
+		for _, c := range x.ToolChange.Unaccepted {
+			text += row("difference", paragraph(c.Diff))
+		}
 	}
 	return text
 }

@@ -434,6 +434,15 @@ func newFullText(v jsontext.Value) *fullText {
 	return &fullText{lines: colours.lines(text, 0, runs), left: len(text) - shownBytes(runs)}
 }
 
+// diffLines returns the lines of a difference between definitions.
+func diffLines(text string) []line {
+	text = safetext.Escape(text)
+	m := runSplitter{mixed: mixedAt(text), most: maxWhole}
+	runs, _ := m.runs(text)
+	var colours tokenCursor
+	return colours.lines(text, 0, runs)
+}
+
 // asText returns a value as JSON in which every character is visible. It is indented
 // unless the lines would exceed maxWhole.
 func asText(v jsontext.Value) string {

@@ -66,3 +66,31 @@ func TestOnlyAdminAcceptsChangedTool(t *testing.T) {
 		t.Errorf("the journal has %d entries for the accepted change, want 1: %+v", accepted, journal)
 	}
 }
+
+// TestDifferenceFromLockFileIsShown checks that the page of a call and the list of changed tools
+// show how a tool differs from the lock file, and that an accepted change is gone.
+func TestDifferenceFromLockFileIsShown(t *testing.T) {
+	o := open(t)
+	files, tools := toolhistory.Source{Upstream: "files"}, toolhistory.Store{Records: o.store}
+	if _, err := tools.Observe(t.Context(), files, map[string]toolhistory.Definition{"read": {Shape: "a", Hints: "----"}}); err != nil {
+		t.Fatal(err)
+	}
+	change := toolhistory.UnpinnedChange{Digest: "v2-a", What: "differs from the lock file in description", Diff: "-  <b>old</b>\n+  re\u0430d \u202e"}
+	if _, err := tools.RecordUnpinned(t.Context(), files, "read", change, task.Note{At: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	changes, err := tools.Changes(t.Context(), 10)
+	if err != nil || len(changes) != 1 {
+		t.Fatal(changes, err)
+	}
+	call := "/approvals/" + string(o.hold(t, held{tool: "read", change: &changes[0]}))
+	ada := o.signIn(t, "ada")
+	for _, path := range []string{call, "/changes"} {
+		mustHave(t, ada.get(path), "differs from the lock file in description", "&lt;b&gt;old&lt;/b&gt;", `\u202e`)
+		mustLack(t, ada.get(path), "\u202e", "<b>old", "by the earlier definition")
+	}
+	if status, _ := ada.send("/changes", "/changes/"+changes[0].ID+"/accept", url.Values{}); status != http.StatusOK {
+		t.Fatalf("accept: %d", status)
+	}
+	mustHave(t, ada.get("/changes"), "No changed tools.")
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/toolhistory"
 	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
@@ -59,6 +60,14 @@ func newCallView(ctx context.Context, c review.Details, view, find string) (call
 		d.whole, d.beside = newFullText(c.AllArguments), newFullText(c.AllAlsoSent)
 	}
 	return d, cmp.Or(err, ctx.Err())
+}
+
+// judgedText says by which definition policy judged a call of a changed tool.
+func judgedText(c toolhistory.Change) string {
+	if c.Hints == "" { // the tool differs from the lock file
+		return ""
+	}
+	return "Policy judged this call by the earlier definition. "
 }
 
 // changedTitle says which tools have changed.

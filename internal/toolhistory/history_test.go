@@ -1,6 +1,7 @@
 package toolhistory_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -106,5 +107,52 @@ func TestEachChangeOfHintsIsInTheJournal(t *testing.T) {
 	before := len(note("21", "f---"))
 	if after := note("21", "tf--"); before > 3 || len(after) != before+1 {
 		t.Errorf("%d entries about the schema, and then %+v", before, after)
+	}
+}
+
+// Only a few definitions that differ from the lock file are kept of a tool, and their diffs only
+// while there is space. An accepted one is known, and a later one is not.
+func TestUnpinnedDefinitionsAreBounded(t *testing.T) {
+	store := open(t)
+	s := toolhistory.Store{Records: store, Journal: store}
+	tools := map[string]toolhistory.Definition{}
+	for n := range 300 {
+		tools[fmt.Sprint("tool", n)] = toolhistory.Definition{Shape: "a", Hints: "----"}
+	}
+	if _, err := s.Observe(t.Context(), files, tools); err != nil {
+		t.Fatal(err)
+	}
+	var last toolhistory.History
+	for tool := range tools {
+		for digest := range 5 {
+			var err error
+			change := toolhistory.UnpinnedChange{Digest: fmt.Sprint(digest), What: "differs", Diff: strings.Repeat("d\n", 1000)}
+			if last, err = s.RecordUnpinned(t.Context(), files, tool, change, task.Note{At: time.Now(), Step: "tool_changed", Actor: "gate"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(last.Unpinned) != 3 || !last.HasUnpinned("4") || last.HasUnpinned("0") {
+			t.Fatalf("%s: %d definitions", tool, len(last.Unpinned))
+		}
+	}
+	entries, err := store.Entries(t.Context(), auditlog.Query{Limit: 1000})
+	if err != nil || len(entries) != 3*len(tools) {
+		t.Errorf("%d entries, %v; want 3 of each tool", len(entries), err)
+	}
+	changes, err := s.Changes(t.Context(), 10)
+	if err != nil || len(changes) != 10 {
+		t.Fatal(changes, err)
+	}
+	nothing := func(toolhistory.Change) error { return nil }
+	c, err := s.Accept(t.Context(), changes[0].ID, nothing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Accept(t.Context(), changes[0].ID, nothing); !errors.Is(err, task.ErrNotFound) {
+		t.Errorf("accepted again: %v", err)
+	}
+	known, err := s.Observe(t.Context(), files, map[string]toolhistory.Definition{c.Tool: {Shape: "a", Hints: "----"}})
+	if err != nil || len(known[c.Tool].Known) != 1 || len(known[c.Tool].Unpinned) != 2 {
+		t.Errorf("%+v, %v", known[c.Tool], err)
 	}
 }
