@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"time"
@@ -29,7 +30,7 @@ import (
 //go:embed demo.txt
 var tour string
 
-// rules are the demo's rules, which it also prints.
+// rules are the demo's rules.
 //
 //go:embed demo.yaml
 var rules string
@@ -123,9 +124,9 @@ func (p demoConfig) prepare() (*runningDemo, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	t, err := newPrinter(p.stdout, gate)
+	t, err := newPrinter(p.stdout, gate, p.command())
 	if err == nil {
-		err = p.explain(gate, l.Addr())
+		err = p.explain(gate)
 	}
 	if err != nil {
 		return nil, errors.Join(err, gate.Close(), l.Close())
@@ -171,36 +172,44 @@ func (p demoConfig) gate(agents, operators, url string) (*app.App, error) {
 	return app.New(cfg, logging.New(p.stderr, cfg.Telemetry.Log.Format, cfg.Telemetry.Log.Level))
 }
 
-// explain prints the tour.
-func (p demoConfig) explain(gate *app.App, upstream net.Addr) error {
+// explain prints the tour. The token may be shown, because it is valid only while the demo runs.
+func (p demoConfig) explain(gate *app.App) error {
+	server := ""
+	if gate.AgentAddr() != config.Default().Listen {
+		server = "--server http://" + gate.AgentAddr() + "/mcp "
+	}
 	_, err := strings.NewReplacer(
 		"AGENTS", gate.AgentAddr(),
 		"INBOX", gate.LoginLink(),
-		"OPERATORS", gate.OperatorAddr(),
-		"UPSTREAM", upstream.String(),
-		"RULES", rules,
-		"APPROVER\n", p.approver(gate),
+		"PROGRAM", p.command(),
+		"SERVER", server,
+		"VARIABLES", fmt.Sprintf("%s=http://%s %s=%s", urlVariable, gate.OperatorAddr(), tokenVariable, gate.GeneratedToken()),
 	).WriteString(p.stdout, tour)
 	return err
 }
 
-// approver returns shell commands that set up a terminal for an approver. The token may be
-// shown, because it is valid only while the demo runs.
-func (p demoConfig) approver(gate *app.App) string {
-	return fmt.Sprintf("    export %s=http://%s %s=%s\n", urlVariable, gate.OperatorAddr(), tokenVariable, gate.GeneratedToken()) +
-		"    thoughtgate() { '" + strings.ReplaceAll(p.program, "'", `'\''`) + "' \"$@\"; }\n"
+// command returns how a shell starts the running executable.
+func (p demoConfig) command() string {
+	if found, err := exec.LookPath("thoughtgate"); err == nil && found == p.program {
+		return "thoughtgate"
+	}
+	if plain.MatchString(strings.TrimPrefix(p.program, "/")) {
+		return p.program
+	}
+	return "'" + strings.ReplaceAll(p.program, "'", `'\''`) + "'"
 }
 
 // A printer prints the calls that the demo's gate holds, and their outcomes. It uses the
 // operators' API.
 type printer struct {
-	out    *screen
-	client *client.Client
+	out     *screen
+	client  *client.Client
+	program string // how a shell starts it
 }
 
-func newPrinter(w io.Writer, gate *app.App) (*printer, error) {
+func newPrinter(w io.Writer, gate *app.App, program string) (*printer, error) {
 	c, err := client.New(client.Config{URL: "http://" + gate.OperatorAddr(), Token: gate.GeneratedToken()})
-	return &printer{newScreen(w), c}, err
+	return &printer{newScreen(w), c, program}, err
 }
 
 // run prints events until ctx ends.
@@ -239,8 +248,8 @@ func (t *printer) held(a review.Approval) error {
 	lines := []string{
 		fmt.Sprintf("%s  %s  %s", a.ID.Short(), t.out.status(a), callText(a)),
 		fmt.Sprintf("requested by %s; %s; %s left", requester(a), oneLine(a.Reason, maxCell), formatDuration(time.Until(a.ExpiresAt))),
-		fmt.Sprintf("thoughtgate approvals approve %s", a.ID.Short()),
-		fmt.Sprintf("thoughtgate approvals reject %s --reason 'not this one'", a.ID.Short()),
+		fmt.Sprintf("%s approvals approve %s", t.program, a.ID.Short()),
+		fmt.Sprintf("%s approvals reject %s --reason 'not this one'", t.program, a.ID.Short()),
 	}
 	return t.out.line("%s", strings.Join(lines, "\n    "))
 }

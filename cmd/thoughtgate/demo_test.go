@@ -95,14 +95,28 @@ func TestDemoQuotesItsPath(t *testing.T) {
 	}
 	defer d.upstream.Close()
 	defer d.gate.Close()
-	script := regexp.MustCompile(`(?m)^    (.*\n)`).ReplaceAllString(out.String(), "$1")
-	start := strings.Index(script, "export THOUGHTGATE_OPERATORS_URL=http://"+d.gate.OperatorAddr()+" ")
-	end := strings.Index(script, "thoughtgate approvals list\n")
-	if start < 0 || end < start {
-		t.Fatalf("the commands for approvers are not in:\n%s", script)
+	line := regexp.MustCompile(`(?m)^    (.*) call --server \S+ read_file `).FindStringSubmatch(out.String())
+	if line == nil {
+		t.Fatalf("no call in:\n%s", out.String())
 	}
-	got, err := exec.CommandContext(t.Context(), "sh", "-euc", script[start:end]+"thoughtgate approvals 'a b'").CombinedOutput()
+	got, err := exec.CommandContext(t.Context(), "sh", "-euc", line[1]+" approvals 'a b'").CombinedOutput()
 	if err != nil || string(got) != "got approvals a b\n" {
 		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// The demo says little, and ends with the link to click.
+func TestDemoIsShort(t *testing.T) {
+	var out strings.Builder
+	free := demoAddress{"127.0.0.1:0", false}
+	d, err := demoConfig{agents: free, operators: free, upstream: free, program: "/usr/bin/thoughtgate", stdout: &out, stderr: io.Discard}.prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.upstream.Close()
+	defer d.gate.Close()
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if last := lines[len(lines)-1]; len(lines) > 10 || last != "inbox  "+d.gate.LoginLink() {
+		t.Errorf("%d lines, the last one %q", len(lines), last)
 	}
 }

@@ -17,11 +17,13 @@ const (
 	head     = 26
 )
 
-// How long things take to appear, in seconds.
+// How long things take to appear, in seconds. The picture begins with its end, because some viewers
+// show only the beginning.
 const (
+	atTheStart   = 2.5
 	afterCommand = 1.2
 	afterOutput  = 1.6
-	atTheEnd     = 5.0
+	atTheEnd     = 4.0
 )
 
 // A row is a line of a terminal that appears at some time.
@@ -43,7 +45,7 @@ type pane struct {
 // begin again together.
 func draw(shots []shot) []byte {
 	panes := [2]pane{{title: "agent"}, {title: "approver"}}
-	at := 0.5
+	at := atTheStart + 0.5
 	for _, s := range shots {
 		p := &panes[0]
 		if s.approver {
@@ -85,8 +87,8 @@ func (p pane) draw(b *bytes.Buffer, total float64) {
 		if r.command {
 			class = "c"
 		}
-		fmt.Fprintf(b, `<text class="%s" x="%d" y="%d">%s<animate attributeName="opacity" calcMode="discrete" values="0;1" keyTimes="0;%.3f" dur="%.1fs" repeatCount="indefinite"/></text>`+"\n",
-			class, 2*margin, p.top+head+lineStep*(i+1), html.EscapeString(r.text), begin, total)
+		fmt.Fprintf(b, `<text class="%s" x="%d" y="%d">%s<animate attributeName="opacity" calcMode="discrete" values="1;0;1" keyTimes="0;%.3f;%.3f" dur="%.1fs" repeatCount="indefinite"/></text>`+"\n",
+			class, 2*margin, p.top+head+lineStep*(i+1), html.EscapeString(r.text), atTheStart/total, begin, total)
 	}
 }
 

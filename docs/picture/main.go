@@ -73,7 +73,7 @@ func record(ctx context.Context, program string) ([]shot, error) {
 		return nil, err
 	}
 	d := &demo{lines: bufio.NewScanner(out)}
-	d.setUp()
+	d.setUp(program)
 	shots, err := d.play(ctx)
 	cancel()
 	if ended := cmd.Wait(); err == nil && ctx.Err() == nil {
@@ -82,31 +82,35 @@ func record(ctx context.Context, program string) ([]shot, error) {
 	return shots, err
 }
 
-// setUp reads the commands that the demo prints for both, up to the first calls.
-func (d *demo) setUp() {
+// setUp reads what the demo prints before the first call.
+func (d *demo) setUp(program string) {
+	thoughtgate := "thoughtgate() { '" + strings.ReplaceAll(program, "'", `'\''`) + `' "$@"`
+	d.approver, d.agent = thoughtgate+"; }\n", thoughtgate+" --server %s; }\n"
 	for d.lines.Scan() {
 		line := d.lines.Text()
-		switch {
-		case strings.HasPrefix(line, "Held calls are printed below"):
-			return
-		case strings.HasPrefix(line, "    export "), strings.HasPrefix(line, "    thoughtgate() "):
+		if at := endpoint.FindStringSubmatch(line); at != nil {
+			d.agent = fmt.Sprintf(d.agent, at[1])
+		}
+		if strings.HasPrefix(line, "    export ") {
 			d.approver += strings.TrimSpace(line) + "\n"
-		case strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "   ") && d.approver == "" && !strings.HasPrefix(line, "  call "):
-			d.agent += strings.TrimSpace(line) + "\n"
+		}
+		if strings.HasPrefix(line, "inbox  ") {
+			return
 		}
 	}
 }
 
 const (
-	reading  = `call tools/call '{"name":"read_file","arguments":{"path":"/notes/todo.txt"}}'`
-	deleting = `call tools/call '{"name":"delete_file","arguments":{"path":"/notes/todo.txt"}}'`
-	waiting  = ": waiting for approval" // what the agent reads after some seconds
+	reading  = "thoughtgate call read_file path=/notes/todo.txt"
+	deleting = "thoughtgate call delete_file path=/notes/todo.txt"
+	waiting  = "Waiting for approval"
 )
 
 var (
+	endpoint = regexp.MustCompile(` MCP client at (\S+):$`)
 	heldCall = regexp.MustCompile(`^(tg_\S+)  pending  `)
 	digest   = regexp.MustCompile(`(?m)^shown\s+([0-9a-f]{16})`)
-	answered = regexp.MustCompile(`"text":"((?:[^"\\]|\\.)*)"`)
+	page     = regexp.MustCompile(` · http\S+`)
 )
 
 // play has the agent make its calls and the approver decide.
@@ -115,7 +119,7 @@ func (d *demo) play(ctx context.Context) ([]shot, error) {
 	if err != nil {
 		return nil, err
 	}
-	shots := []shot{{text: reading, command: true}, {text: answer(text)}, {text: deleting, command: true}, {text: waiting}}
+	shots := []shot{{text: reading, command: true}, {text: strings.TrimSpace(text)}, {text: deleting, command: true}}
 	deletion, err := start(ctx, d.agent+deleting)
 	if err != nil {
 		return nil, err
@@ -127,6 +131,7 @@ func (d *demo) play(ctx context.Context) ([]shot, error) {
 	if err := deletion.until(waiting); err != nil {
 		return nil, err
 	}
+	shots = append(shots, shot{text: page.ReplaceAllString(deletion.line, " · http://127.0.0.1:8081/…")})
 	for _, line := range held {
 		shots = append(shots, shot{approver: true, text: line})
 	}
@@ -147,7 +152,7 @@ func (d *demo) play(ctx context.Context) ([]shot, error) {
 	if err := deletion.until("deleted "); err != nil {
 		return nil, err
 	}
-	return append(shots, shot{text: answer(deletion.line)}), deletion.cmd.Wait()
+	return append(shots, shot{text: deletion.line}), deletion.cmd.Wait()
 }
 
 // A command is one that runs.
@@ -158,7 +163,7 @@ type command struct {
 }
 
 func start(ctx context.Context, script string) (*command, error) {
-	cmd := exec.CommandContext(ctx, "sh", "-c", script) // what the demo prints for users to type
+	cmd := exec.CommandContext(ctx, "sh", "-c", "exec 2>&1\n"+script) // what the demo prints for users to type
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -188,14 +193,6 @@ func (d *demo) held() (id string, lines []string) {
 		lines = append(lines, d.lines.Text())
 	}
 	return id, lines
-}
-
-// answer returns the text in a tool's result.
-func answer(message string) string {
-	if m := answered.FindStringSubmatch(message); m != nil {
-		return strings.ReplaceAll(m[1], `\n`, "\n")
-	}
-	return message
 }
 
 // shell runs commands and returns what they print.

@@ -27,7 +27,7 @@ func TestPicture(t *testing.T) {
 	if made != kept {
 		t.Errorf("the demo looks otherwise now; run make picture.\nnow: %s\ndocs/demo.svg: %s", made, kept)
 	}
-	for _, want := range []string{"waiting for approval", "approved by operator", "deleted /notes/todo.txt"} {
+	for _, want := range []string{"Waiting for approval", "approved by operator", "deleted /notes/todo.txt"} {
 		if !strings.Contains(made, want) {
 			t.Errorf("the picture does not show %q", want)
 		}

@@ -17,6 +17,7 @@ type Host struct {
 // hosts are the measured limits of hosts; see docs/hosts.md.
 var hosts = []Host{
 	{"claude-code", 0},
+	{"thoughtgate-call", 0},
 	{"copilot-cli", 0},
 	{"opencode", 0},
 	{"codex-mcp-client", 300 * time.Second},
