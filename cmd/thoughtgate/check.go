@@ -17,6 +17,7 @@ func newCheck() *cobra.Command {
 		Use:   "check [FILE]",
 		Short: "Check a configuration file",
 		Long: "Check a configuration file with its rules and policies, and the environment, as serve reads them.\n" +
+			"Without FILE, THOUGHTGATE_CONFIG and THOUGHTGATE_UPSTREAM, it checks " + starterFile + " in the current directory.\n" +
 			"Prints ok, or every error. Warnings are about settings that are allowed but probably not intended.",
 		Args: optionalArgument,
 	}
@@ -33,6 +34,10 @@ func newCheck() *cobra.Command {
 		}
 		if len(args) > 0 {
 			*file = args[0]
+		}
+		if chosen := orStarter(*file); chosen != *file {
+			*file = chosen
+			_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "checking", absolute(chosen))
 		}
 		_, warnings, err := readPolicy(config.Sources{File: *file})
 		if err == nil && *strict && len(warnings) > 0 {

@@ -65,7 +65,7 @@ func newInit() *cobra.Command {
 		case f.client != "":
 			return f.wrap(cmd)
 		default:
-			return writeStarter(cmd.OutOrStdout(), append(args, "thoughtgate.yaml")[0])
+			return writeStarter(cmd.OutOrStdout(), append(args, starterFile)[0])
 		}
 	}
 	return cmd

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -23,14 +25,16 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
+	"github.com/thoughtgate/thoughtgate-go/internal/version"
 )
 
 func newServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the gate",
-		Long:  "Run the gate. SIGTERM or Ctrl-C stops it. Flags override environment variables, which override the file.\n\n" + describeVariables(),
-		Args:  noArguments,
+		Long: "Run the gate. SIGTERM or Ctrl-C stops it. Flags override environment variables, which override the file. Without a\n" +
+			"file and an upstream, it uses " + starterFile + " in the current directory, if there is one.\n\n" + describeVariables(),
+		Args: noArguments,
 	}
 	file := configFlag(cmd)
 	cmd.Flags().String("listen", "", "`address` for agents, as host:port")
@@ -40,17 +44,23 @@ func newServe() *cobra.Command {
 	cmd.Flags().Bool("anonymous", false, "accept agents without authentication, even on addresses that other machines can reach")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		sources := config.Sources{File: *file, Overrides: overrides(cmd.Flags())}
+		if !cmd.Flags().Changed("upstream") {
+			sources.File = orStarter(*file)
+		}
 		cfg, warnings, err := load(cmd.ErrOrStderr(), sources)
 		if err != nil {
 			return err
 		}
 		log, level := newLog(cmd.ErrOrStderr(), cfg, warnings)
+		if sources.File != *file && !isTerminal(cmd.ErrOrStderr()) {
+			log.Info("configuration", "file", absolute(sources.File))
+		}
 		a, err := app.New(cfg, log)
 		if err != nil {
 			return err
 		}
 		err = reloadFrom(a, level, func(w io.Writer) (config.Config, []config.Problem, error) { return load(w, sources) })
-		if err = errors.Join(err, showToken(cmd.ErrOrStderr(), a)); err != nil {
+		if err = errors.Join(err, introduce(cmd.ErrOrStderr(), a, sources.File)); err != nil {
 			return errors.Join(err, a.Close())
 		}
 		collectLess()
@@ -67,16 +77,40 @@ func collectLess() {
 	}
 }
 
-// showToken prints the generated token on a terminal. Elsewhere it writes the token to a
-// private file, because other people may read the output.
-func showToken(w io.Writer, a *app.App) error {
+// starterFile is the file that init writes. Serve and check use it if they are given neither a
+// file nor an upstream. Wrap never does: agents start it in directories that others have filled.
+const starterFile = "thoughtgate.yaml"
+
+// orStarter returns the file, or starterFile if there is no other configuration.
+func orStarter(file string) string {
+	if file != "" || os.Getenv("THOUGHTGATE_CONFIG") != "" || os.Getenv("THOUGHTGATE_UPSTREAM") != "" {
+		return file
+	}
+	if _, err := os.Stat(starterFile); errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	return starterFile
+}
+
+// absolute returns the absolute name of a file, if it can be known.
+func absolute(file string) string {
+	if name, err := filepath.Abs(file); err == nil {
+		return name
+	}
+	return file
+}
+
+// introduce prints what a person needs to know on a terminal, with the generated token. Elsewhere
+// it writes the token to a private file, because other people may read the output.
+func introduce(w io.Writer, a *app.App, file string) error {
 	if !isTerminal(w) {
 		return a.SaveToken()
 	}
-	if token := a.GeneratedToken(); token != "" {
-		_, _ = fmt.Fprintf(w, "operator token (shown once; set operators.token for a permanent one): %s\n", token)
-		_, _ = fmt.Fprintf(w, "open in a browser to sign in: %s\n", a.LoginLink())
+	about := "thoughtgate " + version.This().Version
+	if file = cmp.Or(file, os.Getenv("THOUGHTGATE_CONFIG")); file != "" {
+		about += " with " + absolute(file)
 	}
+	_, _ = fmt.Fprintf(w, "\n%s\n%s\n", about, a.Introduction())
 	return showPasskeyLink(w, a)
 }
 
@@ -136,7 +170,11 @@ func overrides(flags *pflag.FlagSet) []config.Override {
 func newLog(w io.Writer, cfg config.Config, warnings []config.Problem) (*slog.Logger, *slog.LevelVar) {
 	level := new(slog.LevelVar)
 	level.Set(cfg.Telemetry.Log.Level)
-	log := logging.New(w, cfg.Telemetry.Log.Format, level)
+	format := cfg.Telemetry.Log.Format
+	if isTerminal(w) && !cfg.Given("telemetry.log.format") {
+		format = logging.Terminal
+	}
+	log := logging.New(w, format, level)
 	for _, p := range warnings {
 		log.Warn("configuration", "warning", p.String())
 	}

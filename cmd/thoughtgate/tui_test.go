@@ -46,6 +46,7 @@ type terminal struct{ program string }
 //	term keys KEY...
 //	term type TEXT
 //	term see PATTERN
+//	term lacks PATTERN
 //	term press KEY PATTERN    types until the pattern is there
 //	term size COLUMNS ROWS
 //	term colours true|false
@@ -66,6 +67,10 @@ func (p terminal) do(ts *testscript.TestScript, _ bool, args []string) {
 	case "see":
 		if screen, ok := p.sees(ts, args[1], patience); !ok {
 			ts.Fatalf("the screen does not match %s:\n%s", args[1], screen)
+		}
+	case "lacks":
+		if screen := p.tmux(ts, "capture-pane", "-p"); regexp.MustCompile(args[1]).MatchString(screen) {
+			ts.Fatalf("the screen matches %s:\n%s", args[1], screen)
 		}
 	case "press":
 		for deadline := time.Now().Add(patience); ; {

@@ -43,6 +43,8 @@ type App struct {
 	reloader *reloader // nil if the configuration is not reloaded
 	shutdown atomic.Pointer[config.Shutdown]
 
+	introduced bool // by Introduction
+
 	// serve serves agents until the context "until" ends, and then stops. ctx is the context of Run.
 	serve func(ctx, until context.Context, serving *errgroup.Group) error
 }
@@ -175,6 +177,15 @@ func (a *App) runApprovals(ctx context.Context) error {
 
 // logStart logs the addresses and the upstreams.
 func (a *App) logStart() {
+	if !a.introduced {
+		a.logAddresses()
+	}
+	if a.approvals.catalog.Governs() && !a.approvals.store.durable {
+		a.base.log.Warn("held calls are kept in memory and are lost on restart")
+	}
+}
+
+func (a *App) logAddresses() {
 	a.base.log.Info("listening", "agents", a.AgentAddr(), "operators", a.OperatorAddr())
 	for _, u := range a.base.cfg.Upstreams {
 		if u.Command != nil {
@@ -185,9 +196,6 @@ func (a *App) logStart() {
 	}
 	if !hasPolicy(a.base.cfg) {
 		a.base.log.Warn("no rules: every call is forwarded")
-	}
-	if a.approvals.catalog.Governs() && !a.approvals.store.durable {
-		a.base.log.Warn("held calls are kept in memory and are lost on restart")
 	}
 }
 

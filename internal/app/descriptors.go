@@ -44,7 +44,7 @@ func (b *base) divideDescriptors() {
 	files := openFiles()
 	b.connections = divide(files, b.cfg)
 	level := slog.LevelInfo
-	if b.connections.agents < b.cfg.Limits.MaxConnections {
+	if b.connections.agents < b.cfg.Limits.MaxConnections && b.cfg.Given("limits.max_connections") {
 		level = slog.LevelWarn
 	}
 	b.log.Log(context.Background(), level, "connection limits from the open-file limit", "open_files", files,

@@ -21,14 +21,18 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 )
 
-// New returns a logger that writes to w: JSON, or key=value lines if format is "text".
+// New returns a logger that writes to w: JSON, key=value lines if format is "text", or lines for people
+// if it is [Terminal].
 func New(w io.Writer, format string, level slog.Leveler) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	//mutate:swap "w = safetext" "_ = safetext" internal/app.TestHostileTextInLog invisible characters are written to the log
 	w = safetext.NewWriter(w)
 	var lines slog.Handler = slog.NewJSONHandler(w, options)
-	if format == "text" {
+	switch format {
+	case "text":
 		lines = slog.NewTextHandler(w, options)
+	case Terminal:
+		lines = newTerminal(w, level)
 	}
 	return slog.New(handler{lines, newLimiter(lines)})
 }
