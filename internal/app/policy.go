@@ -43,7 +43,7 @@ func Settings(cfg config.Config) (*catalog.Settings, []config.Problem, error) {
 		}
 		cfg.Default = policy.Rule{Action: policy.Forward}
 	}
-	c, err := policyConfig(cfg)
+	c, err := PolicyConfig(cfg)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -84,7 +84,8 @@ func located(cfg config.Config, problems []policy.Problem) []config.Problem {
 	return found
 }
 
-func policyConfig(cfg config.Config) (policy.Config, error) {
+// PolicyConfig returns the source of the policy of cfg, which must have one.
+func PolicyConfig(cfg config.Config) (policy.Config, error) {
 	zone, err := time.LoadLocation(cfg.Cedar.Timezone)
 	if err != nil {
 		return policy.Config{}, fmt.Errorf("cedar.timezone: %w", err)

@@ -49,6 +49,9 @@ type Named struct {
 	Name     string `json:"name"`
 }
 
+// NameOf returns what the call of an entry uses.
+func NameOf(e *callrecord.Entry) Named { return Named{e.Upstream, e.Method, e.Name} }
+
 // A Change is a kind of difference.
 type Change struct {
 	Named `json:",inline"`
@@ -109,7 +112,7 @@ func Run(record iter.Seq2[callrecord.Entry, error], p *policy.Snapshot) (*Report
 		workers[i] = newWorker(p)
 		work[i] = workers[i].add
 	}
-	if err := share(record, work); err != nil {
+	if err := Each(record, work); err != nil {
 		return nil, err
 	}
 	for _, w := range workers[1:] {
@@ -127,8 +130,9 @@ type block struct {
 // blockSize balances the cost of handing over a block with the memory that it takes.
 const blockSize = 256
 
-// share shares the judged entries of a record among workers, which run at the same time.
-func share(record iter.Seq2[callrecord.Entry, error], workers []func(index int, e *callrecord.Entry)) error {
+// Each gives each entry of a record with a verdict, and its index, to one of the workers, which
+// run at the same time. It ends after an error.
+func Each(record iter.Seq2[callrecord.Entry, error], workers []func(index int, e *callrecord.Entry)) error {
 	blocks := make(chan block, len(workers))
 	var running sync.WaitGroup
 	for _, work := range workers {
@@ -189,7 +193,7 @@ func newWorker(p *policy.Snapshot) *worker {
 func (w *worker) add(index int, then *callrecord.Entry) {
 	w.calls++
 	w.extend(then.Time, then.Time)
-	about := Named{then.Upstream, then.Method, then.Name}
+	about := NameOf(then)
 	v, known := Judge(then, w.policy)
 	if !known {
 		w.unknown[about]++
@@ -198,7 +202,7 @@ func (w *worker) add(index int, then *callrecord.Entry) {
 	var now callrecord.Entry
 	now.SetVerdict(&v)
 	w.countHeld(then, &now)
-	from, to := verdictOf(then), verdictOf(&now)
+	from, to := VerdictOf(then), VerdictOf(&now)
 	if from == to {
 		return
 	}
@@ -233,7 +237,8 @@ func recorded(e *callrecord.Entry) policy.Verdict {
 	return v
 }
 
-func verdictOf(e *callrecord.Entry) Verdict { return Verdict{e.Action, e.Observed, e.Workflow} }
+// VerdictOf returns the verdict in an entry.
+func VerdictOf(e *callrecord.Entry) Verdict { return Verdict{e.Action, e.Observed, e.Workflow} }
 
 func (w *worker) extend(first, last time.Time) {
 	if w.first.IsZero() || first.Before(w.first) {
@@ -312,7 +317,7 @@ func (w *worker) report() *Report {
 		r.Subjects = append(r.Subjects, Subject{about, n})
 		r.Unknown += n
 	}
-	slices.SortFunc(r.Subjects, func(a, b Subject) int { return cmp.Or(b.Calls-a.Calls, a.compare(&b.Named)) })
+	slices.SortFunc(r.Subjects, func(a, b Subject) int { return cmp.Or(b.Calls-a.Calls, a.Compare(&b.Named)) })
 	days := max(1, w.last.Sub(w.first).Seconds()/day.Seconds())
 	r.Approvals = Approvals{Days: days, Agents: changed(w.agents, days), Workflows: changed(w.workflows, days)}
 	for _, c := range w.agents {
@@ -323,7 +328,8 @@ func (w *worker) report() *Report {
 	return r
 }
 
-func (n *Named) compare(o *Named) int {
+// Compare compares two names for sorting.
+func (n *Named) Compare(o *Named) int {
 	return cmp.Or(cmp.Compare(n.Upstream, o.Upstream), cmp.Compare(n.Method, o.Method), cmp.Compare(n.Name, o.Name))
 }
 

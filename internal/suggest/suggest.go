@@ -1,0 +1,392 @@
+// Package suggest proposes rules from recorded calls, which people may copy into their
+// configuration:
+//
+//	report, err := suggest.From(cfg, func() iter.Seq2[callrecord.Entry, error] { … })
+//	fmt.Print(report.Text())
+//
+// A proposal forwards held calls that people have always approved: those of a tool that only
+// reads, or those whose arguments have the same shape. It has at least [LeastApprovals]
+// approvals on [LeastDays] days. There is none for a tool with a rejected call, with a destructive
+// hint or with a changed definition, nor for calls that Cedar policies hold.
+//
+// Each proposal is tried: the record is judged again with it. It is dropped unless it changes
+// exactly the calls that it is about.
+package suggest
+
+import (
+	"errors"
+	"iter"
+	"maps"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/replay"
+)
+
+// The least evidence of a proposal.
+const (
+	LeastApprovals = 5
+	LeastDays      = 2 // different days, in UTC, on which calls were made that people approved
+)
+
+// A Report has the proposals for a configuration.
+type Report struct {
+	First     time.Time  `json:"first"`
+	Last      time.Time  `json:"last"`
+	Calls     int        `json:"calls"`
+	Proposals []Proposal `json:"proposals"` // the one that saves most first
+	Unused    []Unused   `json:"unused"`
+}
+
+// A Proposal is a rule that forwards calls which are held now.
+type Proposal struct {
+	replay.Named `json:",inline"`
+
+	Kind     Kind     `json:"kind"`
+	Before   string   `json:"before"` // which rule it must be inserted, such as rules[3] or default
+	Rule     string   `json:"rule"`   // an item of the setting rules, in YAML
+	Cedar    string   `json:"cedar,omitzero"`
+	Evidence Evidence `json:"evidence"`
+	PerWeek  float64  `json:"perWeek"` // approvals that it would have saved
+	Risk     string   `json:"risk"`
+
+	at      int           // where it must be inserted
+	decides int           // the rule that holds the calls now, as in [policy.Verdict.Rule]
+	shape   *shape        // nil if the arguments may be any
+	config  policy.Config // with the proposal
+}
+
+// A Kind says why calls may be forwarded.
+type Kind string
+
+// The kinds.
+const (
+	ReadOnly  Kind = "read-only" // the tool only reads
+	Arguments Kind = "arguments" // the arguments have a shape
+)
+
+// Evidence is what is recorded about calls.
+type Evidence struct {
+	Calls    int       `json:"calls"`    // that would be forwarded
+	Held     int       `json:"held"`     // of them, those that were held
+	Approved int       `json:"approved"` // of them
+	By       []string  `json:"by"`       // the people who approved
+	Since    time.Time `json:"since"`    // the first of the approved calls
+}
+
+// Unused is a rule that no recorded call reaches.
+type Unused struct {
+	Rule  string        `json:"rule"` // rules[3], or the name
+	Match string        `json:"match"`
+	Does  policy.Action `json:"action"`
+
+	index int
+}
+
+// ErrNoCalls means that a record is empty.
+var ErrNoCalls = errors.New("the record has no calls")
+
+// From returns proposals for a configuration. It reads the record twice.
+func From(cfg policy.Config, record func() iter.Seq2[callrecord.Entry, error]) (*Report, error) {
+	s, err := newSurvey(cfg)
+	if err != nil {
+		return nil, err
+	}
+	for e, err := range record() {
+		if err != nil {
+			return nil, err
+		}
+		s.add(&e)
+	}
+	if s.calls == 0 {
+		return nil, ErrNoCalls
+	}
+	r := &Report{First: s.first, Last: s.last, Calls: s.calls, Proposals: []Proposal{}, Unused: s.unused()}
+	tried, err := try(s.policy, cfg, s.proposals(), r.Unused, record)
+	if err != nil {
+		return nil, err
+	}
+	weeks := max(1, s.last.Sub(s.first).Hours()/(7*24))
+	for _, t := range tried[:len(tried)-1] {
+		if t.exact && t.calls > 0 {
+			t.proposal.Evidence.Calls, t.proposal.Evidence.Held = t.calls, t.held
+			t.proposal.PerWeek = float64(t.held) / weeks
+			r.Proposals = append(r.Proposals, t.proposal)
+		}
+	}
+	if !tried[len(tried)-1].exact {
+		r.Unused = []Unused{}
+	}
+	slices.SortStableFunc(r.Proposals, func(a, b Proposal) int { return b.Evidence.Held - a.Evidence.Held })
+	return r, nil
+}
+
+// A trial judges a record with a proposal.
+type trial struct {
+	proposal Proposal
+	policy   *policy.Snapshot
+	exact    bool // it changes exactly the calls that it is about
+	calls    int
+	held     int // of them, when they were recorded
+}
+
+// try tries each proposal, and last the configuration without the unused rules.
+func try(current *policy.Snapshot, cfg policy.Config, proposals []Proposal, unused []Unused, record func() iter.Seq2[callrecord.Entry, error]) ([]trial, error) {
+	trials := make([]trial, 0, len(proposals)+1)
+	for _, p := range proposals {
+		if s, _, err := policy.Compile(p.config); err == nil {
+			trials = append(trials, trial{proposal: p, policy: s, exact: true})
+		}
+	}
+	cfg.Rules = slices.Clone(cfg.Rules)
+	for _, u := range slices.Backward(unused) {
+		cfg.Rules = slices.Delete(cfg.Rules, u.index, u.index+1)
+	}
+	without, _, err := policy.Compile(cfg)
+	trials = append(trials, trial{policy: without, exact: err == nil, proposal: Proposal{decides: noRule}})
+	if err != nil {
+		trials[len(trials)-1].policy = current
+	}
+	workers := make([][]trial, runtime.GOMAXPROCS(0))
+	work := make([]func(int, *callrecord.Entry), len(workers))
+	for i := range workers {
+		workers[i] = slices.Clone(trials)
+		work[i] = func(_ int, e *callrecord.Entry) {
+			now := judge(e, current)
+			for j := range workers[i] {
+				workers[i][j].add(e, &now)
+			}
+		}
+	}
+	if err := replay.Each(record(), work); err != nil {
+		return nil, err
+	}
+	for _, w := range workers {
+		for i := range trials {
+			trials[i].exact = trials[i].exact && w[i].exact
+			trials[i].calls += w[i].calls
+			trials[i].held += w[i].held
+		}
+	}
+	return trials, nil
+}
+
+// noRule is the index of no rule.
+const noRule = -3
+
+// add judges a call, on which the verdict is now, with the proposal.
+func (t *trial) add(e *callrecord.Entry, now *judgement) {
+	v := judge(e, t.policy)
+	if !now.known || !v.known {
+		// Without arguments, both verdicts are the same only if the proposal is about another tool.
+		t.exact = t.exact && now.known == v.known && replay.NameOf(e) != t.proposal.Named
+		return
+	}
+	covered := t.proposal.covers(e, now)
+	if covered {
+		t.calls++
+		if e.Action == policy.Approve {
+			t.held++
+		}
+	}
+	t.exact = t.exact && covered == (v.outcome() != now.outcome())
+}
+
+// covers reports whether p is about the call of an entry, on which the verdict is now.
+func (p *Proposal) covers(e *callrecord.Entry, now *judgement) bool {
+	return now.Rule == p.decides && replay.NameOf(e) == p.Named && (p.shape == nil || p.shape.fits(e.Arguments))
+}
+
+// A judgement is the verdict on a recorded call.
+type judgement struct {
+	policy.Verdict
+
+	known bool // false if the verdict depends on arguments that are not in the record
+}
+
+func (j *judgement) outcome() replay.Verdict {
+	var e callrecord.Entry
+	e.SetVerdict(&j.Verdict)
+	return replay.VerdictOf(&e)
+}
+
+// judge is [replay.Judge], but never takes the verdict from the record, which does not have the
+// index of the rule.
+func judge(e *callrecord.Entry, p *policy.Snapshot) judgement {
+	other := *e
+	other.Snapshot = ""
+	v, known := replay.Judge(&other, p)
+	return judgement{v, known}
+}
+
+// A survey is what is known about recorded calls.
+type survey struct {
+	cfg         policy.Config
+	policy      *policy.Snapshot
+	calls       int
+	first, last time.Time
+	tools       map[replay.Named]*tool
+	approved    map[string][]string // by the id of a held call, the people who approved it
+	held        map[subject][]callrecord.Entry
+	reached     map[int]bool // the rules that decided a call
+	uncertain   bool         // it is not known which rule decided a call
+}
+
+// A tool is what is known about a tool.
+type tool struct {
+	mayWrite bool // once it did not say that it only reads
+	excluded bool // a call was rejected, or it may destroy, or it has changed
+}
+
+// A subject has the held calls of a tool that a rule decides.
+type subject struct {
+	replay.Named
+
+	rule int
+}
+
+func newSurvey(cfg policy.Config) (*survey, error) {
+	p, _, err := policy.Compile(cfg)
+	return &survey{
+		cfg: cfg, policy: p, tools: make(map[replay.Named]*tool), approved: make(map[string][]string),
+		held: make(map[subject][]callrecord.Entry), reached: make(map[int]bool),
+	}, err
+}
+
+func (s *survey) add(e *callrecord.Entry) {
+	name := replay.NameOf(e)
+	t := s.tools[name]
+	if t == nil {
+		t = new(tool)
+		s.tools[name] = t
+	}
+	switch e.Event {
+	case callrecord.Judged:
+		t.note(e)
+		s.calls++
+		if s.first.IsZero() || e.Time.Before(s.first) {
+			s.first = e.Time
+		}
+		if e.Time.After(s.last) {
+			s.last = e.Time
+		}
+		s.judge(e, name)
+	case callrecord.Ended:
+		t.excluded = t.excluded || e.Outcome == "rejected"
+		if approved(e) {
+			s.approved[e.ID] = e.By
+		}
+	}
+}
+
+// note notes the hints about the tool of a call.
+func (t *tool) note(e *callrecord.Entry) {
+	t.mayWrite = t.mayWrite || !e.Listed || e.Hints.ReadOnly == nil || !*e.Hints.ReadOnly
+	t.excluded = t.excluded || e.Changed || e.Hints.Destructive != nil && *e.Hints.Destructive
+}
+
+// approved reports whether people approved a held call that has ended.
+func approved(e *callrecord.Entry) bool {
+	return len(e.By) > 0 && !e.Decided.IsZero() && !slices.Contains([]string{"rejected", "expired", "cancelled"}, e.Outcome)
+}
+
+// judge judges a call, and keeps it if a rule holds it, as then.
+func (s *survey) judge(e *callrecord.Entry, name replay.Named) {
+	v := judge(e, s.policy)
+	if !v.known {
+		c := e.Call()
+		c.Arguments = nil
+		v.Verdict = s.policy.Judge(c)
+		s.uncertain = s.uncertain || v.Rule == policy.ByGate
+	}
+	s.reached[v.Rule] = true
+	kind, _ := policy.Governed(e.Method)
+	heldThen, heldNow := e.Action == policy.Approve, v.known && v.Action == policy.Approve
+	if kind == policy.Tool && heldThen && heldNow && s.rule(v.Rule).Action == policy.Approve {
+		about := subject{name, v.Rule}
+		s.held[about] = append(s.held[about], *e)
+	}
+}
+
+// rule returns the rule with an index of [policy.Verdict.Rule].
+func (s *survey) rule(index int) *policy.Rule {
+	if index == policy.ByDefault {
+		return &s.cfg.Default
+	}
+	return &s.cfg.Rules[index]
+}
+
+func (s *survey) unused() []Unused {
+	found := []Unused{}
+	if s.uncertain {
+		return found
+	}
+	for i, r := range s.cfg.Rules {
+		if !s.reached[i] {
+			found = append(found, Unused{labelOf(s.cfg.Rules, i), r.Match, r.Action, i})
+		}
+	}
+	return found
+}
+
+// proposals returns the proposals for which there is enough evidence, sorted by their tools.
+func (s *survey) proposals() []Proposal {
+	var all []Proposal
+	for _, about := range slices.SortedFunc(maps.Keys(s.held), func(a, b subject) int {
+		if c := a.Compare(&b.Named); c != 0 {
+			return c
+		}
+		return a.rule - b.rule
+	}) {
+		t := s.tools[about.Named]
+		if t.excluded || !plain(about.Name) || !plain(about.Upstream) {
+			continue
+		}
+		calls, evidence := s.evidence(s.held[about])
+		if evidence.Approved < LeastApprovals || daysOf(calls) < LeastDays {
+			continue
+		}
+		p := Proposal{Named: about.Named, Evidence: evidence, decides: about.rule}
+		if !t.mayWrite {
+			all = append(all, s.forward(p))
+		} else if p.shape = shapeOf(calls); p.shape != nil && len(s.cfg.Cedar) == 0 && !named(all, about.Named) {
+			all = append(all, s.narrow(p))
+		}
+	}
+	return all
+}
+
+// named reports whether the last proposal is about the same tool. The policies of two proposals
+// about it would have the same ids.
+func named(all []Proposal, name replay.Named) bool {
+	return len(all) > 0 && all[len(all)-1].Named == name
+}
+
+// evidence returns the calls that people approved.
+func (s *survey) evidence(held []callrecord.Entry) (calls []callrecord.Entry, e Evidence) {
+	for _, c := range held {
+		by, ok := s.approved[c.ID]
+		if c.ID == "" || !ok {
+			continue
+		}
+		calls = append(calls, c)
+		e.By = append(e.By, by...)
+		if e.Since.IsZero() || c.Time.Before(e.Since) {
+			e.Since = c.Time
+		}
+	}
+	slices.Sort(e.By)
+	e.By, e.Approved = slices.Compact(e.By), len(calls)
+	return calls, e
+}
+
+func daysOf(calls []callrecord.Entry) int {
+	days := make(map[string]bool)
+	for i := range calls {
+		days[calls[i].Time.UTC().Format(time.DateOnly)] = true
+	}
+	return len(days)
+}
