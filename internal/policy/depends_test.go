@@ -66,7 +66,7 @@ func TestDependsOnArguments(t *testing.T) {
 		}
 	}
 	cfg := asking(`permit ` + any1 + reads + `;`)
-	cfg.Rules = []policy.Rule{{Match: "pay", Action: policy.Approve}}
+	cfg.Rules = []policy.Rule{{Match: "pay", Action: policy.Approve}, {Match: "ﬁ*", Action: policy.Approve}}
 	s := compile(t, cfg)
 	if s.DependsOnArguments(payCall(`{}`)) {
 		t.Error("a rule without conditions on arguments depends on them")

@@ -181,7 +181,7 @@ func TestReplayReportsWhatChanges(t *testing.T) {
 			return
 		}
 		full := rapid.Bool().Draw(t, "full")
-		want := map[replay.Change]int{}
+		want, first := map[replay.Change]int{}, map[replay.Change]time.Time{}
 		held, hidden := [2]int{}, 0
 		var entries []callrecord.Entry
 		for _, c := range randomCalls(rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)), 300) {
@@ -201,7 +201,10 @@ func TestReplayReportsWhatChanges(t *testing.T) {
 			}
 			from, to := replay.Verdict{Action: e.Action, Observed: e.Observed, Workflow: e.Workflow}, replay.Verdict{Action: now.Action, Observed: now.Observed, Workflow: now.Workflow}
 			if from != to {
-				want[replay.Change{Named: replay.Named{Upstream: c.Upstream, Method: c.Method, Name: c.Name}, From: from, To: to, Rule: now.Rule}]++
+				change := replay.Change{Named: replay.Named{Upstream: c.Upstream, Method: c.Method, Name: c.Name}, From: from, To: to, Rule: now.Rule}
+				if want[change]++; want[change] == 1 {
+					first[change] = c.Time
+				}
 			}
 		}
 		r, err := replay.Run(written(t, entries), after)
@@ -212,6 +215,9 @@ func TestReplayReportsWhatChanges(t *testing.T) {
 		for _, g := range r.Groups {
 			got[g.Change] += g.Calls
 			sum += g.Calls
+			if !g.Example.Time.Equal(first[g.Change]) {
+				t.Errorf("the example of %s is the call at %s, not at %s", g.Named, g.Example.Time, first[g.Change])
+			}
 		}
 		if diff := cmp.Diff(want, got); diff != "" || sum != r.Different || r.Unknown != hidden || r.Calls != len(entries) {
 			t.Errorf("%d of %d, %d unknown of %d: %s", r.Different, sum, r.Unknown, hidden, diff)

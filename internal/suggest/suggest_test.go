@@ -52,13 +52,10 @@ func (r *recorder) call(e callrecord.Entry, outcome string) {
 	if v.Action == policy.Approve {
 		e.ID = fmt.Sprintf("tg_%d", n)
 	}
-	if e.Redacted {
-		e.Arguments = nil
-	}
 	r.entries = append(r.entries, e)
 	if v.Action == policy.Approve && outcome != "" {
 		e.Event, e.Outcome, e.Time = callrecord.Ended, outcome, e.Time.Add(time.Minute)
-		if outcome != "expired" {
+		if outcome != "expired" && outcome != "unattended" {
 			e.By, e.Decided = []string{"bob"}, e.Time
 		}
 		r.entries = append(r.entries, e)
@@ -152,36 +149,39 @@ rules:
 
 // Nothing is proposed without enough evidence, or about a tool that may do harm.
 func TestNoProposal(t *testing.T) {
+	const yes = "completed"
+	arguments := func(e *callrecord.Entry, text string) string {
+		e.Hints.ReadOnly, e.Arguments = nil, []byte(text)
+		return yes
+	}
 	tests := map[string]func(i int, e *callrecord.Entry) (outcome string){
-		"few approvals": func(i int, _ *callrecord.Entry) string { return []string{"completed", "expired"}[min(1, i/4)] },
+		"few approvals": func(i int, _ *callrecord.Entry) string { return []string{yes, "expired"}[min(1, i/4)] },
 		"one day": func(i int, e *callrecord.Entry) string {
 			e.Time = start.Add(time.Duration(i) * time.Minute)
-			return "completed"
+			return yes
 		},
-		"rejected":    func(i int, _ *callrecord.Entry) string { return []string{"completed", "rejected"}[i/11] },
-		"destructive": func(i int, e *callrecord.Entry) string { e.Hints.Destructive = new(i == 3); return "completed" },
-		"changed":     func(i int, e *callrecord.Entry) string { e.Changed = i == 3; return "completed" },
-		"arguments not known": func(i int, e *callrecord.Entry) string {
-			e.Hints.ReadOnly, e.Redacted = nil, i == 3
-			return "completed"
-		},
-		"other arguments": func(i int, e *callrecord.Entry) string {
-			e.Hints.ReadOnly = nil
-			e.Arguments = fmt.Appendf(nil, `{"path":"/%d/a"}`, i)
-			return "completed"
+		"rejected":            func(i int, _ *callrecord.Entry) string { return []string{yes, "rejected"}[i/11] },
+		"nobody decided":      func(int, *callrecord.Entry) string { return "expired" },
+		"not by people":       func(int, *callrecord.Entry) string { return "unattended" },
+		"destructive":         func(i int, e *callrecord.Entry) string { e.Hints.Destructive = new(i == 3); return yes },
+		"changed":             func(i int, e *callrecord.Entry) string { e.Changed = i == 3; return yes },
+		"a name with a quote": func(_ int, e *callrecord.Entry) string { e.Name = `a"b`; return yes },
+		"redacted":            func(i int, e *callrecord.Entry) string { e.Redacted = i == 3; return arguments(e, `{"path":"/a/b"}`) },
+		"nothing in common":   func(i int, e *callrecord.Entry) string { return arguments(e, fmt.Sprintf(`{"path":"/%d/a"}`, i)) },
+		"only a scheme": func(i int, e *callrecord.Entry) string {
+			return arguments(e, fmt.Sprintf(`{"url":"https://%d.example/a"}`, i))
 		},
 		"upward": func(i int, e *callrecord.Entry) string {
-			e.Hints.ReadOnly = nil
-			e.Arguments = fmt.Appendf(nil, `{"path":"/a/../%d"}`, i)
-			return "completed"
+			return arguments(e, []string{`{"path":"/a/b/c"}`, `{"path":"/a/b/../c"}`}[i%2])
 		},
-		"only a scheme": func(i int, e *callrecord.Entry) string {
-			e.Hints.ReadOnly = nil
-			e.Arguments = fmt.Appendf(nil, `{"url":"https://%d.example/a"}`, i)
-			return "completed"
+		// The policies of a proposal would deny it, because it has no text.
+		"another type": func(i int, e *callrecord.Entry) string {
+			if i < 11 {
+				return arguments(e, fmt.Sprintf(`{"path":"/a/b/%d"}`, i))
+			}
+			arguments(e, `{"path":1}`)
+			return "expired"
 		},
-		"a name with a quote":   func(_ int, e *callrecord.Entry) string { e.Name = `a"b`; return "completed" },
-		"not decided by anyone": func(int, *callrecord.Entry) string { return "expired" },
 	}
 	cfg := holding()
 	for name, change := range tests {
