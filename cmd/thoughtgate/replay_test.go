@@ -33,7 +33,7 @@ default: deny
 		Key: func(context.Context) ([]byte, error) { return make([]byte, 32), nil },
 	})
 	for _, name := range []string{"get_a", "set_a"} {
-		log.Add(t.Context(), callrecord.Entry{Time: time.Now(), Event: callrecord.Judged, Upstream: "crm", Method: "tools/call", Name: name, Action: policy.Forward})
+		log.Add(callrecord.Entry{Time: time.Now(), Event: callrecord.Judged, Upstream: "crm", Method: "tools/call", Name: name, Action: policy.Forward})
 	}
 	log.Close(t.Context())
 	if err := store.Close(); err != nil {

@@ -94,7 +94,7 @@ func Summarize(entries iter.Seq2[Entry, error], since, until time.Time, periods 
 		if err != nil {
 			return Summary{}, err
 		}
-		if !e.Time.Before(since) && e.Time.Before(until) {
+		if !e.Time.Before(since) && e.Time.Before(until) && e.Outcome != Attached { // the call is counted already
 			s.add(&e)
 		}
 	}

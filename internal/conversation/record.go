@@ -32,32 +32,17 @@ func (g *Gateway) judgedCall(m *jsonrpc.Message, j catalog.Judgement, problem *m
 
 // entryOf returns the entry about a message without its outcome.
 func entryOf(j catalog.Judgement) callrecord.Entry {
-	c, v := &j.Call, &j.Verdict
+	c := &j.Call
 	e := callrecord.Entry{
 		Time: c.Time, Event: callrecord.Judged, Upstream: c.Upstream, Method: c.Method, Name: c.Name,
 		Client: callrecord.Client{Name: c.Session.Client, Version: c.Session.Version, Protocol: c.Session.Protocol},
 		Hints:  c.Annotations, Listed: c.Listed, Changed: c.Changed, Arguments: c.Arguments,
-		Action: v.Action, Workflow: v.Workflow, Rule: ruleText(v), Policies: v.Policies, Snapshot: v.Snapshot,
 	}
+	e.SetVerdict(&j.Verdict)
 	if !c.Principal.Anonymous {
 		e.Principal, e.Groups = c.Principal.ID, c.Principal.Groups
 	}
-	if v.Would != nil {
-		e.Observed, e.Workflow = v.Would.Action, v.Would.Workflow
-	}
 	return e
-}
-
-// ruleText names what decided.
-func ruleText(v *policy.Verdict) string {
-	switch v.Rule {
-	case policy.ByDefault:
-		return "default"
-	case policy.ByGate:
-		return "gate"
-	default:
-		return v.Label
-	}
 }
 
 // recordHeld records that messages were held as a task, attached to it, or not held because of err.
