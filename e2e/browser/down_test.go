@@ -53,6 +53,7 @@ func TestPageShowsThatTheGateIsDown(t *testing.T) {
 	alice.waitForKeys()
 	alice.click("#approve")
 	alice.sees("Approved by alice")
+	alice.click("#notice a")
 	alice.sees("as agreed")
 	if got := c.wait(t); got != string(task.Completed) {
 		t.Errorf("the agent gets %s", got)

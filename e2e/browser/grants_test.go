@@ -23,6 +23,7 @@ func TestGrantInTheBrowser(t *testing.T) {
 	value[bool](p, `[...document.querySelectorAll(".grant-choice .consent")].find((l) => l.textContent.includes("path")).querySelector("input").checked = true`)
 	p.click("#approve")
 	first.wait(t)
+	p.click("#notice a")
 	p.sees("Used 0 of 2 times.")
 
 	s.ask(t, "delete_file", map[string]any{"path": "/b", "force": false}).wait(t)

@@ -49,6 +49,8 @@ func TestApproveWithTheKeyboard(t *testing.T) {
 	p.waitForKeys()
 	p.press(kb.Enter)
 	p.sees("Approved by operator")
+	p.click("#notice a")
+	p.sees("Why it was held")
 	if got := c.wait(t); got != "done: delete_file" {
 		t.Errorf("the agent gets %q", got)
 	}
@@ -119,6 +121,7 @@ func TestRejectWithReason(t *testing.T) {
 	p.press("wrong customer ❤ <b>")
 	p.click("#reject")
 	p.sees("Rejected by operator")
+	p.click("#undo a")
 	p.sees("“wrong customer ❤ <b>”")
 	if got := c.wait(t); !strings.Contains(got, "wrong customer") {
 		t.Errorf("the agent gets %q", got)
@@ -153,6 +156,7 @@ func TestRejectSeveral(t *testing.T) {
 	p.eventually(`document.querySelectorAll(".row").length === 4`, "another row")
 	p.eventually(`document.querySelectorAll(".tick input:checked").length === 2`, "the selection stays when a call is added")
 	p.eventually(`document.activeElement.closest(".row")`, "the focus stays")
+	p.sees("Reject 2 ticked")
 	p.do(chromedp.SendKeys(chromedp.CSS("#bulk-reason"), "not today"), chromedp.Click(chromedp.CSS(".bulk .danger")))
 	p.sees("2 requests rejected")
 	p.eventually(`document.querySelectorAll(".row").length === 2`, "two calls are left")
@@ -232,6 +236,8 @@ func TestInboxWorksWithoutScript(t *testing.T) {
 		t.Errorf("the agent gets %q", got)
 	}
 	p.click(".verdict a.button")
+	p.shows("No pending approvals match.")
+	p.click(".empty a")
 	p.click(".row .open")
 	p.do(chromedp.SendKeys(chromedp.CSS("#find"), "PAYROLL"), chromedp.Click(chromedp.CSS(".bar button")))
 	p.shows("“PAYROLL” is in the arguments once.")

@@ -84,6 +84,7 @@ func TestPasskeyInTheBrowser(t *testing.T) {
 	if got := first.wait(t); got != "done: delete_file" {
 		t.Error(got)
 	}
+	p.click("#notice a")
 	p.sees("with a passkey")
 	if got := s.ask(t, "delete_file", map[string]any{"path": "/a"}).wait(t); got != "done: delete_file" {
 		t.Errorf("under the standing approval: %s", got)

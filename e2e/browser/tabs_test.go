@@ -151,6 +151,7 @@ func TestSignInElsewhereKeepsTypedText(t *testing.T) {
 		return true;
 	})()`, "the call can be approved")
 	first.sees("Approved by alice")
+	first.click("#notice a")
 	first.sees("backup exists")
 	first.open("/")
 	second.open("/login")

@@ -223,6 +223,7 @@ func TestQuorumOfTwo(t *testing.T) {
 	bob.do(chromedp.SendKeys(chromedp.CSS("#reason"), "as discussed"))
 	alice.click("#approve")
 	alice.sees("1 of 2 approvals, by alice. 1 more approval needed.")
+	alice.click("#notice a")
 	alice.sees("You have approved this.")
 	bob.sees("1 of 2 approvals, by alice. 1 more approval needed.")
 	if got := value[string](bob, `document.querySelector("#reason").value`); got != "as discussed" {
@@ -304,6 +305,7 @@ waiting: {hold: 1h}
 	alice.sees("Your approval was not recorded")
 	bob.click("#approve")
 	bob.sees("1 of 2 approvals, by bob. 1 more approval needed.")
+	bob.click("#notice a")
 	bob.sees("You have approved this.")
 	carol.sees("1 of 2 approvals, by bob. 1 more approval needed.")
 	if ran := s.upstream.calls(); len(ran) > 0 {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,25 +21,30 @@ import (
 type notice struct {
 	good        bool
 	title, text string
+	link        string // the page of the call; may be empty
 }
 
 // maxForm is the maximum size of a form, in bytes.
 const maxForm = 64 << 10
 
-// decide records the decision of a form, and then redirects to the page of the call.
+// decide records the decision of a form about a call, or about a group of identical ones.
 func (i *Inbox) decide(what approval.Decision) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		id := task.ID(r.PathValue("id"))
 		ruling, err := i.form(r, id, who, what)
+		var after task.Task
 		if err == nil {
-			_, err = i.cfg.Approvals.Decide(r.Context(), id, api.Approver(who), ruling)
+			after, err = i.cfg.Approvals.Decide(r.Context(), id, api.Approver(who), ruling)
 		}
-		if err == nil {
-			http.Redirect(w, r, "/approvals/"+url.PathEscape(string(id)), http.StatusSeeOther)
-			return nil
+		switch {
+		case err != nil:
+			return i.showOutcome(w, r, who, ruling, err)
+		case r.PostFormValue(fieldAll) != "":
+			return i.decideGroup(w, r, who, ruling, after)
+		default:
+			return i.decided(w, r, who)
 		}
-		return i.showOutcome(w, r, who, ruling, err)
 	}
 }
 
@@ -192,11 +196,11 @@ func (i *Inbox) rejectAll(w http.ResponseWriter, r *http.Request, who operator.O
 			text:  fmt.Sprintf("%d requests were ticked; at most %d can be rejected at once.", len(ids), maxBulk),
 		})
 	}
-	var t bulkResult
+	t := bulkResult{what: approval.Reject}
 	ruling := i.ruling(r, who, approval.Reject)
 	for n, id := range ids {
-		_, err := i.cfg.Approvals.Decide(r.Context(), id, api.Approver(who), ruling)
-		if !t.add(err) {
+		after, err := i.cfg.Approvals.Decide(r.Context(), id, api.Approver(who), ruling)
+		if !t.add(after, err) {
 			i.cfg.Log.ErrorContext(r.Context(), "inbox: reject several", "task_id", id, "err", err)
 			t.left = len(ids) - n
 			break
@@ -219,18 +223,27 @@ func tickedIDs(values []string) []task.ID {
 	return slices.Clip(ids)
 }
 
-// A bulkResult counts the results of rejecting several calls.
+// A bulkResult counts the results of decisions about several calls.
 type bulkResult struct {
-	done, late, forbidden int
-	left                  int // not tried after the store failed
+	what approval.Decision
+
+	done, late, changed, forbidden int
+
+	more int // of done: other approvers must approve too
+	left int // not tried after the store failed
 }
 
 // add counts one call. It returns false if err means that the store failed.
-func (t *bulkResult) add(err error) bool {
+func (t *bulkResult) add(after task.Task, err error) bool {
 	switch {
 	case err == nil:
 		t.done++
-	case errors.Is(err, approval.ErrForbidden):
+		if after.State == task.InputRequired {
+			t.more++
+		}
+	case errors.Is(err, review.ErrNotShown), errors.Is(err, review.ErrViewChanged), errors.Is(err, review.ErrUnread):
+		t.changed++
+	case errors.Is(err, approval.ErrForbidden), errors.Is(err, approval.ErrPasskeyRequired), errors.Is(err, approval.ErrDecidedByAgent):
 		t.forbidden++
 	case isOutcome(err) || errors.Is(err, task.ErrNotFound):
 		t.late++
@@ -241,19 +254,30 @@ func (t *bulkResult) add(err error) bool {
 }
 
 func (t *bulkResult) notice() *notice {
-	if *t == (bulkResult{}) {
+	if *t == (bulkResult{what: t.what}) {
 		return &notice{title: "Nothing was rejected", text: "Tick the requests that you want to reject."}
 	}
-	n := &notice{good: t.late+t.forbidden+t.left == 0, title: fmt.Sprintf("%s rejected", counted(t.done, "request"))}
+	verb := " rejected"
+	if t.what == approval.Approve {
+		verb = " approved"
+	}
+	n := &notice{good: t.late+t.changed+t.forbidden+t.left == 0, title: counted(t.done, "request") + verb}
 	var parts []string
-	if t.late > 0 {
-		parts = append(parts, counted(t.late, "other")+" had already been decided or had expired.")
+	for _, part := range []struct {
+		n    int
+		text string
+	}{
+		{t.late, " had already been decided or had expired."},
+		{t.changed, " had changed since you were shown it: not decided."},
+		{t.forbidden, " can only be decided by other approvers."},
+		{t.left, " may still be pending: the gate cannot say whether the decision was recorded. Try again; it is safe to repeat."},
+	} {
+		if part.n > 0 {
+			parts = append(parts, counted(part.n, "other")+part.text)
+		}
 	}
-	if t.forbidden > 0 {
-		parts = append(parts, counted(t.forbidden, "other")+" can only be decided by other approvers.")
-	}
-	if t.left > 0 {
-		parts = append(parts, counted(t.left, "other")+" may still be pending: the gate cannot say whether the rejection was recorded. Try again; it is safe to repeat.")
+	if t.more > 0 {
+		parts = append(parts, "More approvals are needed.")
 	}
 	n.text = strings.Join(parts, " ")
 	return n

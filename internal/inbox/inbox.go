@@ -63,6 +63,7 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	}
 	route("GET /{$}", operator.Viewer, i.pending)
 	route("GET /approvals/{id}", operator.Viewer, i.call)
+	route("GET /approvals/{id}/next", operator.Viewer, i.next)
 	route("GET /approvals/{id}/arguments", operator.Viewer, i.arguments)
 	route("POST /approvals/{id}/approve", operator.Approver, i.decide(approval.Approve))
 	route("POST /approvals/{id}/confirm", operator.Approver, i.confirm)

@@ -80,7 +80,11 @@ func (i *Inbox) call(w http.ResponseWriter, r *http.Request, who operator.Operat
 		if who.Role.Includes(operator.Approver) {
 			i.cfg.Approvals.RecordView(r.Context(), c.Approval)
 		}
-		return i.showCase(w, r, who, c, callResponse{})
+		n, err := i.afterNotice(r, who)
+		if err != nil {
+			return err
+		}
+		return i.showCase(w, r, who, c, callResponse{notice: n})
 	})
 }
 
@@ -125,7 +129,11 @@ func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Op
 	if d.confirm, err = i.confirmation(r, who, c); err != nil {
 		return err
 	}
-	p := page{title: c.Tool, status: a.status, notice: a.notice, self: "/approvals/" + url.PathEscape(string(c.ID))}
+	d.list = readSelection(r.URL.Query())
+	if err := i.neighbours(r, &d); err != nil {
+		return err
+	}
+	p := page{title: c.Tool, waiting: d.place.Pending, status: a.status, notice: a.notice, self: d.page()}
 	return i.page(w, r, who, p, func(f frame) templ.Component { return casePage(f, d) })
 }
 
@@ -174,7 +182,7 @@ func (i *Inbox) fail(w http.ResponseWriter, r *http.Request, who operator.Operat
 		}
 		query := r.URL.Query()
 		query.Del("cursor")
-		http.Redirect(w, r, withQuery(first, query), http.StatusSeeOther) //nolint:gosec // a path of this gate
+		seeOther(w, withQuery(first, query))
 	case errors.Is(err, approval.ErrUnsure):
 		refuse(http.StatusServiceUnavailable, "Not known", refusal{
 			"It is not known whether your decision counts",
@@ -195,7 +203,11 @@ func (i *Inbox) fail(w http.ResponseWriter, r *http.Request, who operator.Operat
 
 // pending shows the calls that wait for a decision.
 func (i *Inbox) pending(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
-	return i.showPending(w, r, who, nil)
+	n, err := i.afterNotice(r, who)
+	if err != nil {
+		return err
+	}
+	return i.showPending(w, r, who, n)
 }
 
 func (i *Inbox) showPending(w http.ResponseWriter, r *http.Request, who operator.Operator, n *notice) error {
@@ -217,6 +229,7 @@ func (i *Inbox) showPending(w http.ResponseWriter, r *http.Request, who operator
 type selection struct {
 	text, tool, agent, workflow string
 	cursor                      string
+	after                       task.ID // the call that was decided before, for a link
 }
 
 func readSelection(q url.Values) selection {
@@ -232,7 +245,7 @@ func (s selection) narrow() bool { return s != selection{cursor: s.cursor} }
 
 // link returns the address of a page with the same selection.
 func (s selection) link(path, cursor string) string {
-	return withValues(path, map[string]string{"q": s.text, "tool": s.tool, "agent": s.agent, "workflow": s.workflow, "cursor": cursor})
+	return withValues(path, map[string]string{"q": s.text, "tool": s.tool, "agent": s.agent, "workflow": s.workflow, "cursor": cursor, fieldAfter: string(s.after)})
 }
 
 // withValues returns the address of a page with the nonempty values as its query.

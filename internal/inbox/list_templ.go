@@ -107,7 +107,7 @@ func pendingPage(f frame, q review.Queue, s selection) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				for _, g := range q.Groups {
-					templ_7745c5c3_Err = pendingRow(f, g).Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = pendingRow(f, g, s).Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -117,7 +117,7 @@ func pendingPage(f frame, q review.Queue, s selection) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				if f.mayReject() {
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "<div class=\"bulk\"><label for=\"bulk-reason\">Reject ticked calls</label> <input id=\"bulk-reason\" name=\"reason\" maxlength=\"500\" placeholder=\"Why? The agent may read it\" autocomplete=\"off\"> <button type=\"button\" id=\"tick-all\" class=\"button scripted\" hidden>Tick all on this page</button> <button class=\"button danger\">Reject ticked</button></div>")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "<div class=\"bulk\"><label for=\"bulk-reason\">Reject ticked calls</label> <input id=\"bulk-reason\" name=\"reason\" maxlength=\"500\" placeholder=\"Why? The agent may read it\" autocomplete=\"off\"> <button type=\"button\" id=\"tick-all\" class=\"button scripted\" hidden>Tick all on this page</button> <button id=\"reject-ticked\" class=\"button danger\">Reject ticked</button></div>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -411,7 +411,7 @@ func nothingWaits(s selection) templ.Component {
 	})
 }
 
-func pendingRow(f frame, g review.Group) templ.Component {
+func pendingRow(f frame, g review.Group, s selection) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -530,9 +530,9 @@ func pendingRow(f frame, g review.Group) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var26 templ.SafeURL
-		templ_7745c5c3_Var26, templ_7745c5c3_Err = templ.JoinURLErrs("/approvals/" + string(g.Calls[0].ID))
+		templ_7745c5c3_Var26, templ_7745c5c3_Err = templ.JoinURLErrs(s.call(g.Calls[0].ID))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `list.templ`, Line: 97, Col: 63}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `list.templ`, Line: 97, Col: 47}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var26))
 		if templ_7745c5c3_Err != nil {
@@ -572,7 +572,7 @@ func pendingRow(f frame, g review.Group) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if len(g.Calls) > 1 {
-			templ_7745c5c3_Err = identical(f, g).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = identical(f, g, s).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -821,7 +821,7 @@ func agent(a review.Approval, now time.Time) templ.Component {
 }
 
 // identical lists the calls of a group.
-func identical(f frame, g review.Group) templ.Component {
+func identical(f frame, g review.Group, s selection) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -865,9 +865,9 @@ func identical(f frame, g review.Group) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var44 templ.SafeURL
-			templ_7745c5c3_Var44, templ_7745c5c3_Err = templ.JoinURLErrs("/approvals/" + string(a.ID))
+			templ_7745c5c3_Var44, templ_7745c5c3_Err = templ.JoinURLErrs(s.call(a.ID))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `list.templ`, Line: 146, Col: 46}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `list.templ`, Line: 146, Col: 30}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var44))
 			if templ_7745c5c3_Err != nil {
@@ -880,7 +880,7 @@ func identical(f frame, g review.Group) templ.Component {
 			var templ_7745c5c3_Var45 string
 			templ_7745c5c3_Var45, templ_7745c5c3_Err = templ.JoinStringErrs(span(a.ExpiresAt.Sub(f.now)))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `list.templ`, Line: 146, Col: 79}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `list.templ`, Line: 146, Col: 63}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var45))
 			if templ_7745c5c3_Err != nil {
@@ -893,7 +893,7 @@ func identical(f frame, g review.Group) templ.Component {
 			var templ_7745c5c3_Var46 string
 			templ_7745c5c3_Var46, templ_7745c5c3_Err = templ.JoinStringErrs(ago(f.now.Sub(a.CreatedAt)))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `list.templ`, Line: 146, Col: 123}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `list.templ`, Line: 146, Col: 107}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var46))
 			if templ_7745c5c3_Err != nil {

@@ -97,6 +97,7 @@ func (f frame) mayReject() bool { return f.who.Role.Includes(operator.Rejecter) 
 // A page has the properties of a page that depend on its handler.
 type page struct {
 	section, title string
+	waiting        int     // number of pending calls; 0 if it was not counted
 	status         int     // 0 means 200
 	notice         *notice // the result of a form; may be nil
 	self           string  // address for reloading, if the page answers a form
@@ -104,11 +105,13 @@ type page struct {
 
 // page answers with a page for the operator.
 func (i *Inbox) page(w http.ResponseWriter, r *http.Request, who operator.Operator, p page, content func(frame) templ.Component) error {
-	waiting, err := i.cfg.Viewer.CountPending(r.Context())
-	if err != nil {
-		return err
+	if p.waiting == 0 {
+		var err error
+		if p.waiting, err = i.cfg.Viewer.CountPending(r.Context()); err != nil {
+			return err
+		}
 	}
-	f := i.frame(r, who, p.section, p.title, waiting)
+	f := i.frame(r, who, p.section, p.title, p.waiting)
 	f.notice = p.notice
 	if r.Method != http.MethodGet {
 		f.self = p.self
@@ -121,7 +124,7 @@ func (i *Inbox) page(w http.ResponseWriter, r *http.Request, who operator.Operat
 func (i *Inbox) frame(r *http.Request, who operator.Operator, section, title string, waiting int) frame {
 	f := i.bareFrame(title)
 	f.waiting = waiting
-	f.section, f.who, f.form, f.self = section, who, i.auth.FormToken(who), r.URL.RequestURI()
+	f.section, f.who, f.form, f.self = section, who, i.auth.FormToken(who), selfOf(r)
 	f.connects = len(i.cfg.Connections.Servers()) > 0
 	f.restart = strings.Join(i.cfg.NeedsRestart(), ", ")
 	f.push, f.device = i.pushKey(r, who)
@@ -130,6 +133,16 @@ func (i *Inbox) frame(r *http.Request, who operator.Operator, section, title str
 		f.channels = i.channelTrouble()
 	}
 	return f
+}
+
+// selfOf returns the address of a page without the call that was decided before, whose notice is shown once.
+func selfOf(r *http.Request) string {
+	query := r.URL.Query()
+	if !query.Has(fieldAfter) {
+		return r.URL.RequestURI()
+	}
+	query.Del(fieldAfter)
+	return withQuery(r.URL.Path, query)
 }
 
 // channelTrouble says which channels fail, and what to do about it.

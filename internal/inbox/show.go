@@ -18,11 +18,16 @@ import (
 // timeFormat is the format of times that the script reads.
 const timeFormat = time.RFC3339Nano
 
-func waitingMore(f frame) string {
-	if f.waiting == 1 {
+// waitingMore is the text of a link to the next call of a list.
+func waitingMore(f frame, list selection) string {
+	switch {
+	case list.narrow():
+		return "Next call"
+	case f.waiting == 1:
 		return "1 more is waiting"
+	default:
+		return fmt.Sprintf("%d more are waiting", f.waiting)
 	}
-	return fmt.Sprintf("%d more are waiting", f.waiting)
 }
 
 // permille returns the remaining share of the time to decide, in thousandths.

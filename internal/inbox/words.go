@@ -32,6 +32,10 @@ type callView struct {
 	reason string // from the form of a decision that did not count
 
 	confirm confirmation
+
+	list  selection         // the list that the page was opened from
+	place review.Place      // the place of a pending call in that list
+	same  []review.Approval // other calls that the form can decide together with this one
 }
 
 // maxFind is the length of the longest search text.

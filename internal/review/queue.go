@@ -3,7 +3,6 @@ package review
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,30 +61,9 @@ func (v *Viewer) Queue(ctx context.Context, f Filter) (Queue, error) {
 }
 
 // pendingItems returns all pending calls.
-func (v *Viewer) pendingItems(ctx context.Context) ([]*item, error) {
-	ctx, done, err := v.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	var all []*item
-	for t, err := range storekit.Each(ctx, v.cfg.Store, task.Query{Scope: task.AnyOwner(), States: pendingStates, Limit: listSize, Outlines: true}) {
-		if errors.Is(err, task.ErrUnreadable) {
-			v.logUnreadable(ctx, err)
-			continue
-		}
-		var one *item
-		if err == nil {
-			one, err = v.item(ctx, t)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if one != nil && one.State == task.InputRequired {
-			all = append(all, one)
-		}
-	}
-	return all, nil
+func (v *Viewer) pendingItems(ctx context.Context) (all []*item, err error) {
+	err = v.eachPending(ctx, func(_ task.Task, one *item) { all = append(all, one) })
+	return all, err
 }
 
 // CountPending returns the number of pending calls.
@@ -117,7 +95,7 @@ func keyOf(p *item) groupKey {
 
 // grouped sorts calls and groups identical ones.
 func grouped(calls []*item) []Group {
-	slices.SortFunc(calls, func(a, b *item) int { return comparePositions(positionOf(a.Approval), positionOf(b.Approval)) })
+	slices.SortFunc(calls, byDeadline)
 	var groups []Group
 	at := make(map[groupKey]int)
 	for _, p := range calls {

@@ -98,10 +98,12 @@ async function refresh() {
   if (ended) return; // even after signing in again in another tab
   if (busy) { again = true; return; }
   busy = true;
+  const { self } = document.body.dataset;
   try {
-    const { answer, text } = await ask(document.body.dataset.self, { headers: { Accept: "text/html" }, cache: "no-store" }, 8000);
+    const { answer, text } = await ask(self, { headers: { Accept: "text/html" }, cache: "no-store" }, 8000);
     const where = new URL(answer.url).pathname;
     if (ended) return;
+    if (self !== document.body.dataset.self) { again = true; return; } // another page was shown meanwhile
     if (answer.status === 401 || where.startsWith("/login")) { sessionEnded(); return; }
     if (answer.status === 404 && $("[data-case]")) { location.reload(); return; }
     if (answer.status === 429 || answer.status >= 500) { refreshSoon(3000); return; }
@@ -135,6 +137,7 @@ function adopt(page) {
   if (old.dataset.case) adoptCase(old, fresh);
   else if ($("#list", old) && $("#list", fresh)) {
     adoptRows($("#list", old), $("#list", fresh));
+    showTicked();
     adoptPager(old, $(".pager", fresh));
   }
   else if ((!$("form#bulk", old) || !$("form#bulk", fresh)) && !written(old)) swapContent(old, fresh);
@@ -149,6 +152,7 @@ function adoptLogin(page) {
   if (!login || login === $(".account [name=csrf]").value) return true;
   if ($(".who", page).title !== $(".who").title) return false;
   for (const field of all("[name=csrf]")) field.value = login;
+  delayed?.data.set("csrf", login);
   document.body.dataset.device = page.body.dataset.device;
   return true;
 }
@@ -222,8 +226,34 @@ function adoptCase(old, fresh) {
     tell(`${$("#verdict-title").textContent}. ${$("#status-text").textContent}`);
   }
   adoptPart("#agent", old, fresh);
+  adoptPart("#neighbours", old, fresh);
+  adoptGroup($("#group", old), $("#group", fresh));
   // The stream does not report changes of a call between its decision and its end.
   if (old.dataset.state !== "input_required" && !old.hasAttribute("data-over")) refreshSoon(1000);
+}
+
+// adoptGroup shows the present members of a group. The reader must tick a changed group again.
+function adoptGroup(old, fresh) {
+  if (!old || !fresh || old.dataset.version === fresh.dataset.version) return;
+  old.replaceWith(fresh);
+  showGroup();
+}
+
+// showGroup shows on the buttons how many calls they decide.
+function showGroup() {
+  const all = $("#all");
+  const number = all?.checked ? ` ${all.dataset.calls}` : "";
+  if ($("#approve")) set($("#approve"), "Approve" + number);
+  if ($("#reject")) set($("#reject"), "Reject" + number);
+}
+
+// ticked returns the ids of the calls that are ticked in the list. A row can have several.
+const ticked = () => all(".tick input:checked").flatMap((box) => box.value.split(" "));
+
+function showTicked() {
+  const button = $("#reject-ticked"), { length } = ticked();
+  if (button) set(button, length ? `Reject ${length} ticked` : "Reject ticked");
+  for (const row of all("#list .row")) row.classList.toggle("leaving", Boolean(delayed?.ids.includes(row.dataset.id)));
 }
 
 // say shows a warning above the page.
@@ -267,6 +297,16 @@ async function copy(button) {
     set(button, "Not copied");
   }
   setTimeout(() => set(button, "Copy"), 2000);
+}
+
+// hint says for some seconds why a key did nothing.
+let hinted = 0;
+
+function hint(text) {
+  clearTimeout(hinted);
+  $("#hint").hidden = !text;
+  set($("#hint"), text);
+  if (text) hinted = setTimeout(hint, 8000, "");
 }
 
 function tell(text) { set($("#told"), text); }
@@ -509,11 +549,38 @@ async function renew() {
 // The keyboard
 
 function move(by) {
+  if ($("[data-case]")) { moveToCall(by); return; }
   const links = all(".row .open");
-  if (!links.length) return;
+  if (!links.length) { hint("There are no calls on this page."); return; }
   const row = document.activeElement?.closest?.(".row");
   const at = links.findIndex((link) => link.closest(".row") === row);
   links[Math.min(links.length - 1, Math.max(0, at < 0 ? 0 : at + by))].focus();
+}
+
+function moveToCall(by) {
+  const link = $(by > 0 ? "#next" : "#previous");
+  if (link) link.click();
+  else if (!$("#neighbours").textContent.trim()) hint("This call is not in the list of waiting calls.");
+  else hint(by > 0 ? "This is the last call of the list." : "This is the first call of the list.");
+}
+
+function tickRow() {
+  const box = document.activeElement?.closest?.(".row")?.querySelector(".tick input");
+  if (box) box.click();
+  else if ($(".tick")) hint("Choose a call first, with j or k.");
+  else hint($("#list .row") ? "You may view these calls, but not decide them." : "There is no call to tick on this page.");
+}
+
+// whyNot says why a button cannot be pressed.
+function whyNot(button) {
+  const call = $("[data-case]");
+  if (!call) return $("#list .open") ? "Open a call first: choose it with j or k, then press Enter." : "There is no call to decide on this page.";
+  if (call.dataset.state !== "input_required") return "This call no longer waits for a decision.";
+  if (ended) return "Your session has ended.";
+  if (down) return "The gate does not answer, so nothing can be decided.";
+  if ($("#decision")?.dataset.sent) return "Your decision is being sent.";
+  if (button) return "A part of this call was not shown yet: open every folded part, or tick “I approve without reading”.";
+  return ($("#verdict .objection") || $("#may-not"))?.textContent.trim() || "You may not decide this call.";
 }
 
 // arm moves the focus to a button. Enter or Space then presses it, but only after a short
@@ -522,7 +589,7 @@ let armedAt = 0;
 
 function arm(id, what) {
   const button = document.getElementById(id);
-  if (!button) return;
+  if (!button || button.disabled) { hint(whyNot(button)); return; }
   button.focus();
   armedAt = performance.now();
   set($("#armed"), `Press Enter to ${what}, or Esc to leave it.`);
@@ -540,17 +607,29 @@ function guard(event) {
   set($("#armed"), `That was very quick, so it was not counted. Press ${event.key === "Enter" ? "Enter" : "Space"} again to ${button.id}.`);
 }
 
-const shownAt = performance.now();
+let shownAt = performance.now();
+
+// settle is how long a page that follows a decision ignores clicks on its buttons, in milliseconds: the second
+// click of a double click is not for this call.
+const settle = 700;
+let arrivedAt = -settle;
+
+function guardClick(event) {
+  if (!event.target.closest?.("#approve, #reject") || performance.now() - arrivedAt >= settle) return;
+  event.preventDefault();
+  hint("This is the next call. That click came too soon after the last decision, so it was not counted.");
+}
 
 const keys = {
   j: () => move(1),
   k: () => move(-1),
-  x: () => { const box = document.activeElement?.closest?.(".row")?.querySelector("input"); if (box) box.click(); },
+  x: tickRow,
   a: () => arm("approve", "approve"),
   r: () => arm("reject", "reject"),
-  c: () => $("#reason")?.focus(),
+  u: () => (delayed ? takeBack() : hint("There is no rejection to take back.")),
+  c: () => ($("#reason") ? $("#reason").focus() : hint(whyNot())),
   g: () => { location.href = "/"; },
-  "/": () => $("[data-search]")?.focus(),
+  "/": () => ($("[data-search]") ? $("[data-search]").focus() : hint("There is nothing to search on this page.")),
   "?": () => $("#shortcuts").showModal(),
 };
 
@@ -566,6 +645,7 @@ function onKey(event) {
   const act = keys[event.key];
   if (!act) return;
   event.preventDefault();
+  hint("");
   act();
 }
 
@@ -577,13 +657,18 @@ async function onSubmit(event) {
   if (!form.matches("#decision, #bulk, [data-sign], [data-create]")) return;
   event.preventDefault();
   if (form.dataset.sent || down) return;
-  form.dataset.sent = "yes";
+  const { submitter } = event;
+  const sign = submitter?.dataset.sign || form.dataset.sign;
+  // For a button without the attribute, formAction is the address of this page.
+  const where = submitter?.hasAttribute("formaction") ? submitter.formAction : form.action;
   const data = new URLSearchParams(new FormData(form));
+  form.dataset.sent = "yes";
   for (const b of all("button", form)) b.disabled = true;
+  await sendRejection(); // the decision before this one
+  if (submitter?.matches("#reject, #reject-ticked") && isBrief(data)) { rejectSoon(form, where, data); return; }
+  if (form.id === "decision") data.set("advance", "yes");
   try {
-    if (!await usePasskey(form, event.submitter?.dataset.sign || form.dataset.sign, data)) return;
-    // For a button without the attribute, formAction is the address of this page.
-    const where = event.submitter?.hasAttribute("formaction") ? event.submitter.formAction : form.action;
+    if (!await usePasskey(form, sign, data)) return;
     const { answer, text } = await ask(where, { method: "POST", body: data }, 30000);
     const page = new DOMParser().parseFromString(policy.createHTML(text), "text/html");
     if (!$("main", page)) throw new Error("not a page of the gate");
@@ -593,6 +678,81 @@ async function onSubmit(event) {
     reached(false);
     say("The gate did not answer, so it is not known whether this was decided. Your reason is kept; this page shows the state of the request as soon as the gate answers.");
   }
+}
+
+// A rejection is sent after some seconds, so that it can be taken back. Until then the call is
+// pending. When the page is closed or hidden, the rejection is sent at once: if that fails, the
+// call stays pending, and does not run.
+const delay = 5000;
+let delayed = null;
+
+// isBrief reports whether data may be sent while the page is closed.
+const isBrief = (data) => data.toString().length < 60000 && (data.has("shown") || data.has("id"));
+
+function rejectSoon(form, where, data) {
+  const call = $("[data-case]")?.dataset.case;
+  const calls = call ? [call, ...(data.has("all") ? data.getAll("same").map((one) => one.split(" ")[0]) : [])] : ticked();
+  const what = calls.length > 1 ? `${calls.length} calls` : $("h1 .name")?.textContent.trim() || "1 call";
+  delayed = { where, data, call, what, ids: calls, back: document.body.dataset.self, timer: setTimeout(sendRejection, delay) };
+  const undo = document.createElement("button");
+  undo.type = "button";
+  undo.className = "quiet";
+  undo.append("Undo");
+  undo.addEventListener("click", takeBack);
+  report(`${what}: rejected in ${delay / 1000} seconds. `, undo);
+  if (call) {
+    const next = new URL(form.dataset.next, location);
+    if (data.has("all")) next.searchParams.set("all", "yes"); // skip the other calls of the group
+    visit(next);
+    return;
+  }
+  delete form.dataset.sent;
+  for (const b of all("button", form)) b.disabled = false;
+  for (const box of all(".tick input:checked")) box.checked = false;
+  showTicked();
+}
+
+// report shows what becomes of a rejection.
+function report(...parts) {
+  $("#undo").replaceChildren(...parts);
+  $("#undo").hidden = false;
+}
+
+function linkTo(where, text) {
+  const link = document.createElement("a");
+  link.href = where;
+  link.append(text);
+  return link;
+}
+
+function takeBack() {
+  const { timer, what, back } = delayed;
+  clearTimeout(timer);
+  kept = delayed;
+  delayed = null;
+  report(`${what}: not rejected. `, linkTo(back, "Show"));
+  showTicked();
+}
+
+// kept is the rejection that was taken back. Its reason is in the form again.
+let kept = null;
+
+// sendRejection sends the rejection that was delayed, if there is one.
+async function sendRejection() {
+  if (!delayed) return;
+  const { where, data, what, back, timer } = delayed;
+  clearTimeout(timer);
+  delayed = null;
+  try {
+    const { answer, text } = await ask(where, { method: "POST", body: data, keepalive: true }, 30000);
+    const page = new DOMParser().parseFromString(policy.createHTML(text), "text/html");
+    const told = $("#notice, #status-text", page) || $("main", page);
+    report(`${what}: ${[...told.children].map((part) => part.textContent).join(" ") || told.textContent} `, linkTo(back, "Show"));
+  } catch {
+    report(`${what}: the gate did not answer, so it is not known whether this was rejected. `, linkTo(back, "Show"));
+  }
+  showTicked();
+  refreshSoon();
 }
 
 // usePasskey lets the person use a passkey, and adds its answers to the data of a form. It reports false
@@ -645,17 +805,61 @@ async function signWith(options) {
 
 // arrive shows the page after a decision.
 function arrive(answer, page) {
-  if (answer.redirected) { location.replace(answer.url); return; }
+  if (answer.redirected && !$("[data-case], #list, .queue-filters", page)) { location.replace(answer.url); return; }
+  show(page);
+  arrivedAt = performance.now();
+}
+
+// visit shows the page at an address, such as that of the next call. It keeps this script, and with it the
+// rejection that was not sent yet.
+async function visit(where) {
+  try {
+    const { answer, text } = await ask(where, { headers: { Accept: "text/html" }, cache: "no-store" }, 8000);
+    const page = new DOMParser().parseFromString(policy.createHTML(text), "text/html");
+    if (!answer.ok || !$("[data-case], .queue-filters", page)) { location.href = answer.url; return; }
+    arrive(answer, page);
+  } catch {
+    location.href = "/";
+  }
+}
+
+// show replaces the content of this page by that of another one.
+function show(page) {
+  const { self } = page.body.dataset;
+  if (self && self !== document.body.dataset.self) {
+    document.body.dataset.self = self;
+    history.pushState(null, "", self);
+  }
+  document.body.dataset.waiting = page.body.dataset.waiting;
   $("main").replaceWith($("main", page));
-  document.body.dataset.self = page.body.dataset.self || document.body.dataset.self;
-  const count = $("#count", page);
-  if (count) $("#count").replaceWith(count);
+  const nav = $(".masthead nav", page);
+  if (nav) $(".masthead nav").replaceWith(nav);
+  document.title = page.title;
+  shownAt = performance.now();
+  if (kept?.call && kept.call === $("[data-case]")?.dataset.case && $("#reason")) $("#reason").value = kept.data.get("reason");
   reveal();
   reading();
+  showTicked();
   tick();
   badge();
-  ($("#notice") || $("#main")).scrollIntoView({ block: "nearest" });
+  window.scrollTo(0, 0);
   $("#main").focus();
+  follows();
+}
+
+// follows reloads a call that was decided until it has ended: the stream does not report that.
+function follows() {
+  const call = $("[data-case]");
+  if (call && !call.hasAttribute("data-over") && call.dataset.state !== "input_required") refreshSoon(1000);
+}
+
+// A link to another call keeps this script if a rejection was not sent yet, or was taken back.
+function onLink(event) {
+  const link = event.target.closest?.("a[href]");
+  if (!link || !(delayed || kept) || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  if (link.origin !== location.origin || !/^\/(approvals\/[^/]+(\/next)?)?$/.test(link.pathname)) return;
+  event.preventDefault();
+  visit(link.href);
 }
 
 function reveal() { for (const e of all(".scripted")) e.hidden = false; }
@@ -663,11 +867,26 @@ function reveal() { for (const e of all(".scripted")) e.hidden = false; }
 document.addEventListener("keydown", onKey);
 document.addEventListener("submit", onSubmit);
 document.addEventListener("toggle", (e) => { if (e.target.matches?.("details.fold")) reading(); }, true);
-document.addEventListener("change", (e) => { if (e.target.id === "consent") reading(); });
-document.addEventListener("click", (e) => { if (e.target.id === "tick-all") for (const box of all(".tick input")) box.checked = true; });
+document.addEventListener("change", (e) => {
+  if (e.target.id === "consent") reading();
+  if (e.target.id === "all") showGroup();
+  if (e.target.closest(".tick")) showTicked();
+});
+document.addEventListener("click", guardClick, true);
+document.addEventListener("click", onLink);
+document.addEventListener("click", (e) => {
+  if (e.target.id !== "tick-all") return;
+  for (const box of all(".tick input")) box.checked = true;
+  showTicked();
+});
 document.addEventListener("click", (e) => { const button = e.target.closest?.(".copy"); if (button) copy(button); });
 window.addEventListener("pageshow", (e) => { if (e.persisted) location.reload(); });
-$("#more-filters")?.addEventListener("click", (e) => e.target.setAttribute("aria-expanded", String(e.target.getAttribute("aria-expanded") !== "true")));
+window.addEventListener("popstate", () => { if (location.pathname + location.search !== document.body.dataset.self) location.reload(); });
+window.addEventListener("pagehide", sendRejection);
+document.addEventListener("visibilitychange", () => { if (document.hidden) sendRejection(); });
+document.addEventListener("click", (e) => {
+  if (e.target.id === "more-filters") e.target.setAttribute("aria-expanded", String(e.target.getAttribute("aria-expanded") !== "true"));
+});
 $("#help").addEventListener("click", () => $("#shortcuts").showModal());
 $("#notify").addEventListener("click", toggleNotify);
 reveal();
@@ -677,5 +896,6 @@ badge();
 tick();
 reading();
 setInterval(tick, 1000);
-if ($("[data-case]") && !$("[data-over]") && $("[data-case]").dataset.state !== "input_required") refreshSoon(1000);
+follows();
+if (location.pathname + location.search !== document.body.dataset.self) history.replaceState(null, "", document.body.dataset.self);
 lead();
