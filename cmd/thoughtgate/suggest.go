@@ -16,7 +16,8 @@ func newSuggest() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "suggest [FILE]",
 		Short: "Propose rules from recorded calls",
-		Long: "Propose rules that forward calls which people have always approved, and list rules that no recorded call reaches.\n" +
+		Long: "Propose rules that forward calls which people have always approved, or standing approvals for them, and list rules that no\n" +
+			"recorded call reaches.\n" +
 			"The output is YAML to copy, with the evidence, the saved approvals and the risk of each rule. Nothing is changed.\n" +
 			"FILE has exported calls, as lines of JSON. Without FILE, the calls are those in the configured store, which no gate may\n" +
 			"use if it is a SQLite file. The output may have values of arguments.\n" +

@@ -1,6 +1,10 @@
 package callrecord
 
-import "github.com/thoughtgate/thoughtgate-go/internal/policy"
+import (
+	"slices"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+)
 
 // Rules of an entry that are no rules of the configuration.
 const (
@@ -25,7 +29,15 @@ func (e *Entry) SetVerdict(v *policy.Verdict) {
 	e.Policies, e.Snapshot = v.Policies, v.Snapshot
 }
 
-// HasArguments reports whether e has all arguments of its call, if the call had any.
+// HasArguments reports whether e has all arguments of its call. An entry without arguments and
+// digest may be about a call with arguments, whose digest could not be made. Resources have none.
 func (e *Entry) HasArguments() bool {
-	return !e.Redacted && (len(e.Arguments) > 0 || e.Digest == "")
+	kind, _ := policy.Governed(e.Method)
+	return !e.Redacted && len(e.Arguments) > 0 || kind == policy.Resource && e.Digest == ""
+}
+
+// Asked reports whether approvers were asked about the call of e. They are not if it was attached
+// to an identical held call, or if it was refused.
+func (e *Entry) Asked() bool {
+	return e.Action == policy.Approve && !slices.Contains([]string{"attached", "refused", "gone"}, e.Outcome)
 }

@@ -87,8 +87,8 @@ type Subject struct {
 	Calls int `json:"calls"`
 }
 
-// Approvals compares the calls that were held with those that are held now. Calls that cannot
-// be judged again are not counted.
+// Approvals compares how often approvers were asked with how often they are asked now. Calls that
+// cannot be judged again are not counted, nor those that were attached to a held call.
 type Approvals struct {
 	Days      float64 `json:"days"` // from the first to the last call, at least one
 	Total     Count   `json:"total"`
@@ -96,7 +96,7 @@ type Approvals struct {
 	Workflows []Count `json:"workflows"` // those with a difference
 }
 
-// A Count is how many calls were held, and how many are held now.
+// A Count is how often approvers were asked, and how often they are asked now.
 type Count struct {
 	Name   string  `json:"name,omitzero"`
 	Then   int     `json:"then"`
@@ -250,11 +250,12 @@ func (w *worker) extend(first, last time.Time) {
 }
 
 func (w *worker) countHeld(then, now *callrecord.Entry) {
-	if then.Action == policy.Approve {
+	asked := then.Asked()
+	if asked {
 		named(w.agents, then.Principal).Then++
 		named(w.workflows, then.Workflow).Then++
 	}
-	if now.Action == policy.Approve {
+	if now.Action == policy.Approve && (asked || then.Action != policy.Approve) {
 		named(w.agents, then.Principal).Now++
 		named(w.workflows, now.Workflow).Now++
 	}

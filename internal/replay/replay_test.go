@@ -189,7 +189,7 @@ func TestReplayReportsWhatChanges(t *testing.T) {
 			entries = append(entries, e)
 			if _, known := replay.Judge(&e, after); !known {
 				hidden++
-				if e.HasArguments() || !strings.Contains(string(c.Arguments), "{") || now.Rule == callrecord.ByGate && !strings.Contains(c.Name, "ﬁ") {
+				if full && len(c.Arguments) > 0 || strings.HasPrefix(c.Method, "resources/") && len(c.Arguments) == 0 || now.Rule == callrecord.ByGate && !strings.Contains(c.Name, "ﬁ") {
 					t.Errorf("%s %q %s is not judged again", c.Method, c.Name, c.Arguments)
 				}
 				continue
@@ -254,17 +254,19 @@ func TestReport(t *testing.T) {
 	}
 	entries[0].ID = "tg_1"
 	entries[3].Snapshot = "other"
-	entries = append(entries, callrecord.Entry{Event: callrecord.Ended, ID: "tg_1", Time: start.AddDate(1, 0, 0)})
+	attached := entries[2]
+	attached.Outcome = "attached"
+	entries = append(entries, attached, callrecord.Entry{Event: callrecord.Ended, ID: "tg_1", Time: start.AddDate(1, 0, 0)})
 	r, err := replay.Run(written(t, entries), after)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `3 of 6 calls from 2026-11-02T00:00:00Z to 2026-11-06T00:00:00Z would be judged differently
+	want := `3 of 7 calls from 2026-11-02T00:00:00Z to 2026-11-06T00:00:00Z would be judged differently
         2  tools/call "set_b" on crm: approve default → forward by default
            such as 2026-11-03T00:00:00Z by alice (tg_1), then by rule sets; now: the default forwards it
         1  tools/call "cedar_b" on crm: deny → forward by default
            such as 2026-11-04T00:00:00Z by bob, then by rules[1]; now: the default forwards it
-1 of 6 calls cannot be judged again: the verdict may depend on arguments that are not in the record
+1 of 7 calls cannot be judged again: the verdict may depend on arguments that are not in the record
         1  tools/call "cedar_a" on crm
 approvals a day, in 4.0 days: 0.8 → 0.2 (-0.5)
   agent anonymous: 0.2 → 0.0 (-0.2)

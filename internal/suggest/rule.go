@@ -15,14 +15,14 @@ import (
 )
 
 // forward completes a proposal for a tool that only reads.
-func (s *survey) forward(p Proposal) Proposal {
+func (s *survey) forward(p *Proposal) {
 	p.Kind = ReadOnly
 	p.Risk = "nobody sees its calls before they run; that it only reads is what its server says"
-	return s.insert(p, policy.Rule{Action: policy.Forward})
+	s.insert(p, policy.Rule{Action: policy.Forward})
 }
 
 // narrow completes a proposal for arguments with a shape.
-func (s *survey) narrow(p Proposal) Proposal {
+func (s *survey) narrow(p *Proposal) {
 	p.Kind = Arguments
 	p.Risk = p.shape.risk()
 	p.Cedar = p.shape.cedar(p.Upstream, p.Name)
@@ -31,12 +31,12 @@ func (s *survey) narrow(p Proposal) Proposal {
 	if workflow == "" {
 		workflow = policy.DefaultWorkflow
 	}
-	return s.insert(p, policy.Rule{Action: policy.AskPolicies, Workflow: workflow})
+	s.insert(p, policy.Rule{Action: policy.AskPolicies, Workflow: workflow})
 }
 
 // insert completes a proposal with its rule, which matches no call that another rule decides
 // now.
-func (s *survey) insert(p Proposal, r policy.Rule) Proposal {
+func (s *survey) insert(p *Proposal, r policy.Rule) {
 	r.Match, r.Upstream, r.Kind = literal(p.Name), literal(p.Upstream), policy.Tool
 	r.Principals = s.rule(p.decides).Principals
 	p.at = p.decides
@@ -48,7 +48,6 @@ func (s *survey) insert(p Proposal, r policy.Rule) Proposal {
 	p.config = s.cfg
 	p.config.Rules = slices.Insert(slices.Clone(s.cfg.Rules), p.at, r)
 	p.config.Cedar = slices.Concat(s.cfg.Cedar, policies)
-	return p
 }
 
 // labelOf returns the name of a rule in texts, such as rules[3], or default after all rules.
@@ -107,11 +106,11 @@ type shape struct {
 }
 
 // shapeOf returns the shape of the arguments of calls, or nil if they have nothing in common.
-func shapeOf(calls []callrecord.Entry) *shape {
+func shapeOf(calls []heldCall) *shape {
 	values := make(map[string][]any)
 	for i := range calls {
-		args := read(calls[i].Arguments)
-		if args == nil || !calls[i].HasArguments() {
+		args := read(calls[i].arguments)
+		if args == nil {
 			return nil
 		}
 		for name, v := range args {

@@ -7,19 +7,24 @@
 // A proposal forwards held calls that people have always approved: those of a tool that only
 // reads, or those whose arguments have the same shape. It has at least [LeastApprovals]
 // approvals on [LeastDays] days. There is none for a tool with a rejected call, with a destructive
-// hint or with a changed definition, nor for calls that Cedar policies hold.
+// hint or with a changed definition. For calls that only Cedar policies could tell from others,
+// in a configuration that has such policies, it proposes standing approvals.
 //
 // Each proposal is tried: the record is judged again with it. It is dropped unless it changes
 // exactly the calls that it is about.
 package suggest
 
 import (
+	"cmp"
 	"errors"
 	"iter"
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -38,6 +43,7 @@ type Report struct {
 	Last      time.Time  `json:"last"`
 	Calls     int        `json:"calls"`
 	Proposals []Proposal `json:"proposals"` // the one that saves most first
+	Grants    []Grant    `json:"grants"`    // standing approvals for calls without a proposal
 	Unused    []Unused   `json:"unused"`
 }
 
@@ -104,12 +110,17 @@ func From(cfg policy.Config, record func() iter.Seq2[callrecord.Entry, error]) (
 	if s.calls == 0 {
 		return nil, ErrNoCalls
 	}
-	r := &Report{First: s.first, Last: s.last, Calls: s.calls, Proposals: []Proposal{}, Unused: s.unused()}
-	tried, err := try(s.policy, cfg, s.proposals(), r.Unused, record)
+	r := &Report{First: s.first, Last: s.last, Calls: s.calls, Proposals: []Proposal{}, Grants: []Grant{}, Unused: s.unused()}
+	proposals, grants := s.proposals()
+	tried, err := try(s.policy, cfg, proposals, r.Unused, record)
 	if err != nil {
 		return nil, err
 	}
 	weeks := max(1, s.last.Sub(s.first).Hours()/(7*24))
+	for _, g := range grants {
+		g.PerWeek = float64(g.saved) / weeks
+		r.Grants = append(r.Grants, g)
+	}
 	for _, t := range tried[:len(tried)-1] {
 		if t.exact && t.calls > 0 {
 			t.proposal.Evidence.Calls, t.proposal.Evidence.Held = t.calls, t.held
@@ -188,7 +199,7 @@ func (t *trial) add(e *callrecord.Entry, now *judgement) {
 	covered := t.proposal.covers(e, now)
 	if covered {
 		t.calls++
-		if e.Action == policy.Approve {
+		if e.Asked() {
 			t.held++
 		}
 	}
@@ -229,10 +240,25 @@ type survey struct {
 	calls       int
 	first, last time.Time
 	tools       map[replay.Named]*tool
-	approved    map[string][]string // by the id of a held call, the people who approved it
-	held        map[subject][]callrecord.Entry
+	ended       map[string]*ending // by the id of a held call
+	uses        map[string][]*tool // by the id of a held call, which may be a batch
+	held        map[subject][]heldCall
 	reached     map[int]bool // the rules that decided a call
 	uncertain   bool         // it is not known which rule decided a call
+}
+
+// An ending is how a held call ended.
+type ending struct {
+	rejected bool
+	by       []string // the people who approved it; nil if nobody did
+}
+
+// A heldCall is a call that approvers were asked about.
+type heldCall struct {
+	id        string
+	at        time.Time
+	agent     string         // empty if anonymous
+	arguments jsontext.Value // nil if they are not known
 }
 
 // A tool is what is known about a tool.
@@ -245,14 +271,15 @@ type tool struct {
 type subject struct {
 	replay.Named
 
-	rule int
+	rule     int
+	workflow string
 }
 
 func newSurvey(cfg policy.Config) (*survey, error) {
 	p, _, err := policy.Compile(cfg)
 	return &survey{
-		cfg: cfg, policy: p, tools: make(map[replay.Named]*tool), approved: make(map[string][]string),
-		held: make(map[subject][]callrecord.Entry), reached: make(map[int]bool),
+		cfg: cfg, policy: p, tools: make(map[replay.Named]*tool), ended: make(map[string]*ending),
+		uses: make(map[string][]*tool), held: make(map[subject][]heldCall), reached: make(map[int]bool),
 	}, err
 }
 
@@ -274,11 +301,16 @@ func (s *survey) add(e *callrecord.Entry) {
 			s.last = e.Time
 		}
 		s.judge(e, name)
-	case callrecord.Ended:
-		t.excluded = t.excluded || e.Outcome == "rejected"
-		if approved(e) {
-			s.approved[e.ID] = e.By
+		if e.ID != "" {
+			s.uses[e.ID] = append(s.uses[e.ID], t)
 		}
+	case callrecord.Ended:
+		end := &ending{rejected: e.Outcome == "rejected"}
+		t.excluded = t.excluded || end.rejected
+		if approved(e) {
+			end.by = e.By
+		}
+		s.ended[e.ID] = end
 	}
 }
 
@@ -304,10 +336,13 @@ func (s *survey) judge(e *callrecord.Entry, name replay.Named) {
 	}
 	s.reached[v.Rule] = true
 	kind, _ := policy.Governed(e.Method)
-	heldThen, heldNow := e.Action == policy.Approve, v.known && v.Action == policy.Approve
-	if kind == policy.Tool && heldThen && heldNow && s.rule(v.Rule).Action == policy.Approve {
-		about := subject{name, v.Rule}
-		s.held[about] = append(s.held[about], *e)
+	if kind == policy.Tool && v.known && v.Action == policy.Approve && e.Asked() {
+		call := heldCall{id: e.ID, at: e.Time, agent: e.Principal}
+		if e.HasArguments() {
+			call.arguments = e.Arguments
+		}
+		about := subject{name, v.Rule, v.Workflow}
+		s.held[about] = append(s.held[about], call)
 	}
 }
 
@@ -332,50 +367,72 @@ func (s *survey) unused() []Unused {
 	return found
 }
 
-// proposals returns the proposals for which there is enough evidence, sorted by their tools.
-func (s *survey) proposals() []Proposal {
-	var all []Proposal
-	for _, about := range slices.SortedFunc(maps.Keys(s.held), func(a, b subject) int {
-		if c := a.Compare(&b.Named); c != 0 {
-			return c
+// proposals returns the proposals for which there is enough evidence, and the standing approvals
+// for calls of other subjects, sorted by their tools.
+func (s *survey) proposals() (all []Proposal, grants []Grant) {
+	for id, end := range s.ended {
+		for _, t := range s.uses[id] {
+			t.excluded = t.excluded || end.rejected
 		}
-		return a.rule - b.rule
-	}) {
-		t := s.tools[about.Named]
-		if t.excluded || !plain(about.Name) || !plain(about.Upstream) {
+	}
+	for _, about := range slices.SortedFunc(maps.Keys(s.held), subject.compare) {
+		if s.tools[about.Named].excluded || !plain(about.Name) || !plain(about.Upstream) {
 			continue
 		}
 		calls, evidence := s.evidence(s.held[about])
-		if evidence.Approved < LeastApprovals || daysOf(calls) < LeastDays {
-			continue
-		}
 		p := Proposal{Named: about.Named, Evidence: evidence, decides: about.rule}
-		if !t.mayWrite {
-			all = append(all, s.forward(p))
-		} else if p.shape = shapeOf(calls); p.shape != nil && len(s.cfg.Cedar) == 0 && !named(all, about.Named) {
-			all = append(all, s.narrow(p))
+		if enough(calls) && s.complete(&p, calls) && !named(all, &p) {
+			all = append(all, p)
+		} else {
+			grants = append(grants, s.grants(about, calls)...)
 		}
 	}
-	return all
+	return all, grants
 }
 
-// named reports whether the last proposal is about the same tool. The policies of two proposals
-// about it would have the same ids.
-func named(all []Proposal, name replay.Named) bool {
-	return len(all) > 0 && all[len(all)-1].Named == name
+func (a subject) compare(b subject) int {
+	return cmp.Or(a.Compare(&b.Named), a.rule-b.rule, strings.Compare(a.workflow, b.workflow))
 }
+
+// complete completes a proposal for approved calls. It returns false if no rule is possible.
+func (s *survey) complete(p *Proposal, calls []heldCall) bool {
+	switch {
+	case s.rule(p.decides).Action != policy.Approve: // but policies
+		return false
+	case !s.tools[p.Named].mayWrite:
+		s.forward(p)
+		return true
+	case len(s.cfg.Cedar) > 0: // which would judge the calls too
+		return false
+	default:
+		p.shape = shapeOf(calls)
+		if p.shape != nil {
+			s.narrow(p)
+		}
+		return p.shape != nil
+	}
+}
+
+// named reports whether the last proposal has policies about the same tool, which have the same
+// ids.
+func named(all []Proposal, p *Proposal) bool {
+	return len(all) > 0 && all[len(all)-1].Named == p.Named && p.Kind == Arguments
+}
+
+// enough reports whether approved calls are enough evidence.
+func enough(calls []heldCall) bool { return len(calls) >= LeastApprovals && daysOf(calls) >= LeastDays }
 
 // evidence returns the calls that people approved.
-func (s *survey) evidence(held []callrecord.Entry) (calls []callrecord.Entry, e Evidence) {
+func (s *survey) evidence(held []heldCall) (calls []heldCall, e Evidence) {
 	for _, c := range held {
-		by, ok := s.approved[c.ID]
-		if c.ID == "" || !ok {
+		end := s.ended[c.id]
+		if c.id == "" || end == nil || end.by == nil {
 			continue
 		}
 		calls = append(calls, c)
-		e.By = append(e.By, by...)
-		if e.Since.IsZero() || c.Time.Before(e.Since) {
-			e.Since = c.Time
+		e.By = append(e.By, end.by...)
+		if e.Since.IsZero() || c.at.Before(e.Since) {
+			e.Since = c.at
 		}
 	}
 	slices.Sort(e.By)
@@ -383,10 +440,10 @@ func (s *survey) evidence(held []callrecord.Entry) (calls []callrecord.Entry, e 
 	return calls, e
 }
 
-func daysOf(calls []callrecord.Entry) int {
+func daysOf(calls []heldCall) int {
 	days := make(map[string]bool)
 	for i := range calls {
-		days[calls[i].Time.UTC().Format(time.DateOnly)] = true
+		days[calls[i].at.UTC().Format(time.DateOnly)] = true
 	}
 	return len(days)
 }

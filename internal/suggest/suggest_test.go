@@ -160,9 +160,13 @@ func TestNoProposal(t *testing.T) {
 			e.Time = start.Add(time.Duration(i) * time.Minute)
 			return yes
 		},
-		"rejected":            func(i int, _ *callrecord.Entry) string { return []string{yes, "rejected"}[i/11] },
-		"nobody decided":      func(int, *callrecord.Entry) string { return "expired" },
-		"not by people":       func(int, *callrecord.Entry) string { return "unattended" },
+		"rejected":       func(i int, _ *callrecord.Entry) string { return []string{yes, "rejected"}[i/11] },
+		"nobody decided": func(int, *callrecord.Entry) string { return "expired" },
+		"not by people":  func(int, *callrecord.Entry) string { return "unattended" },
+		"attached": func(i int, e *callrecord.Entry) string {
+			e.Outcome = []string{"held", "attached"}[min(1, i/4)]
+			return yes
+		},
 		"destructive":         func(i int, e *callrecord.Entry) string { e.Hints.Destructive = new(i == 3); return yes },
 		"changed":             func(i int, e *callrecord.Entry) string { e.Changed = i == 3; return yes },
 		"a name with a quote": func(_ int, e *callrecord.Entry) string { e.Name = `a"b`; return yes },
@@ -297,6 +301,92 @@ func TestProposalsChangeOnlyTheirEvidence(t *testing.T) {
 	})
 	if kinds[suggest.ReadOnly] == 0 || kinds[suggest.Arguments] == 0 {
 		t.Errorf("proposals: %v", kinds)
+	}
+}
+
+// A standing approval is proposed for calls that policies hold, if the workflow allows it.
+func TestGrants(t *testing.T) {
+	cfg := holding()
+	cfg.Default.Action = policy.AskPolicies
+	cfg.Cedar = []policy.Source{{Name: "p.cedar", Text: []byte(`@approval("ops") permit (principal, action, resource) when { context.arguments has path };`)}}
+	ops := cfg.Workflows["ops"]
+	ops.Grants = policy.Grants{Longest: 24 * time.Hour, Uses: 2}
+	allowing := cfg
+	allowing.Workflows = map[string]policy.Workflow{"default": cfg.Workflows["default"], "ops": ops}
+	record := func(change func(i int, e *callrecord.Entry) (outcome string)) *recorder {
+		r := newRecorder(t, cfg)
+		for i := range 12 {
+			e := call("write_file", fmt.Sprintf(`{"path":"/tmp/x","content":"%d"}`, i))
+			e.Time = start.Add(time.Duration(i) * 6 * time.Hour)
+			outcome := change(i, &e)
+			r.call(e, outcome)
+		}
+		return r
+	}
+	approved := record(func(int, *callrecord.Entry) string { return "completed" })
+	if got := from(t, cfg, approved); len(got.Grants) > 0 || len(got.Proposals) > 0 {
+		t.Errorf("not allowed: %s", got.Text())
+	}
+	got := from(t, allowing, approved)
+	want := `# 12 calls from 2026-11-02 to 2026-11-05: 0 proposals. Nothing was changed; copy what you accept.
+
+# Standing approvals that people may give with their next approval of such a call:
+#   write_file on files by alice: thoughtgate approvals approve ID --allow-for 24h0m0s --allow-uses 2 --allow-any content
+#   Evidence: 12 calls were approved, since 2026-11-02 by bob; none was rejected.
+#   Saves: 8.0 approvals a week, if one is given whenever none is left.
+#   Risk: the agent chooses content.
+`
+	if diff := cmp.Diff(want, got.Text()); diff != "" {
+		t.Error(diff)
+	}
+	for name, change := range map[string]func(i int, e *callrecord.Entry) string{
+		"rejected": func(i int, _ *callrecord.Entry) string { return []string{"completed", "rejected"}[i/11] },
+		"another type": func(i int, e *callrecord.Entry) string {
+			e.Arguments = []byte([]string{`{"path":"a","b":1}`, `{"path":"a","b":"1"}`}[i%2])
+			return "completed"
+		},
+		"other arguments": func(i int, e *callrecord.Entry) string {
+			e.Arguments = []byte([]string{`{"path":"a","b":1}`, `{"path":"a","c":1}`}[i%2])
+			return "completed"
+		},
+		"one more": func(i int, e *callrecord.Entry) string {
+			e.Arguments = []byte([]string{`{"path":"a","b":1}`, `{"path":"a"}`}[i%2])
+			return "completed"
+		},
+		"all are free": func(i int, e *callrecord.Entry) string {
+			e.Arguments = fmt.Appendf(nil, `{"path":"%d"}`, i)
+			return "completed"
+		},
+		"many agents": func(i int, e *callrecord.Entry) string {
+			e.Principal = fmt.Sprintf("agent-%d", i%3)
+			return "completed"
+		},
+		"too long between": func(i int, e *callrecord.Entry) string { e.Time = start.AddDate(0, 0, i); return "completed" },
+	} {
+		if got := from(t, allowing, record(change)); len(got.Grants) > 0 {
+			t.Errorf("%s: %s", name, got.Text())
+		}
+	}
+}
+
+// A batch is approved or rejected as a whole, and ends with the name of one of its calls.
+func TestRejectedBatchExcludesAllItsTools(t *testing.T) {
+	cfg := holding()
+	r := newRecorder(t, cfg)
+	for range 12 {
+		e := call("search", `{}`)
+		e.Hints.ReadOnly = new(true)
+		r.call(e, "completed")
+	}
+	if got := from(t, cfg, r); len(got.Proposals) != 1 {
+		t.Fatalf("%s", got.Text())
+	}
+	r.call(call("other", `{}`), "rejected")
+	part := r.entries[0]
+	part.ID = r.entries[len(r.entries)-1].ID
+	r.entries = append(r.entries, part)
+	if got := from(t, cfg, r); len(got.Proposals) > 0 {
+		t.Errorf("%s", got.Text())
 	}
 }
 

@@ -23,6 +23,12 @@ func (r *Report) Text() string {
 	for i := range r.Proposals {
 		r.Proposals[i].write(&b, i+1)
 	}
+	if len(r.Grants) > 0 {
+		b.WriteString("\n# Standing approvals that people may give with their next approval of such a call:\n")
+	}
+	for i := range r.Grants {
+		r.Grants[i].write(&b)
+	}
 	if len(r.Unused) > 0 {
 		b.WriteString("\n# No recorded call reaches these rules. Risk of removing them: they may be for calls that are still to come.\n")
 	}
@@ -38,15 +44,8 @@ func (p *Proposal) write(b *strings.Builder, number int) {
 		why = "was always approved with such arguments"
 	}
 	e := &p.Evidence
-	var by []string
-	for _, who := range e.By[:min(len(e.By), mostPeople)] {
-		by = append(by, name(who))
-	}
-	if more := len(e.By) - mostPeople; more > 0 {
-		by = append(by, fmt.Sprintf("%d more", more))
-	}
 	fmt.Fprintf(b, "\n  # %d. %s on %s %s. Insert before %s.\n", number, p.Name, p.Upstream, why, name(p.Before))
-	fmt.Fprintf(b, "  # Evidence: %d calls, of which %d were held and %d approved, since %s by %s; none was rejected.\n", e.Calls, e.Held, e.Approved, date(e.Since), strings.Join(by, ", "))
+	fmt.Fprintf(b, "  # Evidence: %d calls, of which %d were held and %d approved, since %s by %s; none was rejected.\n", e.Calls, e.Held, e.Approved, date(e.Since), e.people())
 	fmt.Fprintf(b, "  # Saves: %.1f approvals a week.\n  # Risk: %s.\n  %s\n", p.PerWeek, p.Risk, p.Rule)
 	if p.Cedar != "" {
 		b.WriteString("  # The rule needs these policies in a file of cedar.policies. They deny arguments that they cannot read.\n")
@@ -54,6 +53,25 @@ func (p *Proposal) write(b *strings.Builder, number int) {
 			b.WriteString("  #" + strings.TrimRight("   "+line, " \n") + "\n")
 		}
 	}
+}
+
+func (g *Grant) write(b *strings.Builder) {
+	e := &g.Evidence
+	fmt.Fprintf(b, "#   %s on %s by %s: %s\n", g.Name, g.Upstream, g.Agent, g.Command)
+	fmt.Fprintf(b, "#   Evidence: %d calls were approved, since %s by %s; none was rejected.\n", e.Approved, date(e.Since), e.people())
+	fmt.Fprintf(b, "#   Saves: %.1f approvals a week, if one is given whenever none is left.\n#   Risk: %s.\n", g.PerWeek, g.Risk)
+}
+
+// people returns the names of the first people.
+func (e *Evidence) people() string {
+	var by []string
+	for _, who := range e.By[:min(len(e.By), mostPeople)] {
+		by = append(by, name(who))
+	}
+	if more := len(e.By) - mostPeople; more > 0 {
+		by = append(by, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(by, ", ")
 }
 
 func name(text string) string { return safetext.Name(text, mostName) }
