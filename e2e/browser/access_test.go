@@ -103,6 +103,8 @@ func TestPagesAreAccessible(t *testing.T) {
 	p.accessible("a request that is over", script)
 	p.open("/history?tool=file")
 	p.accessible("the history", script)
+	p.open("/overview")
+	p.accessible("the overview", script)
 	p.tolerate("404")
 	p.open("/approvals/unknown")
 	p.accessible("a page that is not there", script)

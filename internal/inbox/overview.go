@@ -49,7 +49,7 @@ type overviewView struct {
 // overview shows numbers about calls and decisions.
 func (i *Inbox) overview(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
 	at := rangeOf(r.URL.Query().Get("range"))
-	s, err := i.summaries.get(r.Context(), at, i.cfg.Now(), i.cfg.Summarize)
+	s, err := i.summaries.get(r.Context(), at, i.cfg.Now, i.cfg.Summarize)
 	if err != nil {
 		return err
 	}
@@ -67,26 +67,30 @@ type summaries struct {
 	last map[string]summary
 }
 
-// A summary is one with the time when it was made.
+// A summary is kept for a while.
 type summary struct {
 	callrecord.Summary
 
-	made time.Time
+	until time.Time
 }
 
-// summaryAge is how old a summary may be.
-const summaryAge = time.Minute
+// A summary is kept for five seconds, and for at least twenty times as long as it took to make.
+const (
+	keptFor = 5 * time.Second
+	keptPer = 20
+)
 
 // A summarizer reads the record of calls.
 type summarizer func(ctx context.Context, since, until time.Time, periods int) (callrecord.Summary, error)
 
-func (s *summaries) get(ctx context.Context, at timeRange, now time.Time, read summarizer) (callrecord.Summary, error) {
+func (s *summaries) get(ctx context.Context, at timeRange, now func() time.Time, read summarizer) (callrecord.Summary, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if last, ok := s.last[at.name]; ok && now.Sub(last.made) < summaryAge {
+	begun := now()
+	if last, ok := s.last[at.name]; ok && begun.Before(last.until) {
 		return last.Summary, nil
 	}
-	until := now.Truncate(at.length).Add(at.length)
+	until := begun.Truncate(at.length).Add(at.length)
 	made, err := read(ctx, until.Add(-at.length*time.Duration(at.periods)), until, at.periods)
 	if err != nil {
 		return callrecord.Summary{}, err
@@ -94,7 +98,8 @@ func (s *summaries) get(ctx context.Context, at timeRange, now time.Time, read s
 	if s.last == nil {
 		s.last = map[string]summary{}
 	}
-	s.last[at.name] = summary{made, now}
+	ended := now()
+	s.last[at.name] = summary{made, ended.Add(max(keptFor, keptPer*ended.Sub(begun)))}
 	return made, nil
 }
 
