@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/storage"
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
 )
 
 func newAudit() *cobra.Command {
@@ -29,19 +31,22 @@ func newAudit() *cobra.Command {
 			"By default the commands ask a running gate at --url, with an admin's token. With --config they read the configured\n" +
 			"store; a SQLite file can be read only while no gate uses it.",
 	})
-	flags := cmd.PersistentFlags()
-	a := auditFlags{
-		gate:   newGateFlags(flags, "an admin's token"),
-		config: flags.StringP("config", "c", "", "configuration `file`; read its store instead of asking a gate"),
-	}
+	a := newAuditFlags(cmd.PersistentFlags())
 	cmd.AddCommand(newAuditList(a), newAuditExport(a), newAuditVerify(a))
 	return cmd
 }
 
-// auditFlags select a journal.
+// auditFlags select a gate or a store.
 type auditFlags struct {
 	gate   gateFlags
 	config *string
+}
+
+func newAuditFlags(flags *pflag.FlagSet) auditFlags {
+	return auditFlags{
+		gate:   newGateFlags(flags, "an admin's token"),
+		config: flags.StringP("config", "c", "", "configuration `file`; read its store instead of asking a gate"),
+	}
 }
 
 // A journal is an open journal of a gate or a store.
@@ -53,8 +58,8 @@ type journal struct {
 }
 
 func (a auditFlags) open(cmd *cobra.Command) (journal, error) {
-	if *a.config != "" && (*a.gate.url != "" || *a.gate.tokenFile != "") {
-		return journal{}, &usageError{cmd.CommandPath(), errors.New("give --config to read a store, or --url and --token-file to ask a gate, not both")}
+	if err := a.check(cmd); err != nil {
+		return journal{}, err
 	}
 	if *a.config == "" {
 		c, err := a.gate.client()
@@ -63,23 +68,37 @@ func (a auditFlags) open(cmd *cobra.Command) (journal, error) {
 		}
 		return journal{c, c.Audit, func() error { return nil }}, nil
 	}
-	cfg, _, err := config.LoadStorage(config.Sources{File: *a.config, Environ: os.Environ()})
-	if err != nil {
-		return journal{}, err
-	}
-	s := app.Storage(cfg)
-	if !s.Durable() {
-		return journal{}, errors.New("the store is memory:, so only the running gate has the audit log; pass --url instead of --config")
-	}
-	store, err := mustExist(storage.Settings.OpenUnverified)(s, cmd.Context()) // held calls may be encrypted; the journal is not
-	if storage.InUse(err) {
-		err = fmt.Errorf("%w (to ask the gate that uses it, pass --url instead of --config)", err)
-	}
+	store, err := a.openStore(cmd, "the audit log")
 	if err != nil {
 		return journal{}, err
 	}
 	find := func(ctx context.Context, f audit.Filter) (audit.Page, error) { return audit.Find(ctx, store, f) }
 	return journal{store, find, store.Close}, nil
+}
+
+// check reports flags that exclude each other.
+func (a auditFlags) check(cmd *cobra.Command) error {
+	if *a.config != "" && (*a.gate.url != "" || *a.gate.tokenFile != "") {
+		return &usageError{cmd.CommandPath(), errors.New("give --config to read a store, or --url and --token-file to ask a gate, not both")}
+	}
+	return nil
+}
+
+// openStore opens the configured store, which no gate uses.
+func (a auditFlags) openStore(cmd *cobra.Command, what string) (*sealedstore.Store, error) {
+	cfg, _, err := config.LoadStorage(config.Sources{File: *a.config, Environ: os.Environ()})
+	if err != nil {
+		return nil, err
+	}
+	s := app.Storage(cfg)
+	if !s.Durable() {
+		return nil, errors.New("the store is memory:, so only the running gate has " + what + "; pass --url instead of --config")
+	}
+	store, err := mustExist(storage.Settings.OpenUnverified)(s, cmd.Context()) // held calls may be encrypted with another key
+	if storage.InUse(err) {
+		err = fmt.Errorf("%w (to ask the gate that uses it, pass --url instead of --config)", err)
+	}
+	return store, err
 }
 
 // use opens the journal, calls f, and closes the journal.
@@ -93,8 +112,8 @@ func (a auditFlags) use(cmd *cobra.Command, f func(journal) error) error {
 
 // filterFlags select entries.
 type filterFlags struct {
-	filter       audit.Filter // without times
-	since, until string
+	times  timeFlags
+	filter audit.Filter // without times
 }
 
 func newFilterFlags(cmd *cobra.Command, gate gateFlags) *filterFlags {
@@ -106,21 +125,34 @@ func newFilterFlags(cmd *cobra.Command, gate gateFlags) *filterFlags {
 	flags.StringVar(&f.filter.Approver, "approver", "", "only decisions by this `person`")
 	flags.StringVar((*string)(&f.filter.Grant), "grant", "", "only entries about the standing approval with this `id` or id prefix")
 	flags.BoolVar(&f.filter.Suspicious, "suspicious", false, "only decisions that an agent may have made by itself, and those that were refused for that")
-	flags.StringVar(&f.since, "since", "", "only entries since this `time`, such as 2026-11-15T06:00:00Z, or 24h for the last day")
-	flags.StringVar(&f.until, "until", "", "only entries before this `time`")
 	completeFlag(cmd, "task", gate.complete(callIDs("all")))
 	completeFlag(cmd, "tool", gate.complete(toolNames))
 	completeFlag(cmd, "requester", gate.complete(agentNames))
+	f.times.add(flags)
 	return f
 }
 
 // selected returns the filter of the flags.
 func (f *filterFlags) selected(cmd *cobra.Command, now time.Time) (filter audit.Filter, err error) {
 	filter = f.filter
+	filter.Since, filter.Until, err = f.times.parse(cmd, now)
+	return filter, err
+}
+
+// timeFlags select entries by their times.
+type timeFlags struct{ since, until string }
+
+func (f *timeFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.since, "since", "", "only entries since this `time`, such as 2026-11-15T06:00:00Z, or 24h for the last day")
+	flags.StringVar(&f.until, "until", "", "only entries before this `time`")
+}
+
+// parse returns the times of the flags.
+func (f *timeFlags) parse(cmd *cobra.Command, now time.Time) (since, until time.Time, err error) {
 	for _, bound := range []struct {
 		name, text string
 		to         *time.Time
-	}{{"since", f.since, &filter.Since}, {"until", f.until, &filter.Until}} {
+	}{{"since", f.since, &since}, {"until", f.until, &until}} {
 		if bound.text == "" {
 			continue
 		}
@@ -129,7 +161,7 @@ func (f *filterFlags) selected(cmd *cobra.Command, now time.Time) (filter audit.
 			err = &usageError{cmd.CommandPath(), fmt.Errorf("--%s %w", bound.name, failed)}
 		}
 	}
-	return filter, err
+	return since, until, err
 }
 
 // pastTime returns the time that a text names, or the time before now if it is a duration.

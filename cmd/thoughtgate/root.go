@@ -30,7 +30,7 @@ func newRoot() *cobra.Command {
 		return cmd.Help()
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newServe(), newWrap(), newLogin(), newLogout(), newDesk(), newCheck(), newExplain(), newTest(), newCall(), newPin(), newReplay(), newSuggest(), newApprovals(), newAudit(), newConnections(), newStore(), newToken(), newInit(), newIsolate(), newDemo(), newVersion(), newMan())
+	root.AddCommand(newServe(), newWrap(), newLogin(), newLogout(), newDesk(), newCheck(), newExplain(), newTest(), newCall(), newPin(), newReplay(), newSuggest(), newApprovals(), newAudit(), newCalls(), newConnections(), newStore(), newToken(), newInit(), newIsolate(), newDemo(), newVersion(), newMan())
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {

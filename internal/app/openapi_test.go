@@ -50,6 +50,10 @@ func TestOpenAPI(t *testing.T) {
 	if journal := d.get(t, "/api/audit", "/api/audit"); strings.Count(journal, "\n") < 6 {
 		t.Errorf("journal: %s", journal)
 	}
+	eventually(t, "the calls are recorded", func() bool {
+		return strings.Count(d.get(t, "/api/calls", "/api/calls"), "\n") == 2
+	})
+	d.get(t, "/api/calls/verification", "/api/calls/verification")
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -89,21 +89,31 @@ type Client struct {
 type written struct {
 	*plain
 
-	Took int64 `json:"took,omitzero"`
+	Hints hints `json:"hints,omitzero"`
+	Took  int64 `json:"took,omitzero"`
 }
 
 type plain Entry // without methods
 
+// hints are [policy.Annotations] as the API has them.
+type hints struct {
+	ReadOnly    *bool  `json:"readOnly,omitzero"`
+	Destructive *bool  `json:"destructive,omitzero"`
+	Idempotent  *bool  `json:"idempotent,omitzero"`
+	OpenWorld   *bool  `json:"openWorld,omitzero"`
+	Title       string `json:"title,omitzero"`
+}
+
 // MarshalJSONTo implements [json.MarshalerTo].
 func (e *Entry) MarshalJSONTo(to *jsontext.Encoder) error {
-	return json.MarshalEncode(to, written{(*plain)(e), int64(e.Took)})
+	return json.MarshalEncode(to, written{(*plain)(e), hints(e.Hints), int64(e.Took)})
 }
 
 // UnmarshalJSONFrom implements [json.UnmarshalerFrom].
 func (e *Entry) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	w := written{plain: (*plain)(e)}
 	err := json.UnmarshalDecode(from, &w)
-	e.Took = time.Duration(w.Took)
+	e.Hints, e.Took = policy.Annotations(w.Hints), time.Duration(w.Took)
 	return err
 }
 

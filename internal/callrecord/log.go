@@ -67,7 +67,7 @@ type Log struct {
 	mu     sync.Mutex
 	queue  queue
 	spare  queue         // is used again
-	room   chan struct{} // closed when the writer takes the queue
+	space  chan struct{} // closed when the writer takes the queue
 	closed bool
 	lost   int64 // entries since the last block
 	warned time.Time
@@ -91,7 +91,7 @@ type queued struct {
 // New returns a log.
 func New(cfg Config) *Log {
 	l := &Log{
-		cfg: cfg, wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}), room: make(chan struct{}),
+		cfg: cfg, wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}), space: make(chan struct{}),
 	}
 	l.life, l.end = context.WithCancel(context.Background())
 	l.Configure(cfg.Settings)
@@ -105,7 +105,7 @@ func (l *Log) Configure(s Settings) { l.settings.Store(&s) }
 func (l *Log) Records() bool { return l != nil && !l.settings.Load().Off }
 
 // Add records e, with the whole arguments in [Entry.Arguments]. It copies them, and leaves all
-// other work to the writer. If the buffer is full, it drops e, or waits until there is room,
+// other work to the writer. If the buffer is full, it drops e, or waits until there is space,
 // depending on the settings.
 func (l *Log) Add(e Entry) {
 	if !l.Records() {
@@ -120,7 +120,7 @@ func (l *Log) Add(e Entry) {
 	size := entrySize + len(arguments)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.hasRoom(size) && (!s.Wait || !l.waitForRoom(size)) {
+	if !l.hasSpace(size) && (!s.Wait || !l.waitForSpace(size)) {
 		l.lose(1)
 		return
 	}
@@ -141,22 +141,22 @@ func (q *queue) add(e Entry, arguments []byte, size int) {
 	q.size += size
 }
 
-// hasRoom reports whether the queue can take an entry. The caller has locked l.
-func (l *Log) hasRoom(size int) bool { return !l.closed && l.queue.size+size <= maxWaiting }
+// hasSpace reports whether the queue can take an entry. The caller has locked l.
+func (l *Log) hasSpace(size int) bool { return !l.closed && l.queue.size+size <= maxWaiting }
 
-// waitForRoom waits until the queue can take an entry. It reports false if the log is closed. The
+// waitForSpace waits until the queue can take an entry. It reports false if the log is closed. The
 // caller has locked l.
-func (l *Log) waitForRoom(size int) bool {
-	for !l.closed && !l.hasRoom(size) {
-		room := l.room
+func (l *Log) waitForSpace(size int) bool {
+	for !l.closed && !l.hasSpace(size) {
+		space := l.space
 		l.mu.Unlock()
 		select {
-		case <-room:
+		case <-space:
 		case <-l.closing:
 		}
 		l.mu.Lock()
 	}
-	return l.hasRoom(size)
+	return l.hasSpace(size)
 }
 
 // lose counts lost entries, and logs them. The caller has locked l.
@@ -186,8 +186,8 @@ func (l *Log) take() (q queue, lost int64) {
 		l.spare = q
 	}
 	l.lost = 0
-	close(l.room)
-	l.room = make(chan struct{})
+	close(l.space)
+	l.space = make(chan struct{})
 	return q, lost
 }
 

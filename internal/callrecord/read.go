@@ -19,6 +19,10 @@ type Filter struct {
 	Principal string
 	Action    string // forward, approve or deny
 	Outcome   string
+
+	// Of [Find].
+	After string // a cursor: only entries that were written after those before it
+	Limit int    // entries of a page; the last block of a page is read to its end
 }
 
 // Selects reports whether f selects e.

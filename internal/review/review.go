@@ -82,5 +82,8 @@ func (v *Viewer) Audit(ctx context.Context, f audit.Filter) (audit.Page, error) 
 	return audit.Find(ctx, v.cfg.Store, f)
 }
 
+// Records returns the store of the record of calls.
+func (v *Viewer) Records() gatestore.Records { return v.cfg.Store }
+
 // AuditEnds returns the two ends of the journal.
 func (v *Viewer) AuditEnds(ctx context.Context) (auditlog.Ends, error) { return v.cfg.Store.Ends(ctx) }

@@ -97,6 +97,8 @@ func (h *handler) routes() []route {
 		{"POST /api/changes/{id}/accept", operator.Admin, h.accept, nil},
 		{"GET /api/audit", operator.Admin, h.audit, journal},
 		{"GET /api/audit/ends", operator.Admin, h.auditEnds, nil},
+		{"GET /api/calls", operator.Admin, h.calls, []string{"id", "upstream", "name", "principal", "action", "outcome", "since", "until", "after", "limit"}},
+		{"GET /api/calls/verification", operator.Admin, h.verifyCalls, []string{"head"}},
 		{"GET /api/connections", operator.Viewer, h.connections, nil},
 		{"POST /api/connections/{id}/remove", operator.Viewer, h.removeConnection, nil},
 		{"GET /api/channels", operator.Viewer, h.channels, nil},
@@ -410,14 +412,8 @@ func auditFilter(r *http.Request) (audit.Filter, error) {
 	if q.Has("requester") && q.Has("principal") {
 		return f, badRequest("requester and principal mean the same: give one of them")
 	}
-	for name, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
-		if text := q.Get(name); text != "" {
-			at, err := time.Parse(time.RFC3339Nano, text)
-			if err != nil {
-				return f, badRequest(name + " must be a time such as 2026-11-15T06:00:00Z")
-			}
-			*to = at
-		}
+	if err := times(q, &f.Since, &f.Until); err != nil {
+		return f, err
 	}
 	if text := q.Get("after"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 64)
@@ -429,6 +425,20 @@ func auditFilter(r *http.Request) (audit.Filter, error) {
 	var err error
 	f.Limit, err = limit(q, 1000)
 	return f, err
+}
+
+// times parses the bounds of a range of time.
+func times(q url.Values, since, until *time.Time) error {
+	for name, to := range map[string]*time.Time{"since": since, "until": until} {
+		if text := q.Get(name); text != "" {
+			at, err := time.Parse(time.RFC3339Nano, text)
+			if err != nil {
+				return badRequest(name + " must be a time such as 2026-11-15T06:00:00Z")
+			}
+			*to = at
+		}
+	}
+	return nil
 }
 
 // auditEnds answers with the two ends of the journal.

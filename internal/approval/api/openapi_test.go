@@ -17,6 +17,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
@@ -123,7 +124,7 @@ func TestOpenAPIHasEveryMember(t *testing.T) {
 	for name, value := range map[string]any{
 		"Approval": review.Approval{}, "Why": review.HeldBy{}, "Hints": review.Hints{}, "Untrusted": review.Untrusted{},
 		"Agent": review.Agent{}, "Result": review.Result{}, "Page": review.Page{}, "Decision": gatetask.Decision{},
-		"Failure": task.Failure{}, "Link": auditlog.Link{}, "Ends": auditlog.Ends{}, "Entry": auditlog.Entry{}, "Verdict": api.Verdict{},
+		"Failure": task.Failure{}, "Link": auditlog.Link{}, "Ends": auditlog.Ends{}, "Entry": auditlog.Entry{}, "Call": callrecord.Entry{}, "CallReport": callrecord.Report{}, "CallLink": callrecord.Link{}, "Verdict": api.Verdict{},
 		"Context": review.Context{}, "Precedent": review.ToolChange{},
 		"Grant": review.Grant{}, "GrantUse": review.GrantUse{}, "GrantTerms": gatetask.GrantTerms{}, "GrantWish": api.GrantWish{},
 		"Offer": review.Offer{}, "Revocation": grantstore.Revocation{}, "Revoke": api.Revocation{}, "GrantList": api.GrantList{},

@@ -208,6 +208,7 @@ const (
 
 	connections = "/connections"
 	journal     = "/audit"
+	calls       = "/calls"
 )
 
 // get makes a GET request.

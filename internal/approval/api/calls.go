@@ -1,0 +1,58 @@
+package api
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
+	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+)
+
+// calls answers with entries of the record of calls, one per line.
+func (h *handler) calls(w http.ResponseWriter, r *http.Request, _ operator.Operator) (any, error) {
+	q := r.URL.Query()
+	f := callrecord.Filter{
+		ID: q.Get("id"), Upstream: q.Get("upstream"), Name: q.Get("name"), Principal: q.Get("principal"),
+		Action: q.Get("action"), Outcome: q.Get("outcome"), After: q.Get("after"),
+	}
+	err := times(q, &f.Since, &f.Until)
+	if err == nil {
+		f.Limit, err = limit(q, 1000)
+	}
+	if err != nil {
+		return nil, err
+	}
+	page, err := callrecord.Find(r.Context(), h.Viewer.Records(), f)
+	if errors.Is(err, callrecord.ErrCursor) {
+		return nil, badRequest("after must be the cursor of an earlier answer")
+	}
+	var lines bytes.Buffer
+	for i := range page.Entries {
+		if err == nil {
+			err = page.Entries[i].Write(&lines)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	if page.Next != "" {
+		w.Header().Set(callrecord.NextHeader, page.Next)
+	}
+	h.send(w, r, http.StatusOK, lines.Bytes())
+	return nil, nil
+}
+
+// verifyCalls verifies the record of calls.
+func (h *handler) verifyCalls(_ http.ResponseWriter, r *http.Request, _ operator.Operator) (any, error) {
+	var known []callrecord.Link
+	if text := r.URL.Query().Get("head"); text != "" {
+		l, err := callrecord.ParseLink(text)
+		if err != nil {
+			return nil, badRequest("head must be CHAIN:SEQ:HASH")
+		}
+		known = append(known, l)
+	}
+	return callrecord.Verify(r.Context(), h.Viewer.Records(), known...)
+}
