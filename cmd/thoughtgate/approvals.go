@@ -171,13 +171,13 @@ func newChanges(g gateFlags) *cobra.Command {
 		for _, one := range listed {
 			t.add(oneLine(one.ID, maxCell), oneLine(one.Upstream, maxCell), oneLine(one.Tool, maxCell), formatDuration(time.Since(one.At))+" ago", oneLine(one.What, maxText))
 		}
-		text := t.text()
+		text := []string{t.text()}
 		for _, one := range listed {
 			if one.Diff != "" {
-				text += "\n" + oneLine(one.ID, maxCell) + "\n" + paragraph(one.Diff) + "\n"
+				text = append(text, oneLine(one.ID, maxCell)+"\n"+paragraph(one.Diff)+"\n")
 			}
 		}
-		_, err = io.WriteString(cmd.OutOrStdout(), text)
+		_, err = io.WriteString(cmd.OutOrStdout(), strings.Join(text, "\n"))
 		return err
 	})
 }

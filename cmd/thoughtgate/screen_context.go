@@ -14,9 +14,11 @@ func (s *screen) cautions(x review.Context) string {
 	text := row("objection", s.paint(yellow, oneLine(x.Objection, maxCell)))
 	if x.ToolChange != nil {
 		text += row("caution", s.paint(red, oneLine(x.ToolChange.Text(), maxText)))
+		var differences []string
 		for _, c := range x.ToolChange.Unaccepted {
-			text += row("difference", paragraph(c.Diff))
+			differences = append(differences, row("difference", paragraph(c.Diff)))
 		}
+		text += strings.Join(differences, "")
 	}
 	return text
 }

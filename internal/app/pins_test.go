@@ -350,3 +350,49 @@ func TestLockFileWithoutRules(t *testing.T) {
 		t.Errorf("the call is not only observed: %s", answer)
 	}
 }
+
+// A batch with a call of an unpinned tool is held as a whole, with the change.
+func TestUnpinnedToolInBatch(t *testing.T) {
+	r := startPinRig(t, "", "rules: [{match: write, action: approve}]\n")
+	r.define("read", widened)
+	r.say("legacy", "tools/list", "")
+	_, answer, _ := request(t, http.DefaultClient, "POST", "http://"+r.gate.AgentAddr()+"/mcp",
+		`[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read"}},{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"read","arguments":{}}}]`,
+		"Authorization", "Bearer tga_token_of_the_agent_ann", "Accept", "application/json, text/event-stream")
+	if len(r.ran) > 0 {
+		t.Fatalf("the batch ran: %s", answer)
+	}
+	if seen := r.held(); len(seen) != 1 || !strings.Contains(seen[0].Diff, "properties") {
+		t.Errorf("approvers see %+v", seen)
+	}
+}
+
+// A held call of a tool that an operator has accepted runs after its approval, although calls of
+// unpinned tools are denied.
+func TestAcceptedToolIsNotDenied(t *testing.T) {
+	r := startPinRig(t, ", unpinned: deny", "rules: [{match: read, action: approve}]\n")
+	r.define("read", widened)
+	r.say("legacy", "tools/list", "")
+	r.call("legacy", "read")
+	var list struct {
+		Changes []toolhistory.Change `json:"changes"`
+	}
+	decode(t, r.api("GET", "/api/changes", ""), &list)
+	if len(list.Changes) != 1 {
+		t.Fatalf("changes %+v", list.Changes)
+	}
+	r.api("POST", "/api/changes/"+list.Changes[0].ID+"/accept", `{}`)
+	if !strings.Contains(r.say("legacy", "tools/list", ""), `"read"`) {
+		t.Error("the accepted tool is hidden")
+	}
+	if answer, ran := r.call("legacy", "read"); ran {
+		t.Fatalf("the call ran: %s", answer)
+	}
+	var page review.Page
+	decode(t, r.api("GET", "/api/approvals", ""), &page)
+	if len(page.Approvals) != 1 {
+		t.Fatalf("%d held calls", len(page.Approvals))
+	}
+	approve(t, r.gate.OperatorAddr(), string(page.Approvals[0].ID))
+	eventually(t, "the approved call ran", func() bool { _, ran := r.call("legacy", "read"); return ran })
+}

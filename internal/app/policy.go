@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,7 +56,19 @@ func Settings(cfg config.Config) (*catalog.Settings, []config.Problem, error) {
 		return nil, nil, err
 	}
 	s.Policy = snapshot
-	return s, append(located(cfg, warnings), patternsForNames(cfg)...), nil
+	return s, slices.Concat(located(cfg, warnings), patternsForNames(cfg), unpinned(cfg)), nil
+}
+
+// unpinned returns warnings about upstreams of which the lock file has no tools.
+func unpinned(cfg config.Config) []config.Problem {
+	var warnings []config.Problem
+	for _, u := range cfg.Upstreams {
+		if cfg.Pins.File != "" && cfg.Pins.Tools[u.Name] == nil {
+			text := "has no tools of the upstream " + u.Name + ", so all of them are new: run thoughtgate pin"
+			warnings = append(warnings, config.Problem{At: cfg.Origins.Of("pins.file"), Setting: "pins.file", Text: text})
+		}
+	}
+	return warnings
 }
 
 // patternsForNames returns warnings about patterns in tasks.force_required, which takes names.

@@ -115,7 +115,7 @@ func (m *histories) take(from toolhistory.Source, tools []Tool, now time.Time) m
 				after.First = t.defined
 			}
 			m.set(from, t.Name, after, now)
-		case !ok || changed || now.Sub(known.at) > historyMaxAge:
+		case !ok || changed || now.Sub(known.at) > historyMaxAge || len(known.history.Unpinned) > 0: // an operator may have accepted it
 			d := t.defined
 			if ok { // the store may have lost the history
 				//mutate:drop TestStrictestDefinitionCounts a store that has lost its records gets the looser hints

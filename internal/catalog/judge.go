@@ -106,7 +106,7 @@ func (g *Catalog) ask(ctx context.Context, c Client, q question, info RequestInf
 		var known bool
 		j.Tool, known = g.trusted(c, listed)
 		call.Annotations, call.Listed, call.Changed = j.Tool.Annotations, known, j.Tool.Change != nil
-		call.Digest, call.Accepted = g.pin(c, listed)
+		call.Digest, call.Accepted = g.pin(s.Policy, c, listed)
 		j.Verdict = s.Policy.Judge(call)
 		if known && !j.Verdict.Changed {
 			j.Tool = listed // unchanged, or policy does not depend on its hints

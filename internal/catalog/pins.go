@@ -17,10 +17,10 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 )
 
-// pin returns the digest of a tool for comparison with the lock file, or "" if its definition is
-// not known for certain, and whether an operator has accepted that definition.
-func (g *Catalog) pin(c Client, listed Tool) (digest string, accepted bool) {
-	if listed.several {
+// pin returns the digest of a tool for comparison with the lock file of p, or "" if its definition
+// is not known for certain, and whether an operator has accepted that definition.
+func (g *Catalog) pin(p *policy.Snapshot, c Client, listed Tool) (digest string, accepted bool) {
+	if !p.HasPins() || listed.several {
 		return "", false
 	}
 	digest = listed.DigestText()
@@ -31,10 +31,7 @@ func (g *Catalog) pin(c Client, listed Tool) (digest string, accepted bool) {
 // isPinned reports whether a tool is as the lock file or an operator says. Then its hints count.
 func (g *Catalog) isPinned(c Client, listed Tool) bool {
 	p := g.settings.Load().Policy
-	if !p.HasPins() {
-		return false
-	}
-	digest, accepted := g.pin(c, listed)
+	digest, accepted := g.pin(p, c, listed)
 	return accepted || p.Pinned(c.Upstream, listed.Name, digest)
 }
 

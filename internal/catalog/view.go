@@ -123,7 +123,7 @@ func (v *View) Entry(name, uri string, entry jsonrpc.Value) (hidden bool, suppor
 	if v.kind == policy.Tool {
 		listed, _ := v.catalog.Tool(v.client, name)
 		named.Changed = v.catalog.changed(v.client, listed)
-		named.Digest, named.Accepted = v.catalog.pin(v.client, listed)
+		named.Digest, named.Accepted = v.catalog.pin(v.settings.Policy, v.client, listed)
 	}
 	prospect := v.settings.Policy.Prospect(named, v.client.Principal)
 	if prospect.Denied() && v.settings.Policy.Withholds(named) {

@@ -2,6 +2,7 @@ package toolpin
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -29,23 +30,31 @@ func (d Difference) Members() []string {
 	if d.Old == nil || d.New == nil {
 		return nil
 	}
-	was, is := jsonrpc.Value{Bytes: d.Old}, jsonrpc.Value{Bytes: d.New}
 	var names []string
-	for _, v := range []jsonrpc.Value{was, is} {
-		for name := range v.Members() {
-			if string(was.Member(name).Bytes) != string(is.Member(name).Bytes) && !slices.Contains(names, name) {
-				names = append(names, name)
-			}
+	is := members(d.New)
+	for name, value := range members(d.Old) {
+		if other, both := is[name]; !both || other != value {
+			names = append(names, name)
 		}
+		delete(is, name)
 	}
+	names = slices.AppendSeq(names, maps.Keys(is))
 	slices.Sort(names)
 	return names
+}
+
+func members(definition []byte) map[string]string {
+	all := map[string]string{}
+	for name, value := range (jsonrpc.Value{Bytes: definition}).Members() {
+		all[name] = string(value.Bytes)
+	}
+	return all
 }
 
 const (
 	context     = 2       // unchanged lines around each change
 	maxLine     = 300     // bytes of a line before it is folded
-	maxProducts = 4 << 20 // lines of the old times lines of the new definition that are compared
+	maxProducts = 1 << 18 // lines of the old times lines of the new definition that are compared
 )
 
 // Lines returns at most limit lines that show what has changed. Each begins with "-" for the old
