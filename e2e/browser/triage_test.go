@@ -27,6 +27,7 @@ func TestWideSpacesAreVisible(t *testing.T) {
 	script := "#!/bin/sh\n" + strings.Repeat(" ", 140) + "rm -rf /\necho done\n"
 	s.ask(t, "delete_file", map[string]any{"command": "ls;" + strings.Repeat(" ", 140) + "rm -rf /", "script": script})
 	p.eventually(`document.querySelector(".row .spaces")`, "the list marks the spaces")
+	p.eventually(`document.querySelector(".row .sent").getBoundingClientRect().height < 30`, "the list shows the arguments in one line")
 	p.click(".row .open")
 	p.sees("Why it is held")
 	for _, size := range [][2]int64{{1440, 900}, {390, 844}} {
@@ -200,6 +201,9 @@ func TestRejectionIsTakenBack(t *testing.T) {
 	alice.click("#reject")
 	alice.isAt(ids[1])
 	alice.sees("delete_file: rejected in 5 seconds.")
+	if script, err := axe(); err == nil {
+		alice.accessible("a rejection that can be taken back", script)
+	}
 	if got := b.state(t, ids[0]); got != task.InputRequired {
 		t.Fatalf("the call is %s at once", got)
 	}
@@ -296,6 +300,10 @@ func TestGroupIsDecidedTogether(t *testing.T) {
 	same = append(same, b.hold(t, "ci", "refund_payment", `{"amount":1}`))
 	alice.sees("Decide all 4 identical calls together")
 	alice.eventually(`!document.querySelector("#all").checked && document.querySelector("#approve").textContent === "Approve"`, "a changed group must be ticked again")
+	alice.click("#group summary")
+	if script, err := axe(); err == nil {
+		alice.accessible("a group", script)
+	}
 	alice.click("#all")
 	alice.click("#reject")
 	alice.isAt(ids[0])

@@ -118,7 +118,7 @@ func (i *Inbox) decideGroup(w http.ResponseWriter, r *http.Request, who operator
 	same := r.PostForm[fieldSame]
 	for n, one := range same[:min(len(same), maxGroup)] {
 		id, shown, _ := strings.Cut(one, " ")
-		//mutate:swap "shown" "\"\"" TestChangedCallOfGroupIsNotDecided a call of a group is decided although its view was not shown
+		//mutate:swap "= shown" "= shown[:0]" TestChangedCallOfGroupIsNotDecided a call of a group is decided although its view was not shown
 		ruling.Shown = shown
 		after, err := i.cfg.Approvals.Decide(r.Context(), task.ID(id), api.Approver(who), ruling)
 		if !t.add(after, err) {

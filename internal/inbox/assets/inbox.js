@@ -842,6 +842,7 @@ function show(page) {
   showTicked();
   tick();
   badge();
+  hint("");
   window.scrollTo(0, 0);
   $("#main").focus();
   follows();
