@@ -275,6 +275,58 @@ func TestLeavingSendsRejection(t *testing.T) {
 	waitFor(t, "the call is rejected", func() bool { return b.state(t, ids[0]) == task.Rejected })
 }
 
+// Hiding the page, which may be the last that a phone tells it, sends the rejection at once.
+func TestHidingSendsRejection(t *testing.T) {
+	b, alice, ids := triage(t, 2)
+	if alice == nil {
+		return
+	}
+	alice.click("#reject")
+	alice.isAt(ids[1])
+	value[bool](alice, `(Object.defineProperty(document, "hidden", {get: () => true}), document.dispatchEvent(new Event("visibilitychange")))`)
+	alice.sees("Rejected by alice")
+	if got := b.state(t, ids[0]); got != task.Rejected {
+		t.Errorf("the call is %s", got)
+	}
+}
+
+// A rejection that the gate refuses is reported with its cause.
+func TestLateRejectionIsReported(t *testing.T) {
+	b, alice, ids := triage(t, 2)
+	if alice == nil {
+		return
+	}
+	alice.tolerate("409")
+	alice.click("#reject")
+	alice.isAt(ids[1])
+	if _, err := decide(t.Context(), b.service, ids[0], approval.Approver{Name: "bob"}, approval.Approve, ""); err != nil {
+		t.Fatal(err)
+	}
+	value[bool](alice, "(async () => { await sendNow(); return true; })()")
+	alice.sees("Your rejection was not recorded")
+	alice.sees("Somebody else decided first: Approved by bob")
+	alice.isAt(ids[1])
+}
+
+// If the gate does not answer, the page says that a rejection may not have been recorded, and links to its call.
+func TestRejectionWithoutAnswerIsReported(t *testing.T) {
+	b, alice, ids := triage(t, 2)
+	if alice == nil {
+		return
+	}
+	alice.tolerate("net::")
+	alice.click("#reject")
+	alice.isAt(ids[1])
+	alice.eventually(`document.querySelector("#next, #previous")`, "the call has neighbours")
+	b.disconnect()
+	value[bool](alice, "(async () => { await sendNow(); return true; })()")
+	alice.sees("it is not known whether this was rejected")
+	b.reconnect()
+	alice.click("#undo a")
+	alice.isAt(ids[0])
+	alice.sees("1 approval is needed.")
+}
+
 // Identical calls are decided together, and the buttons say how many.
 func TestGroupIsDecidedTogether(t *testing.T) {
 	b, alice, ids := triage(t, 1)
