@@ -163,6 +163,7 @@ func TestOperatorRoutes(t *testing.T) {
 		{"POST /api/approvals/" + id + "/reject", 2},
 		{"GET /", 1},
 		{"GET /approvals/" + id, 1},
+		{"GET /approvals/" + id + "/next", 1},
 		{"GET /approvals/" + id + "/arguments", 1},
 		{"GET /history", 1},
 		{"GET /events", 1},
