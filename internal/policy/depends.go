@@ -61,3 +61,21 @@ func (s *policySet) dependOnArguments(q *question) bool {
 	denied := len(diagnostic.Errors) > 0 || decision == cedar.Deny && (len(diagnostic.Reasons) > 0 || !permits)
 	return !denied
 }
+
+// MayDecide returns the rules, as in [Verdict.Rule], that may decide c, depending on its
+// arguments.
+func (s *Snapshot) MayDecide(c Call) []int {
+	kind, _ := Governed(c.Method)
+	t := c.target(kind)
+	t.known = ofCaller
+	var all []int
+	for i := range s.rules {
+		if r := &s.rules[i]; r.unfit(&t) == "" {
+			all = append(all, i)
+			if !r.depends(&t) {
+				return all
+			}
+		}
+	}
+	return append(all, ByDefault)
+}

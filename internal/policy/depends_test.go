@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -70,6 +71,12 @@ func TestDependsOnArguments(t *testing.T) {
 	s := compile(t, cfg)
 	if s.DependsOnArguments(payCall(`{}`)) {
 		t.Error("a rule without conditions on arguments depends on them")
+	}
+	for name, want := range map[string]int{"pay": 0, "ﬁ": 1, "other": policy.ByDefault} {
+		c := payCall(`{}`)
+		if c.Name = name; !slices.Equal(s.MayDecide(c), []int{want}) {
+			t.Errorf("%v may decide %s", s.MayDecide(c), name)
+		}
 	}
 	for name, want := range map[string]bool{"ﬁle": true, "pay\u202e": false, "": false} {
 		c := payCall(`{}`)

@@ -1,6 +1,7 @@
 package suggest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,7 +19,7 @@ import (
 func (s *survey) forward(p *Proposal) {
 	p.Kind = ReadOnly
 	p.Risk = "nobody sees its calls before they run; that it only reads is what its server says"
-	s.insert(p, policy.Rule{Action: policy.Forward})
+	s.insert(p, policy.Forward, "", nil)
 }
 
 // narrow completes a proposal for arguments with a shape.
@@ -26,27 +27,23 @@ func (s *survey) narrow(p *Proposal) {
 	p.Kind = Arguments
 	p.Risk = p.shape.risk()
 	p.Cedar = p.shape.cedar(p.Upstream, p.Name)
-	p.config.Cedar = []policy.Source{{Name: "suggested.cedar", Text: []byte(p.Cedar)}}
-	workflow := s.rule(p.decides).Workflow
-	if workflow == "" {
-		workflow = policy.DefaultWorkflow
-	}
-	s.insert(p, policy.Rule{Action: policy.AskPolicies, Workflow: workflow})
+	workflow := cmp.Or(s.rule(p.decides).Workflow, policy.DefaultWorkflow)
+	s.insert(p, policy.AskPolicies, workflow, []policy.Source{{Name: "suggested.cedar", Text: []byte(p.Cedar)}})
 }
 
-// insert completes a proposal with its rule, which matches no call that another rule decides
-// now.
-func (s *survey) insert(p *Proposal, r policy.Rule) {
+// insert completes a proposal with its rule. It has all conditions of the rule that decides now,
+// so it matches no call that another rule decides.
+func (s *survey) insert(p *Proposal, a policy.Action, workflow string, policies []policy.Source) {
+	r := *s.rule(p.decides)
+	r.Name, r.Reason, r.Action, r.Workflow = "", "", a, workflow
 	r.Match, r.Upstream, r.Kind = literal(p.Name), literal(p.Upstream), policy.Tool
-	r.Principals = s.rule(p.decides).Principals
-	p.at = p.decides
-	if p.decides == policy.ByDefault {
-		p.at = len(s.cfg.Rules)
+	at := p.decides
+	if at == policy.ByDefault {
+		at = len(s.cfg.Rules)
 	}
-	p.Before, p.Rule = labelOf(s.cfg.Rules, p.at), yaml(&r)
-	policies := p.config.Cedar
+	p.Before, p.Rule = labelOf(s.cfg.Rules, at), yaml(&r)
 	p.config = s.cfg
-	p.config.Rules = slices.Insert(slices.Clone(s.cfg.Rules), p.at, r)
+	p.config.Rules = slices.Insert(slices.Clone(s.cfg.Rules), at, r)
 	p.config.Cedar = slices.Concat(s.cfg.Cedar, policies)
 }
 
@@ -64,13 +61,19 @@ func labelOf(rules []policy.Rule, index int) string {
 
 // yaml returns a rule as an item of a list.
 func yaml(r *policy.Rule) string {
-	fields := []string{"match: " + quote(r.Match), "upstream: " + quote(r.Upstream), "kind: " + string(r.Kind)}
-	if r.Principals != nil {
-		var all []string
-		for _, p := range r.Principals {
-			all = append(all, quote(p))
+	var fields []string
+	for _, c := range policy.Conditions() {
+		if c.List == nil {
+			if text := *c.Text(r); text != "" {
+				fields = append(fields, c.Key+": "+quote(text))
+			}
+		} else if texts := *c.List(r); texts != nil {
+			all := make([]string, len(texts))
+			for i, text := range texts {
+				all[i] = quote(text)
+			}
+			fields = append(fields, c.Key+": ["+strings.Join(all, ", ")+"]")
 		}
-		fields = append(fields, "principals: ["+strings.Join(all, ", ")+"]")
 	}
 	fields = append(fields, "action: "+string(r.Action))
 	if r.Workflow != "" {

@@ -59,7 +59,6 @@ type Proposal struct {
 	PerWeek  float64  `json:"perWeek"` // approvals that it would have saved
 	Risk     string   `json:"risk"`
 
-	at      int           // where it must be inserted
 	decides int           // the rule that holds the calls now, as in [policy.Verdict.Rule]
 	shape   *shape        // nil if the arguments may be any
 	config  policy.Config // with the proposal
@@ -243,8 +242,7 @@ type survey struct {
 	ended       map[string]*ending // by the id of a held call
 	uses        map[string][]*tool // by the id of a held call, which may be a batch
 	held        map[subject][]heldCall
-	reached     map[int]bool // the rules that decided a call
-	uncertain   bool         // it is not known which rule decided a call
+	reached     map[int]bool // the rules that decided a call, or may have
 }
 
 // An ending is how a held call ended.
@@ -329,14 +327,14 @@ func approved(e *callrecord.Entry) bool {
 func (s *survey) judge(e *callrecord.Entry, name replay.Named) {
 	v := judge(e, s.policy)
 	if !v.known {
-		c := e.Call()
-		c.Arguments = nil
-		v.Verdict = s.policy.Judge(c)
-		s.uncertain = s.uncertain || v.Rule == policy.ByGate
+		for _, rule := range s.policy.MayDecide(e.Call()) {
+			s.reached[rule] = true
+		}
+		return
 	}
 	s.reached[v.Rule] = true
 	kind, _ := policy.Governed(e.Method)
-	if kind == policy.Tool && v.known && v.Action == policy.Approve && e.Asked() {
+	if kind == policy.Tool && v.Action == policy.Approve && e.Asked() {
 		call := heldCall{id: e.ID, at: e.Time, agent: e.Principal}
 		if e.HasArguments() {
 			call.arguments = e.Arguments
@@ -356,9 +354,6 @@ func (s *survey) rule(index int) *policy.Rule {
 
 func (s *survey) unused() []Unused {
 	found := []Unused{}
-	if s.uncertain {
-		return found
-	}
 	for i, r := range s.cfg.Rules {
 		if !s.reached[i] {
 			found = append(found, Unused{labelOf(s.cfg.Rules, i), r.Match, r.Action, i})

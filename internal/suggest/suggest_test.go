@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
@@ -114,13 +115,13 @@ rules:
   # Evidence: 6 calls, of which 6 were held and 6 approved, since 2026-11-02 by bob; none was rejected.
   # Saves: 6.0 approvals a week.
   # Risk: nobody sees its calls before they run; that it only reads is what its server says.
-  - { match: "search", upstream: "files", kind: tool, action: forward }
+  - { kind: "tool", upstream: "files", match: "search", action: forward }
 
   # 2. write_file on files was always approved with such arguments. Insert before rule writes.
   # Evidence: 6 calls, of which 6 were held and 6 approved, since 2026-11-02 by bob; none was rejected.
   # Saves: 6.0 approvals a week.
   # Risk: the agent chooses content; a link in the directory may lead out of it; arguments that no recorded call had are forwarded too.
-  - { match: "write_file", upstream: "files", kind: tool, principals: ["alice"], action: policy, workflow: ops }
+  - { kind: "tool", upstream: "files", match: "write_file", principals: ["alice"], action: policy, workflow: ops }
   # The rule needs these policies in a file of cedar.policies. They deny arguments that they cannot read.
   #   @id("write_file-on-files")
   #   permit (principal, action == ThoughtGate::Action::"call", resource == ThoughtGate::Tool::"write_file")
@@ -400,5 +401,23 @@ func TestErrors(t *testing.T) {
 	})
 	if !errors.Is(err, broken) {
 		t.Error(err)
+	}
+}
+
+// A rule is unused only if it decides no call, whatever the arguments that were not recorded.
+func TestUnusedRules(t *testing.T) {
+	cfg := holding(
+		policy.Rule{Match: "cedar", Action: policy.AskPolicies}, policy.Rule{Match: "cedar", Principals: []string{"eve"}, Action: policy.Deny},
+		policy.Rule{Name: "never", Match: "never", Action: policy.Deny}, policy.Rule{Match: "used", Action: policy.Deny},
+	)
+	cfg.Cedar = []policy.Source{{Name: "p.cedar", Text: []byte(`permit (principal, action, resource) when { context.arguments has path };`)}}
+	r := newRecorder(t, cfg)
+	hidden := call("cedar", `{"path":"x"}`)
+	hidden.Redacted = true
+	r.call(hidden, "")
+	r.call(call("used", `{}`), "")
+	want := []suggest.Unused{{Rule: "rules[1]", Match: "cedar", Does: policy.Deny}, {Rule: "rule never", Match: "never", Does: policy.Deny}}
+	if diff := cmp.Diff(want, from(t, cfg, r).Unused, cmpopts.IgnoreUnexported(suggest.Unused{})); diff != "" {
+		t.Error(diff)
 	}
 }
