@@ -79,8 +79,8 @@ func (f *recordFlags) replay(cmd *cobra.Command, file string, args []string) (*r
 		return nil, errors.New("there is nothing to replay: without rules, every call is forwarded")
 	}
 	var r *replay.Report
-	err = f.use(cmd, file, args, func(record record) error {
-		r, err = replay.Run(record(), l.settings.Policy)
+	err = f.use(cmd, file, args, func(entries entrySource) error {
+		r, err = replay.Run(entries(), l.settings.Policy)
 		if err == nil && r.Calls == 0 {
 			err = errNoCalls
 		}
@@ -91,12 +91,12 @@ func (f *recordFlags) replay(cmd *cobra.Command, file string, args []string) (*r
 
 var errNoCalls = errors.New("the record has no calls")
 
-// A record returns the entries of a record of calls. Standard input can be read only once.
-type record func() iter.Seq2[callrecord.Entry, error]
+// An entrySource returns the entries of a record of calls. Standard input can be read only once.
+type entrySource func() iter.Seq2[callrecord.Entry, error]
 
 // use calls do with the selected entries of the record in a file, or else in the store of a
 // configuration.
-func (f *recordFlags) use(cmd *cobra.Command, configuration string, args []string, do func(record) error) error {
+func (f *recordFlags) use(cmd *cobra.Command, configuration string, args []string, do func(entrySource) error) error {
 	var since time.Time
 	if f.since != "" {
 		var err error

@@ -44,8 +44,8 @@ func newSuggest() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return source.use(cmd, *file, args, func(record record) error {
-			r, err := suggest.From(rules, record)
+		return source.use(cmd, *file, args, func(entries entrySource) error {
+			r, err := suggest.From(rules, entries)
 			if err != nil {
 				return err
 			}
