@@ -36,7 +36,7 @@ type Entry struct {
 	Changed bool               `json:"changed,omitzero"`
 
 	// The definition of the tool when it was judged; see [policy.Call].
-	ToolDigest string `json:"tool_digest,omitzero"`
+	ToolDigest string `json:"toolDigest,omitzero"`
 	Accepted   bool   `json:"accepted,omitzero"`
 
 	// Digest is a keyed digest of the arguments, as text. It is empty if there are none.

@@ -36,7 +36,7 @@ func entryOf(j catalog.Judgement) callrecord.Entry {
 	e := callrecord.Entry{
 		Time: c.Time, Event: callrecord.Judged, Upstream: c.Upstream, Method: c.Method, Name: c.Name,
 		Client: callrecord.Client{Name: c.Session.Client, Version: c.Session.Version, Protocol: c.Session.Protocol},
-		Hints:  c.Annotations, Listed: c.Listed, Changed: c.Changed, Arguments: c.Arguments,
+		Hints:  c.Annotations, Listed: c.Listed, Changed: c.Changed, ToolDigest: c.Digest, Accepted: c.Accepted, Arguments: c.Arguments,
 	}
 	e.SetVerdict(&j.Verdict)
 	if !c.Principal.Anonymous {
