@@ -325,6 +325,25 @@ func TestRejectionWithoutAnswerIsReported(t *testing.T) {
 	alice.click("#undo a")
 	alice.isAt(ids[0])
 	alice.sees("1 approval is needed.")
+
+	// The next call cannot be loaded: the page stays, and the call can be rejected again.
+	alice.eventually(`document.readyState === "complete" && !document.querySelector("#reject").disabled`, "the call is open")
+	value[bool](alice, `(() => {
+		const plain = window.fetch;
+		window.fetch = (where, ...rest) => (String(where).includes("/next") ? Promise.reject(new TypeError("no answer")) : plain(where, ...rest));
+		window.answer = () => { window.fetch = plain; };
+		return true;
+	})()`)
+	alice.click("#reject")
+	alice.sees("The gate does not answer.")
+	alice.press("u")
+	alice.sees("delete_file: not rejected.")
+	value[bool](alice, "(answer(), true)")
+	alice.eventually(`document.querySelector("#lost").hidden && !document.querySelector("#reject").disabled`, "the gate is back")
+	alice.click("#reject")
+	alice.isAt(ids[1])
+	value[bool](alice, "(async () => { await sendNow(); return true; })()")
+	alice.sees("Rejected by alice")
 }
 
 // Identical calls are decided together, and the buttons say how many.

@@ -818,8 +818,9 @@ async function visit(where) {
     const page = new DOMParser().parseFromString(policy.createHTML(text), "text/html");
     if (!answer.ok || !$("[data-case], .queue-filters", page)) { location.href = answer.url; return; }
     arrive(answer, page);
-  } catch {
-    location.href = "/";
+  } catch { // the rejection can be repeated
+    for (const form of all("#decision")) delete form.dataset.sent;
+    reached(false);
   }
 }
 
@@ -836,7 +837,10 @@ function show(page) {
   if (nav) $(".masthead nav").replaceWith(nav);
   document.title = page.title;
   shownAt = performance.now();
-  if (kept?.call && kept.call === $("[data-case]")?.dataset.case && $("#reason")) $("#reason").value = kept.data.get("reason");
+  if (kept?.call && kept.call === $("[data-case]")?.dataset.case && $("#reason")) {
+    $("#reason").value = kept.data.get("reason");
+    kept = null;
+  }
   reveal();
   reading();
   showTicked();
