@@ -235,7 +235,7 @@ func TestUnpinnedToolsAreCaught(t *testing.T) {
 					}
 				})
 				t.Run(fmt.Sprintf("%s, %s, listed %v, denied", test.name, era, listed), func(t *testing.T) {
-					r := startPinRig(t, ", unpinned: deny", "")
+					r := startPinRig(t, ", unpinned: deny", "visibility: show\n")
 					r.define(test.tool, test.definition)
 					if listed && strings.Contains(r.say(era, "tools/list", ""), `"`+test.tool+`"`) {
 						t.Error("the agent sees the definition")

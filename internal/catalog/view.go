@@ -126,6 +126,7 @@ func (v *View) Entry(name, uri string, entry jsonrpc.Value) (hidden bool, suppor
 		named.Digest, named.Accepted = v.catalog.pin(v.settings.Policy, v.client, listed)
 	}
 	prospect := v.settings.Policy.Prospect(named, v.client.Principal)
+	//mutate:false internal/app.TestUnpinnedToolsAreCaught agents see the poisoned description of a denied tool
 	if prospect.Denied() && v.settings.Policy.Withholds(named) {
 		return true, ""
 	}

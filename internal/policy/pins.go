@@ -28,6 +28,7 @@ func (s *Snapshot) HasPins() bool { return s != nil && s.pins != nil }
 
 // deviation returns what happens to calls of a tool because of the lock file, or "".
 func (s *Snapshot) deviation(n Named) Deviation {
+	//mutate:swap "n.Accepted || " "" internal/app.TestAcceptedToolIsNotDenied an accepted tool still deviates from the lock file
 	if s.pins == nil || n.Kind != Tool || n.Accepted || s.Pinned(n.Upstream, n.Name, n.Digest) {
 		return ""
 	}
