@@ -260,7 +260,7 @@ func (s *upstreamCache) dropList(n *clientEntry, method string) {
 // may no longer hold.
 func (s *upstreamCache) putTool(n *clientEntry, t Tool) overflow {
 	before, twice := n.tools[t.Name]
-	//mutate:swap "twice &&" "twice && false &&" internal/app.TestToolListedTwiceIsUnpinned the last of two definitions of a tool in a list counts
+	//mutate:swap "twice &&" "twice && false &&" internal/app.TestToolListedTwiceIsUnpinned the last of two definitions of a tool in a list counts as pinned
 	t.several = twice && (before.several || before.Digest != t.Digest)
 	s.dropTool(n, t.Name)
 	if !t.Complete() {
