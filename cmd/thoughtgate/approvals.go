@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
+	"github.com/thoughtgate/thoughtgate-go/internal/human"
 	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
@@ -339,7 +340,7 @@ func watchLines(cmd *cobra.Command, cfg client.Config, asJSON bool) error { //no
 	for e, err := range c.Watch(cmd.Context()) {
 		if lost, ok := errors.AsType[*client.LostError](err); ok {
 			note := oneLine(lost.Error(), maxCell)
-			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s; trying again in %v\n", note, lost.Retry.Round(100*time.Millisecond))
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s; trying again in %s\n", note, human.Duration(lost.Retry))
 			continue
 		}
 		if err != nil {
@@ -472,8 +473,8 @@ func (f *grantFlags) text(offer *review.Offer) string {
 	if f.length <= 0 {
 		return ""
 	}
-	text := fmt.Sprintf("This also allows %s within %v without approval: from the same agent, to the same tool, with the arguments as shown",
-		count(f.uses, "more call"), f.length)
+	text := fmt.Sprintf("This also allows %s within %s without approval: from the same agent, to the same tool, with the arguments as shown",
+		count(f.uses, "more call"), human.Duration(f.length))
 	if len(f.free) > 0 {
 		text += ", with ANY value for " + oneLine(strings.Join(f.free, ", "), maxCell)
 	}

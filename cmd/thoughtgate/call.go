@@ -96,6 +96,9 @@ func (t *target) use(ctx context.Context, f func(*mcpclient.Client) error) error
 	}
 	c, err := mcpclient.Connect(ctx, cfg)
 	if err != nil {
+		if hint := w.server.OldTransport(); hint != "" {
+			err = fmt.Errorf("%w; the URL %s", err, hint)
+		}
 		return callError(w.server.URL.String(), err)
 	}
 	defer c.Close()

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
+	"github.com/thoughtgate/thoughtgate-go/internal/human"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -70,7 +71,7 @@ func (gs *grants) mayGive(t task.Task, who Approver, r Ruling) error {
 	case r.Gives.Uses < 1 || r.Gives.Uses > offer.Uses:
 		why = fmt.Sprintf("it can have 1 to %d uses", offer.Uses)
 	case !r.Gives.Until.After(now) || r.Gives.Until.After(now.Add(offer.Longest())):
-		why = fmt.Sprintf("it must end within %v", offer.Longest())
+		why = "it must end within " + human.Duration(offer.Longest())
 	case !allIn(r.Gives.Free, offer.Free):
 		why = "only an argument of this call of which everything is shown can be left free, each once"
 	default:

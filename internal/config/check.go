@@ -143,7 +143,7 @@ func (l *loader) checkUpstream(at string, u *Upstream) {
 	case u.Name != "":
 		u.Paths = []string{"/mcp/" + u.Name}
 	}
-	l.checkUpstreamTLS(at, u)
+	l.checkUpstreamURL(at, u)
 	if u.OAuth.Grant != "" {
 		l.checkOAuth(at, u)
 	}
@@ -238,9 +238,12 @@ func (l *loader) findServerEnviron() {
 	slices.Sort(l.cfg.OwnVariables)
 }
 
-func (l *loader) checkUpstreamTLS(at string, u *Upstream) {
+func (l *loader) checkUpstreamURL(at string, u *Upstream) {
 	if u.URL != nil && u.URL.Scheme == "http" && u.TLS != (TLS{}) {
 		l.reject(at+".tls", "needs an upstream with an https URL")
+	}
+	if hint := u.OldTransport(); hint != "" {
+		l.warn(at+".url", hint)
 	}
 	if u.TLS.InsecureSkipVerify {
 		const risk = "the upstream's certificate is not verified: anyone on the network path can read and change every call"

@@ -41,3 +41,11 @@ func (u *Upstream) IsSafe() bool {
 	//mutate:swap `== "https"` `!= ""` cmd/thoughtgate.TestRemoteFlags secrets are sent unencrypted
 	return u.URL == nil || u.URL.Scheme == "https" || loopback(net.JoinHostPort(u.URL.Hostname(), ""))
 }
+
+// OldTransport returns a hint if the URL is probably one of the transport before Streamable HTTP.
+func (u *Upstream) OldTransport() string {
+	if u.URL == nil || !strings.HasSuffix(strings.TrimSuffix(u.URL.Path, "/"), "/sse") {
+		return ""
+	}
+	return "ends with /sse, like URLs of the old transport HTTP+SSE, which the gate does not speak: use the URL for Streamable HTTP, which often ends with /mcp"
+}

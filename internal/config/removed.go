@@ -39,6 +39,11 @@ var removed = map[string]string{
 	"waiting.request_meta":               "the gate knows the members of _meta that identical calls may differ in",
 }
 
+// otherNames are words that other programs have for settings, with the setting that is meant.
+var otherNames = map[string]string{
+	"rules.tool": "match", "rules.tools": "match", "rules.pattern": "match", "rules.decision": "action", "rules.effect": "action",
+}
+
 var (
 	listIndex   = regexp.MustCompile(`\[\d+\]`)
 	channelName = regexp.MustCompile(`^channels\.[^.]+`)
@@ -46,8 +51,12 @@ var (
 
 // whyUnknown returns the message for an unknown setting. Hint suggests another spelling.
 func whyUnknown(path, hint string) string {
-	if text, ok := removed[channelName.ReplaceAllString(listIndex.ReplaceAllString(path, ""), "channels.*")]; ok {
+	setting := listIndex.ReplaceAllString(path, "")
+	if text, ok := removed[channelName.ReplaceAllString(setting, "channels.*")]; ok {
 		return "was removed: " + text
+	}
+	if meant, ok := otherNames[setting]; ok {
+		hint = "; did you mean " + meant + "?"
 	}
 	return "unknown key" + hint
 }

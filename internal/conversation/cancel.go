@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/human"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -94,7 +95,7 @@ func (c canceller) cancel(ctx context.Context, held *heldRequest, m *jsonrpc.Mes
 		c.out.gateway.timedOut.set(requestName(ref.ID, m.Params.Member("requestId").Bytes), struct{}{})
 		c.out.gateway.held.timeOut(held)
 		held.stop() // some hosts leave the request open
-		if err := c.out.gateway.cfg.Approvals.RecordClientLeft(ctx, ref, "the host timed out after "+age.Round(time.Second).String()+quoted(reason)); err != nil {
+		if err := c.out.gateway.cfg.Approvals.RecordClientLeft(ctx, ref, "the host timed out after "+human.Duration(age)+quoted(reason)); err != nil {
 			log.WarnContext(ctx, "cannot record that the host timed out", "err", err)
 		}
 		return

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
+	"github.com/thoughtgate/thoughtgate-go/internal/human"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -236,11 +237,11 @@ func (w WaitMode) String() string {
 	case w.Patience == 0:
 		return "the client gets a task"
 	case 0 < w.Expires && w.Expires <= w.Patience:
-		return fmt.Sprintf("the client waits up to %v in its request for a decision, then the call expires", w.Expires)
+		return fmt.Sprintf("the client waits up to %s in its request for a decision, then the call expires", human.Duration(w.Expires))
 	case w.Era == mcp.Modern:
-		return fmt.Sprintf("the client waits up to %v in its request, then it is asked to repeat it, %d times at most", w.Patience, maxRounds)
+		return fmt.Sprintf("the client waits up to %s in its request, then it is asked to repeat it, %d times at most", human.Duration(w.Patience), maxRounds)
 	default:
-		return fmt.Sprintf("the client waits up to %v in its request, then it is asked to call again", w.Patience)
+		return fmt.Sprintf("the client waits up to %s in its request, then it is asked to call again", human.Duration(w.Patience))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
+	"github.com/thoughtgate/thoughtgate-go/internal/human"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 )
@@ -51,7 +52,7 @@ func (b *requestBody) read(ctx context.Context) ([]byte, *mcp.Problem) {
 	}
 	b.r.Header["Content-Type"][0] = jsonType
 	if b.r.ContentLength > b.h.cfg.Limits.Body {
-		return nil, &mcp.Problem{Type: mcp.BodyTooLarge}
+		return nil, tooLarge(b.h.cfg.Limits.Body)
 	}
 	text, err := b.readAll(ctx)
 	if err != nil {
@@ -143,13 +144,17 @@ func bodyProblem(err error) *mcp.Problem {
 	if problem, ok := errors.AsType[*mcp.Problem](err); ok {
 		return problem
 	}
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return &mcp.Problem{Type: mcp.BodyTooLarge, Cause: err}
+	if exceeded, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return tooLarge(exceeded.Limit)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return &mcp.Problem{Type: mcp.SlowRequest, Cause: err}
 	}
 	return &mcp.Problem{Type: mcp.InvalidRequest, Detail: "the body ended early", Cause: err}
+}
+
+func tooLarge(limit int64) *mcp.Problem {
+	return &mcp.Problem{Type: mcp.BodyTooLarge, Detail: "the body is larger than " + human.Size(limit) + " (limits.max_request_body)"}
 }
 
 // plainJSON reports whether the headers announce uncompressed JSON in UTF-8.

@@ -283,8 +283,8 @@ func TestBadBodiesAreRefused(t *testing.T) {
 		errorType     string
 	}{
 		{"slow", head + "Content-Length: 50\r\n\r\n{", 408, "request_too_slow"},
-		{"announced as too large", head + "Content-Length: 101\r\n\r\n", 413, "body_too_large"},
-		{"too large in chunks", head + "Transfer-Encoding: chunked\r\n\r\n65\r\n" + strings.Repeat(" ", 101) + "\r\n0\r\n\r\n", 413, "body_too_large"},
+		{"announced as too large", head + "Content-Length: 101\r\n\r\n", 413, "the body is larger than 100 bytes (limits.max_request_body)"},
+		{"too large in chunks", head + "Transfer-Encoding: chunked\r\n\r\n65\r\n" + strings.Repeat(" ", 101) + "\r\n0\r\n\r\n", 413, "the body is larger than 100 bytes (limits.max_request_body)"},
 		{"empty", head + "Content-Length: 0\r\n\r\n", 400, "parse_error"},
 	}
 	for _, tt := range tests {

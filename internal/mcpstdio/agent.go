@@ -16,6 +16,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
+	"github.com/thoughtgate/thoughtgate-go/internal/human"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
@@ -149,7 +150,7 @@ func (a *Agent) read(ctx context.Context, messages chan<- *exchange) {
 		switch {
 		case errors.Is(err, jsonrpc.ErrTooLarge):
 			x.safely(func() error {
-				return x.reply.Refuse(&mcp.Problem{Type: mcp.BodyTooLarge, Detail: "the message is too large (limits.max_request_body)"})
+				return x.reply.Refuse(&mcp.Problem{Type: mcp.BodyTooLarge, Detail: "the message is larger than " + human.Size(int64(a.cfg.Limits.Line)) + " (limits.max_request_body)"})
 			})
 		case err != nil:
 			return

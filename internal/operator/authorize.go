@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
+	"github.com/thoughtgate/thoughtgate-go/internal/human"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
 )
@@ -54,7 +55,7 @@ var (
 
 // tooMany returns the error for a request that exceeds a rate limit.
 func tooMany(what string, wait time.Duration) *Error {
-	message := fmt.Sprintf("too many %s; try again in %v", what, wholeSeconds(wait))
+	message := fmt.Sprintf("too many %s; try again in %s", what, human.Duration(wholeSeconds(wait)))
 	return &Error{Status: http.StatusTooManyRequests, Type: TypeRateLimited, Message: message, RetryAfter: wait}
 }
 

@@ -479,7 +479,7 @@ func TestFailuresPerAddressLimited(t *testing.T) {
 	h.want(200, "vic", "GET", "/", "")
 	h.browser()
 	h.want(401, "unauthorized", "GET", "/", "")
-	const why = "rate_limited: too many sign-ins with a wrong token, from this address or from all addresses, so this token was not checked; try again in 6s"
+	const why = "rate_limited: too many sign-ins with a wrong token, from this address or from all addresses, so this token was not checked; try again in 6 seconds"
 	h.want(429, why, "GET", "/", "", "Authorization", "Bearer "+annToken)
 	h.want(429, "Too many", "POST", "/login", "token="+annToken, sameOrigin, "same-origin")
 	h.want(429, "Too many", "GET", "/login?token="+linkToken, "")
@@ -496,7 +496,7 @@ func TestRequestsLimited(t *testing.T) {
 	for range 200 {
 		h.want(200, "ann", "GET", "/", "", "Authorization", "Bearer "+annToken)
 	}
-	h.want(429, "rate_limited: too many requests; try again in 1s", "GET", "/", "", "Authorization", "Bearer "+annToken)
+	h.want(429, "rate_limited: too many requests; try again in 1 second", "GET", "/", "", "Authorization", "Bearer "+annToken)
 	// Agents can make open pages reload often. That must not keep the operator from
 	// deciding, so reads have a limit of their own.
 	h.want(200, "ann", "POST", "/decide", "", "Authorization", "Bearer "+annToken)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/human"
 )
 
 // An Explanation shows how a verdict came about, for authors of rules. It may have values of
@@ -155,7 +157,7 @@ func (s *Snapshot) seen(v Verdict) string {
 	if w.Passkey {
 		self += ", with a passkey"
 	}
-	return fmt.Sprintf("sees the call, the requester and the reason: %s; %d must approve within %v, %s", v.Reason, w.Quorum, w.Timeout, self)
+	return fmt.Sprintf("sees the call, the requester and the reason: %s; %d must approve within %s, %s", v.Reason, w.Quorum, human.Duration(w.Timeout), self)
 }
 
 // Text returns the explanation for a terminal.

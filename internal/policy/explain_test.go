@@ -57,7 +57,7 @@ rules[4]   delete_* → approve: matches
 verdict    approve ops
 why        rules[4] "delete_*" needs approval by workflow ops: it is gone then
 snapshot   ID
-approver   sees the call, the requester and the reason: rules[4] "delete_*" needs approval by workflow ops: it is gone then; 2 must approve within 15m0s, without the requester
+approver   sees the call, the requester and the reason: rules[4] "delete_*" needs approval by workflow ops: it is gone then; 2 must approve within 15 minutes, without the requester
 `},
 		{call("pay", `{"amount":500}`), `
 call       tools/call "pay" on upstream crm
@@ -72,7 +72,7 @@ policy     large (pay.cedar:3): permit with approval by finance
 verdict    approve finance
 why        permitted by policy large (more than 100), with approval by workflow finance
 snapshot   ID
-approver   sees the call, the requester and the reason: permitted by policy large (more than 100), with approval by workflow finance; 1 must approve within 1h0m0s, the requester may be one of them
+approver   sees the call, the requester and the reason: permitted by policy large (more than 100), with approval by workflow finance; 1 must approve within 1 hour, the requester may be one of them
 `},
 		{call("pay", `{"amount":"500"}`), `
 call       tools/call "pay" on upstream crm
@@ -194,7 +194,7 @@ func TestExplainJSON(t *testing.T) {
 		],
 		"snapshot": "ID"
 	},
-	"approver": "sees the call, the requester and the reason: permitted by policy large (more than 100), with approval by workflow finance; 1 must approve within 1h0m0s, the requester may be one of them"
+	"approver": "sees the call, the requester and the reason: permitted by policy large (more than 100), with approval by workflow finance; 1 must approve within 1 hour, the requester may be one of them"
 }`
 	if diff := cmp.Diff(strings.ReplaceAll(want, "ID", s.ID()), string(got)); diff != "" {
 		t.Error(diff)

@@ -84,7 +84,9 @@ func nextToken(pattern []rune) (token, int, error) {
 		return anyRune, 1, nil
 	case '[':
 		return class(pattern)
-	case ']', '{', '}':
+	case '{', '}':
+		return token{}, 0, errors.New("braces are no alternatives: write two rules, or " + escapeHint(c))
+	case ']':
 		return token{}, 0, errors.New(escapeHint(c))
 	default:
 		r, n, err := character(pattern)
