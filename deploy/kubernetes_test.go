@@ -59,15 +59,29 @@ func render(t *testing.T, values string) string {
 // TestChart renders the chart in several ways, and checks what comes of it.
 func TestChart(t *testing.T) {
 	for name, values := range map[string]string{
-		"as it is":   "",
-		"one":        "replicas: 1\npersistence: {enabled: true, storageClass: fast}\npodDisruptionBudget: {enabled: false}\n",
-		"monitored":  "serviceMonitor: {enabled: true, labels: {team: a}}\nprometheusRule: {enabled: true}\n",
-		"closed":     "networkPolicy: {agents: [], operators: [], monitoring: []}\nconfig: {allowed_hosts: [catalog.example.com]}\n",
-		"policies":   "policies: {a.cedar: 'permit(principal, action, resource);'}\nconfig: {cedar: {policies: [policies/*.cedar]}, default: policy}\n",
-		"placed":     "nodeSelector: {a: b}\ntolerations: [{key: a, operator: Exists}]\npodAnnotations: {a: b}\nimagePullSecrets: [{name: a}]\nimage: {tag: v9}\n",
-		"no network": "networkPolicy: {enabled: false}\nservice: {type: LoadBalancer}\n",
+		"as it is":    "",
+		"one":         "replicas: 1\npersistence: {enabled: true, storageClass: fast}\npodDisruptionBudget: {enabled: false}\n",
+		"monitored":   "serviceMonitor: {enabled: true, labels: {team: a}}\nprometheusRule: {enabled: true}\n",
+		"closed":      "networkPolicy: {agents: [], operators: [], monitoring: []}\nconfig: {allowed_hosts: [catalog.example.com]}\n",
+		"policies":    "policies: {a.cedar: 'permit(principal, action, resource);'}\nconfig: {cedar: {policies: [policies/*.cedar]}, default: policy}\n",
+		"placed":      "nodeSelector: {a: b}\ntolerations: [{key: a, operator: Exists}]\npodAnnotations: {a: b}\nimagePullSecrets: [{name: a}]\nimage: {tag: v9}\n",
+		"no network":  "networkPolicy: {enabled: false}\nservice: {type: LoadBalancer}\n",
+		"outside":     "ingress: {className: nginx, agents: {host: mcp.example.com, annotations: {a: b}}, operators: {host: inbox.example.com, tlsSecret: inbox}}\nconfig: {allowed_hosts: [mcp.internal]}\n",
+		"account":     "serviceAccount: {create: true, annotations: {a: b}}\nextraEnv: [{name: HTTPS_PROXY, value: 'http://proxy:3128'}]\n",
+		"own account": "serviceAccount: {name: gate}\n",
 	} {
 		t.Run(name, func(t *testing.T) { checkManifests(t, render(t, values)) })
+	}
+}
+
+// TestChartIsClosed demands that only agents of the same namespace can connect, with a token.
+func TestChartIsClosed(t *testing.T) {
+	text := render(t, "")
+	if strings.Contains(text, "anonymous") || strings.Contains(text, "port: agents }]\n      from:\n        - namespaceSelector") || !strings.Contains(text, "- podSelector: {}") {
+		t.Errorf("anonymous agents, or those of other namespaces, may connect:\n%s", text)
+	}
+	if outside := render(t, "ingress: {agents: {host: mcp.example.com}, operators: {host: inbox.example.com}}"); !strings.Contains(outside, "url: https://inbox.example.com") || !strings.Contains(outside, "- mcp.example.com") {
+		t.Errorf("the gate does not know its names outside:\n%s", outside)
 	}
 }
 
@@ -129,6 +143,8 @@ type manifests struct {
 	budgets     []policy.PodDisruptionBudget
 	networks    []networking.NetworkPolicy
 	monitors    []monitoring.ServiceMonitor
+	ingresses   []networking.Ingress
+	accounts    []core.ServiceAccount
 }
 
 var comment = regexp.MustCompile(`(?m)^#.*$`)
@@ -163,10 +179,29 @@ func checkManifests(t *testing.T, text string) {
 			selects(t, n.Name, n.Spec.PodSelector.MatchLabels, d)
 		}
 	}
+	for _, i := range all.ingresses {
+		checkIngress(t, i, all.services)
+	}
+	for _, a := range all.accounts {
+		if !slices.ContainsFunc(all.deployments, func(d apps.Deployment) bool { return d.Spec.Template.Spec.ServiceAccountName == a.Name }) {
+			t.Errorf("no pod has the service account %s", a.Name)
+		}
+	}
 	for _, m := range all.monitors {
 		if !slices.ContainsFunc(all.services, func(s core.Service) bool { return within(m.Spec.Selector.MatchLabels, s.Labels) }) {
 			t.Errorf("%s selects no service", m.Name)
 		}
+	}
+}
+
+// checkIngress demands that an ingress leads to a port of a service.
+func checkIngress(t *testing.T, i networking.Ingress, services []core.Service) {
+	t.Helper()
+	to := i.Spec.Rules[0].HTTP.Paths[0].Backend.Service
+	if !slices.ContainsFunc(services, func(s core.Service) bool {
+		return s.Name == to.Name && slices.ContainsFunc(s.Spec.Ports, func(p core.ServicePort) bool { return p.Name == to.Port.Name })
+	}) {
+		t.Errorf("%s leads to no service: %v", i.Name, to)
 	}
 }
 
@@ -192,6 +227,10 @@ func (m *manifests) read(t *testing.T, text []byte) {
 		add(t, &m.monitors, text)
 	case "monitoring.coreos.com/v1 PrometheusRule":
 		add(t, new([]monitoring.PrometheusRule), text)
+	case "networking.k8s.io/v1 Ingress":
+		add(t, &m.ingresses, text)
+	case "v1 ServiceAccount":
+		add(t, &m.accounts, text)
 	case "v1 PersistentVolumeClaim":
 		add(t, new([]core.PersistentVolumeClaim), text)
 	case "v1 Secret":
@@ -226,7 +265,9 @@ func checkConfig(t *testing.T, c core.ConfigMap) {
 			t.Fatal(err)
 		}
 	}
-	out, err := exec.CommandContext(t.Context(), program(t), "check", "-c", filepath.Join(dir, "thoughtgate.yaml")).CombinedOutput()
+	cmd := exec.CommandContext(t.Context(), program(t), "check", "-c", filepath.Join(dir, "thoughtgate.yaml"))
+	cmd.Env = append(os.Environ(), "AGENT_TOKEN_HASH=sha256:"+strings.Repeat("0", 64)) // of the Secret
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v: %s", err, out)
 	}

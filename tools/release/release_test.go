@@ -40,11 +40,13 @@ func output(t *testing.T, name string, args ...string) string {
 
 // TestSnapshot builds a release, and has each part of it checked.
 func TestSnapshot(t *testing.T) {
+	t.Log("goreleaser builds everything; this takes minutes")
 	output(t, "go", "tool", "-modfile=tools/release/go.mod", "goreleaser", "release", "--snapshot", "--clean", "--skip=publish")
 	var made struct {
 		Version string `json:"version"`
 	}
 	decode(t, filepath.Join(root, "dist/metadata.json"), &made)
+	t.Log("packaging/npm makes the npm packages")
 	output(t, "go", "run", "./packaging/npm", "-version", made.Version, "-dist", "dist", "-out", "dist/npm")
 	t.Run("programs", func(t *testing.T) { checkPrograms(t, made.Version) })
 	t.Run("archives", func(t *testing.T) { checkArchives(t, made.Version) })
