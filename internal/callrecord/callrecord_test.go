@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
@@ -118,6 +119,55 @@ func randomBytes(random *rand.Rand, n int) []byte {
 	return b
 }
 
+// Every field of an entry is written and read.
+func TestEveryFieldIsWritten(t *testing.T) {
+	yes := true
+	want := callrecord.Entry{Took: 1, Time: start, Decided: start.Add(time.Nanosecond), Hints: policy.Annotations{ReadOnly: &yes, OpenWorld: &yes, Destructive: new(bool), Idempotent: new(bool), Title: "t\n"}}
+	v := reflect.ValueOf(&want).Elem()
+	fill := func(v reflect.Value, name string) {
+		switch v.Kind() {
+		case reflect.String:
+			v.SetString(name + ` "\<>` + "\u2028\n")
+		case reflect.Bool:
+			v.SetBool(true)
+		case reflect.Slice:
+			if v.Type().Elem().Kind() == reflect.String {
+				v.Set(reflect.ValueOf([]string{name, "x"}))
+			} else {
+				v.SetBytes([]byte(`{"a":1}`))
+			}
+		default:
+		}
+	}
+	for i := range v.NumField() {
+		fill(v.Field(i), v.Type().Field(i).Name)
+	}
+	for i := range 3 {
+		fill(v.FieldByName("Client").Field(i), "client")
+	}
+	for i := range v.NumField() {
+		if v.Field(i).IsZero() {
+			t.Fatalf("the test does not fill %s", v.Type().Field(i).Name)
+		}
+	}
+	for _, e := range []callrecord.Entry{want, {Time: start}} {
+		var b bytes.Buffer
+		if err := e.Write(&b); err != nil {
+			t.Fatal(err)
+		}
+		for got, err := range callrecord.Read(&b) {
+			if diff := cmp.Diff(e, got); err != nil || diff != "" {
+				t.Errorf("(-written +read) %v:\n%s", err, diff)
+			}
+		}
+	}
+	broken := entry(1)
+	broken.Arguments = []byte(`{"a":1,"a":2}`)
+	if err := broken.Write(io.Discard); err == nil {
+		t.Error("invalid arguments are written")
+	}
+}
+
 func TestDigestsAreKeyed(t *testing.T) {
 	digests := func(key string, texts ...string) (all []string) {
 		s := memstore.New(memstore.Options{})
@@ -209,6 +259,62 @@ func TestFilter(t *testing.T) {
 	} {
 		if got := len(collect(t, s, test.filter)); got != test.want {
 			t.Errorf("%+v selects %d entries; want %d", test.filter, got, test.want)
+		}
+	}
+}
+
+// pages returns all entries by pages, and the last cursor.
+func pages(t *testing.T, s gatestore.Records, f callrecord.Filter) (all []callrecord.Entry, cursor string) {
+	t.Helper()
+	find := func(ctx context.Context, f callrecord.Filter) (callrecord.Page, error) {
+		return callrecord.Find(ctx, s, f)
+	}
+	cursor = f.After
+	for page, err := range callrecord.Pages(t.Context(), find, f) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, cursor = append(all, page.Entries...), page.Next
+	}
+	return all, cursor
+}
+
+// A reader that goes on from a cursor gets each entry once, also those of a process whose block
+// appears after a later one of another process.
+func TestPagesHaveEachEntryOnce(t *testing.T) {
+	s := memstore.New(memstore.Options{})
+	at := start
+	write := func(after time.Duration, n int) {
+		t.Helper()
+		cfg := config(t, s)
+		at = start.Add(after)
+		cfg.Now = func() time.Time { return at }
+		writeAll(t, cfg, entry(n))
+	}
+	cursor := ""
+	for i, step := range []struct {
+		after time.Duration
+		want  int
+	}{{0, 1}, {40 * time.Second, 2}, {20 * time.Second, 3}, {60 * time.Second, 4}, {35 * time.Second, 5}, {10 * time.Minute, 6}} {
+		write(step.after, step.want)
+		got, next := pages(t, s, callrecord.Filter{After: cursor, Limit: 1})
+		if len(got) != 1 || !got[0].Time.Equal(entry(step.want).Time) || next == cursor {
+			t.Fatalf("step %d: got %v after %s; want entry %d", i, got, cursor, step.want)
+		}
+		cursor = next
+	}
+	if again, next := pages(t, s, callrecord.Filter{After: cursor}); len(again) > 0 || next != cursor || strings.Count(cursor, ",") != 1 {
+		t.Errorf("after %s: %v, %s", cursor, again, next)
+	}
+	if all, _ := pages(t, s, callrecord.Filter{Limit: 2}); len(all) != 6 {
+		t.Errorf("%d entries from the beginning", len(all))
+	}
+	if some, _ := pages(t, s, callrecord.Filter{Principal: "nobody"}); len(some) > 0 {
+		t.Errorf("selected %v", some)
+	}
+	for _, bad := range []string{"x", "20261119T120000.000000Z", "20261119T120000.000000Z,a", "20261119T120000.000000Z,a.b"} {
+		if _, err := callrecord.Find(t.Context(), s, callrecord.Filter{After: bad}); !errors.Is(err, callrecord.ErrCursor) {
+			t.Errorf("%s: %v", bad, err)
 		}
 	}
 }

@@ -85,7 +85,7 @@ type Client struct {
 	Protocol string `json:"protocol,omitzero"`
 }
 
-// A written entry has its JSON form.
+// A written entry has its JSON form, for reading.
 type written struct {
 	*plain
 
@@ -104,26 +104,11 @@ type hints struct {
 	Title       string `json:"title,omitzero"`
 }
 
-// MarshalJSONTo implements [json.MarshalerTo].
-func (e *Entry) MarshalJSONTo(to *jsontext.Encoder) error {
-	return json.MarshalEncode(to, written{(*plain)(e), hints(e.Hints), int64(e.Took)})
-}
-
 // UnmarshalJSONFrom implements [json.UnmarshalerFrom].
 func (e *Entry) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	w := written{plain: (*plain)(e)}
 	err := json.UnmarshalDecode(from, &w)
 	e.Hints, e.Took = policy.Annotations(w.Hints), time.Duration(w.Took)
-	return err
-}
-
-// Write writes e as a line of JSON.
-func (e *Entry) Write(w io.Writer) error {
-	line, err := json.Marshal(e, jsontext.AllowInvalidUTF8(true))
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append(line, '\n'))
 	return err
 }
 

@@ -84,7 +84,7 @@ func Find(ctx context.Context, s gatestore.Records, f Filter) (Page, error) {
 	if c.at.Add(-late).After(from) {
 		from = c.at.Add(-late)
 	}
-	p, scanned, written := Page{Next: f.After}, 0, map[string]time.Time{}
+	p, scanned, whole, written := Page{Next: f.After}, 0, true, map[string]time.Time{}
 	for b, err := range allBlocks(ctx, s, after(from)) {
 		if err != nil {
 			return p, err
@@ -94,18 +94,22 @@ func Find(ctx context.Context, s gatestore.Records, f Filter) (Page, error) {
 		if b.Seq <= c.read[b.Chain] {
 			continue
 		}
+		if len(p.Entries) >= max(f.Limit, 1) || scanned == maxScan {
+			whole = false
+			break
+		}
+		scanned++
 		if p.Entries, err = f.appendFrom(p.Entries, &b); err != nil {
 			return p, err
 		}
 		if c.read[b.Chain] = b.Seq; at.After(c.at) {
 			c.at = at
 		}
-		if scanned++; len(p.Entries) >= max(f.Limit, 1) || scanned == maxScan {
-			break
-		}
 	}
 	if scanned > 0 {
-		maps.DeleteFunc(c.read, func(chain string, _ int64) bool { return written[chain].Before(c.at.Add(-late)) })
+		if whole { // otherwise blocks of known chains may follow
+			maps.DeleteFunc(c.read, func(chain string, _ int64) bool { return written[chain].Before(c.at.Add(-late)) })
+		}
 		p.Next = c.String()
 	}
 	return p, nil

@@ -43,7 +43,8 @@ type Config struct {
 const (
 	maxArguments = 32 << 10        // bytes of longer arguments are not recorded
 	maxWaiting   = 16 << 20        // bytes of entries that may wait for the writer
-	entrySize    = 800             // estimate of the bytes of an entry without arguments
+	maxKept      = 2 << 20         // bytes of a buffer that is used again
+	entrySize    = 500             // estimate of the bytes of an entry without arguments
 	maxAge       = time.Second     // of an entry before it is written
 	retryPause   = time.Second / 4 // after a failed write
 	housekeeping = time.Hour       // between two checks of the size
@@ -74,18 +75,21 @@ type Log struct {
 	unsaid int64 // lost entries since the last line about them
 }
 
-// A queue has the entries that wait for the writer.
+// A queue has the entries that wait for the writer, as text: for each the JSON members before the
+// digest, then the arguments. It has no pointers that the garbage collector must follow.
 type queue struct {
-	entries   []queued
-	arguments []byte // of all entries
-	size      int
+	text    []byte
+	entries []queued
+	size    int
 }
 
-// A queued entry has its arguments at the given positions of the queue.
+// A queued entry has its two parts at the given positions of the text.
 type queued struct {
-	Entry
+	head, arguments, end int
 
-	from, to int
+	at       time.Time
+	digest   string // if the arguments are not here
+	redacted bool
 }
 
 // New returns a log.
@@ -124,7 +128,7 @@ func (l *Log) Add(e Entry) {
 		l.lose(1)
 		return
 	}
-	l.queue.add(e, arguments, size)
+	l.queue.add(&e, arguments, size)
 	if len(l.queue.entries) == 1 || l.queue.size >= maxPlain && l.queue.size-size < maxPlain {
 		l.start.Do(func() { go newWriter(l).run() })
 		select {
@@ -134,10 +138,13 @@ func (l *Log) Add(e Entry) {
 	}
 }
 
-func (q *queue) add(e Entry, arguments []byte, size int) {
-	from := len(q.arguments)
-	q.arguments = append(q.arguments, arguments...)
-	q.entries = append(q.entries, queued{e, from, len(q.arguments)})
+func (q *queue) add(e *Entry, arguments []byte, size int) {
+	one := queued{head: len(q.text), at: e.Time, digest: e.Digest, redacted: e.Redacted}
+	q.text = e.appendHead(q.text)
+	one.arguments = len(q.text)
+	q.text = append(q.text, arguments...)
+	one.end = len(q.text)
+	q.entries = append(q.entries, one)
 	q.size += size
 }
 
@@ -178,9 +185,8 @@ func (l *Log) take() (q queue, lost int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q, lost = l.queue, l.lost
-	clear(l.spare.entries)
-	l.queue = queue{entries: l.spare.entries[:0], arguments: l.spare.arguments[:0]}
-	if q.size > maxPlain*4 {
+	l.queue = queue{entries: l.spare.entries[:0], text: l.spare.text[:0]}
+	if q.size > maxKept {
 		l.spare = queue{} // do not keep the memory of a burst
 	} else {
 		l.spare = q

@@ -37,11 +37,11 @@ type writer struct {
 
 // lines are entries as text.
 type lines struct {
-	text bytes.Buffer
-	each []line
+	text []byte
+	each []endOfLine
 }
 
-type line struct {
+type endOfLine struct {
 	end int // in the text
 	at  time.Time
 }
@@ -95,9 +95,8 @@ func (w *writer) read(ctx context.Context) {
 	}
 	s := w.log.settings.Load()
 	for i := range q.entries {
-		e := &q.entries[i]
-		w.add(&e.Entry, q.arguments[e.from:e.to], s.Arguments)
-		if w.lines.text.Len() >= maxPlain {
+		w.add(q.text, &q.entries[i], s.Arguments)
+		if len(w.lines.text) >= maxPlain {
 			w.flush(ctx)
 		}
 	}
@@ -112,31 +111,29 @@ func (w *writer) readKey(ctx context.Context) {
 	w.digester = newDigester(key)
 }
 
-// add adds a line for e.
-func (w *writer) add(e *Entry, arguments []byte, d Detail) {
-	if len(arguments) > 0 {
+// add adds the line of an entry.
+func (w *writer) add(text []byte, e *queued, d Detail) {
+	about := aboutArguments{digest: e.digest, redacted: e.redacted}
+	if arguments := text[e.arguments:e.end]; len(arguments) > 0 {
 		if w.digester != nil {
-			e.Digest = w.digester.digest(arguments)
+			about.digest = w.digester.digest(arguments)
 		}
 		switch {
 		case d == Full:
-			e.Arguments = arguments
+			about.arguments = arguments
 		case d == Redacted && w.log.cfg.Redact != nil:
-			e.Arguments = w.log.cfg.Redact(arguments)
-			e.Redacted = !bytes.Equal(e.Arguments, arguments)
+			about.arguments = w.log.cfg.Redact(arguments)
+			about.redacted = !bytes.Equal(about.arguments, arguments)
 		}
 	}
-	begin := w.lines.text.Len()
-	if e.Write(&w.lines.text) != nil {
-		w.lines.text.Truncate(begin)
-		e.Arguments, e.Redacted = nil, true // some servers take what is no valid JSON
-		if err := e.Write(&w.lines.text); err != nil {
-			w.lines.text.Truncate(begin)
-			w.lost++
-			return
-		}
+	w.lines.text = append(w.lines.text, text[e.head:e.arguments]...)
+	line, ok := about.append(w.lines.text)
+	if !ok { // some servers take what is no valid JSON
+		line, _ = aboutArguments{digest: about.digest, redacted: true}.append(w.lines.text)
 	}
-	w.lines.each = append(w.lines.each, line{w.lines.text.Len(), e.Time})
+	line = append(line, "}\n"...)
+	w.lines.text = line
+	w.lines.each = append(w.lines.each, endOfLine{len(w.lines.text), e.at})
 }
 
 // flush writes all lines.
@@ -144,7 +141,7 @@ func (w *writer) flush(ctx context.Context) {
 	if n := len(w.lines.each); n > 0 {
 		w.put(ctx, 0, n)
 	}
-	w.lines.text.Reset()
+	w.lines.text = w.lines.text[:0]
 	w.lines.each = w.lines.each[:0]
 }
 
@@ -154,7 +151,7 @@ func (w *writer) put(ctx context.Context, from, to int) {
 	if from > 0 {
 		begin = w.lines.each[from-1].end
 	}
-	body := w.compressor.compress(w.lines.text.Bytes()[begin:w.lines.each[to-1].end])
+	body := w.compressor.compress(w.lines.text[begin:w.lines.each[to-1].end])
 	h := w.header(w.lines.each[from:to])
 	r, err := h.record(nameOf(w.time(), w.chain, h.Seq), body)
 	switch {
@@ -177,7 +174,7 @@ func (w *writer) put(ctx context.Context, from, to int) {
 }
 
 // header returns the header of the next block.
-func (w *writer) header(each []line) header {
+func (w *writer) header(each []endOfLine) header {
 	h := header{
 		Chain: w.chain, Seq: w.last.Seq + 1, Previous: w.last.Hash, Entries: len(each), Dropped: w.lost, Oldest: each[0].at, Newest: each[0].at,
 	}

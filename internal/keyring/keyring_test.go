@@ -137,3 +137,23 @@ func TestDamagedRecordIsNotQuoted(t *testing.T) {
 		}
 	}
 }
+
+// A plain key is the same on all replicas, and another one for each purpose and gate.
+func TestPlainKeys(t *testing.T) {
+	records := memstore.New(memstore.Options{})
+	key := func(r *keyring.Ring, p keyring.Purpose) string {
+		t.Helper()
+		k, err := r.Key(t.Context(), p)
+		if err != nil || len(k) != 32 {
+			t.Fatalf("a key of %d bytes, %v", len(k), err)
+		}
+		return string(k)
+	}
+	one, replica := keyring.New(records, time.Now), keyring.New(records, time.Now)
+	if key(one, keyring.Arguments) != key(replica, keyring.Arguments) {
+		t.Error("replicas have different keys")
+	}
+	if key(one, keyring.Arguments) == key(one, keyring.Agents) || key(one, keyring.Arguments) == key(keyring.Ephemeral(), keyring.Arguments) {
+		t.Error("purposes or gates share a key")
+	}
+}
