@@ -113,7 +113,7 @@ func TestCallsAreRecorded(t *testing.T) {
 	}
 	say(t, a.AgentAddr(), "tools/list", `{}`)
 	say(t, a.AgentAddr(), "resources/read", `{"uri":"file:///x"}`)
-	sayModern(t, a.AgentAddr(), "get_x", `{ "path": "\/tmp/x"}`)
+	sayModern(t, a.AgentAddr(), "get_x", `{"path":"/tmp/x"}`)
 	sayModern(t, a.AgentAddr(), "drop_x", `{"path":"/tmp/y"}`)
 	id := createTask(t, a.AgentAddr(), "hold_x")
 	approve(t, a.OperatorAddr(), id)

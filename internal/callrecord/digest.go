@@ -5,8 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"hash"
-
-	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
 // digestSize is the number of bytes of a digest. It is short, because digests are most of what
@@ -15,22 +13,17 @@ const digestSize = 16
 
 // A digester makes digests of arguments with one key.
 type digester struct {
-	mac   hash.Hash
-	plain []byte // is used again
-	sum   []byte
+	mac hash.Hash
+	sum []byte // is used again
 }
 
 func newDigester(key []byte) *digester { return &digester{mac: hmac.New(sha256.New, key)} }
 
-// digest returns the digest of arguments. Equal JSON has equal digests.
+// digest returns the digest of arguments as the client has written them. Their canonical form would
+// cost as much as the rest of an entry.
 func (d *digester) digest(arguments []byte) string {
-	canonical, ok := jsonrpc.Value{Bytes: arguments}.AppendCanonical(d.plain[:0])
-	d.plain = canonical
-	if !ok {
-		canonical = arguments
-	}
 	d.mac.Reset()
-	_, _ = d.mac.Write(canonical) // a hash never fails
+	_, _ = d.mac.Write(arguments) // a hash never fails
 	d.sum = d.mac.Sum(d.sum[:0])
 	return hex.EncodeToString(d.sum[:digestSize])
 }

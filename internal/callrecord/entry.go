@@ -39,7 +39,8 @@ type Entry struct {
 	ToolDigest string `json:"toolDigest,omitzero"`
 	Accepted   bool   `json:"accepted,omitzero"`
 
-	// Digest is a keyed digest of the arguments, as text. It is empty if there are none.
+	// Digest is a keyed digest of the arguments as the client has written them. It is empty if there
+	// are none.
 	Digest    string         `json:"digest,omitzero"`
 	Arguments jsontext.Value `json:"arguments,omitzero"` // empty if not recorded
 	Redacted  bool           `json:"redacted,omitzero"`  // Arguments lacks values that the call had
