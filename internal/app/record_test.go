@@ -19,7 +19,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/storage"
 )
 
-// recorded returns the entries of a store whose gate has stopped, and verifies their chains.
+// recorded returns the entries of a store whose gate has stopped, in the order of their times, and
+// verifies their chains.
 func recorded(t *testing.T, s storage.Settings) []callrecord.Entry {
 	t.Helper()
 	store, err := s.OpenUnverified(t.Context())
@@ -37,6 +38,7 @@ func recorded(t *testing.T, s storage.Settings) []callrecord.Entry {
 	if r, err := callrecord.Verify(t.Context(), store); err != nil || !r.OK() || r.Entries != len(all) || r.Dropped > 0 {
 		t.Errorf("Verify returned %+v, %v", r, err)
 	}
+	slices.SortStableFunc(all, func(a, b callrecord.Entry) int { return a.Time.Compare(b.Time) }) // an end may be written late
 	return all
 }
 
