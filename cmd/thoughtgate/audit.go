@@ -143,7 +143,7 @@ func (f *filterFlags) selected(cmd *cobra.Command, now time.Time) (filter audit.
 type timeFlags struct{ since, until string }
 
 func (f *timeFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.since, "since", "", "only entries since this `time`, such as 2026-11-15T06:00:00Z, or 24h for the last day")
+	flags.StringVar(&f.since, "since", "", "only entries since this `time`, such as 2026-11-15T06:00:00Z, or 7d for the last week")
 	flags.StringVar(&f.until, "until", "", "only entries before this `time`")
 }
 

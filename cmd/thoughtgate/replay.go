@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +15,6 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/replay"
-	"github.com/thoughtgate/thoughtgate-go/internal/storage"
-	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
 )
 
 func newReplay() *cobra.Command {
@@ -24,7 +23,8 @@ func newReplay() *cobra.Command {
 		Short: "Judge recorded calls again, under another configuration",
 		Long: "Judge recorded calls again, with the rules and policies of a configuration, and report which calls would be judged\n" +
 			"differently, and how many more or fewer approvals a day people would be asked for. FILE has exported calls, as lines of JSON;\n" +
-			"- is standard input. Without FILE, the calls are those in the configured store, which no gate may use if it is a SQLite file.\n" +
+			"- is standard input. Without FILE, the calls are those of the gate at --url, or else those in the configured store, which no\n" +
+			"gate may use if it is a SQLite file.\n" +
 			"Nothing is sent or stored, and no arguments are printed.\n" +
 			"A call whose arguments were not recorded is judged if the verdict does not depend on them, and otherwise only counted.\n" +
 			"What only a running gate knows is not judged: standing approvals and limits.\n" +
@@ -61,11 +61,14 @@ func newReplay() *cobra.Command {
 }
 
 // recordFlags select entries of a record of calls.
-type recordFlags struct{ since string }
+type recordFlags struct {
+	times timeFlags
+	gate  gateFlags
+}
 
 func newRecordFlags(cmd *cobra.Command) *recordFlags {
-	f := new(recordFlags)
-	cmd.Flags().StringVar(&f.since, "since", "", "only calls since this `time`, such as 2026-11-15T06:00:00Z, or 7d for the last week")
+	f := &recordFlags{gate: newGateFlags(cmd.Flags(), "an admin's token")}
+	f.times.add(cmd.Flags())
 	return f
 }
 
@@ -94,33 +97,58 @@ var errNoCalls = errors.New("the record has no calls")
 // An entrySource returns the entries of a record of calls. Standard input can be read only once.
 type entrySource func() iter.Seq2[callrecord.Entry, error]
 
-// use calls do with the selected entries of the record in a file, or else in the store of a
-// configuration.
+// use calls do with the selected entries of the record in a file, of a running gate, or else in
+// the store of a configuration.
 func (f *recordFlags) use(cmd *cobra.Command, configuration string, args []string, do func(entrySource) error) error {
-	var since time.Time
-	if f.since != "" {
-		var err error
-		if since, err = pastTime(f.since, time.Now()); err != nil {
-			return &usageError{cmd.CommandPath(), fmt.Errorf("--since %w", err)}
-		}
+	filter := callrecord.Filter{Limit: 1000}
+	var err error
+	if filter.Since, filter.Until, err = f.times.parse(cmd, time.Now()); err != nil {
+		return err
 	}
-	if len(args) == 0 {
-		store := storeFlags{file: &configuration, dsn: new(string)}
-		return store.with(cmd, mustExist(storage.Settings.Open), func(s *sealedstore.Store) error {
-			return do(func() iter.Seq2[callrecord.Entry, error] {
-				return callrecord.All(cmd.Context(), s, callrecord.Filter{Since: since})
-			})
+	configuration = cmp.Or(configuration, os.Getenv("THOUGHTGATE_CONFIG"))
+	of := auditFlags{gate: f.gate, config: &configuration}
+	asks := *f.gate.url != "" || *f.gate.tokenFile != ""
+	switch {
+	case asks && len(args) > 0:
+		return &usageError{cmd.CommandPath(), errors.New("give FILE, or the flags of a gate, not both")}
+	case asks:
+		of.config = new(string)
+	case len(args) > 0:
+		return do(func() iter.Seq2[callrecord.Entry, error] {
+			return selected(readRecord(cmd.Context(), cmd.InOrStdin(), args[0]), filter)
 		})
 	}
-	return do(func() iter.Seq2[callrecord.Entry, error] {
-		return func(yield func(callrecord.Entry, error) bool) {
-			for e, err := range readRecord(cmd.Context(), cmd.InOrStdin(), args[0]) {
-				if (err != nil || !e.Time.Before(since)) && !yield(e, err) {
+	return of.useRecord(cmd, func(r record) error {
+		return do(func() iter.Seq2[callrecord.Entry, error] { return r.entries(cmd.Context(), filter) })
+	})
+}
+
+// entries returns the entries of the record that f selects. It ends after an error.
+func (r record) entries(ctx context.Context, f callrecord.Filter) iter.Seq2[callrecord.Entry, error] {
+	return func(yield func(callrecord.Entry, error) bool) {
+		for page, err := range callrecord.Pages(ctx, r.find, f) {
+			if err != nil {
+				yield(callrecord.Entry{}, err)
+				return
+			}
+			for _, e := range page.Entries {
+				if !yield(e, nil) {
 					return
 				}
 			}
 		}
-	})
+	}
+}
+
+// selected returns the entries that f selects, and errors.
+func selected(all iter.Seq2[callrecord.Entry, error], f callrecord.Filter) iter.Seq2[callrecord.Entry, error] {
+	return func(yield func(callrecord.Entry, error) bool) {
+		for e, err := range all {
+			if (err != nil || f.Selects(&e)) && !yield(e, err) {
+				return
+			}
+		}
+	}
 }
 
 // readRecord returns the entries in a file, or in standard input if its name is "-".

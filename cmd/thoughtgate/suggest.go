@@ -19,8 +19,8 @@ func newSuggest() *cobra.Command {
 		Long: "Propose rules that forward calls which people have always approved, or standing approvals for them, and list rules that no\n" +
 			"recorded call reaches.\n" +
 			"The output is YAML to copy, with the evidence, the saved approvals and the risk of each rule. Nothing is changed.\n" +
-			"FILE has exported calls, as lines of JSON. Without FILE, the calls are those in the configured store, which no gate may\n" +
-			"use if it is a SQLite file. The output may have values of arguments.\n" +
+			"FILE has exported calls, as lines of JSON. Without FILE, the calls are those of the gate at --url, or else those in the\n" +
+			"configured store, which no gate may use if it is a SQLite file. The output may have values of arguments.\n" +
 			fmt.Sprintf("A proposal has at least %d approvals on %d days. There is none for a tool with a rejected call, with a destructive hint or\n", suggest.LeastApprovals, suggest.LeastDays) +
 			"with a changed definition. Each is tried: it changes exactly the calls of its evidence.",
 		Example: "  thoughtgate suggest -c thoughtgate.yaml --since 30d",

@@ -63,6 +63,10 @@ func (e *Entry) appendHead(b []byte) []byte {
 	if e.Changed {
 		b = append(b, `,"changed":true`...)
 	}
+	b = appendGiven(b, `,"toolDigest":`, e.ToolDigest)
+	if e.Accepted {
+		b = append(b, `,"accepted":true`...)
+	}
 	b = appendText(b, `,"action":`, string(e.Action))
 	b = appendGiven(b, `,"observed":`, string(e.Observed))
 	b = appendGiven(b, `,"workflow":`, e.Workflow)

@@ -39,5 +39,5 @@ func (e *Entry) HasArguments() bool {
 // Asked reports whether approvers were asked about the call of e. They are not if it was attached
 // to an identical held call, or if it was refused.
 func (e *Entry) Asked() bool {
-	return e.Action == policy.Approve && !slices.Contains([]string{"attached", "refused", "gone"}, e.Outcome)
+	return e.Action == policy.Approve && !slices.Contains([]string{Attached, Refused, Gone}, e.Outcome)
 }
