@@ -44,8 +44,8 @@ func newWaiting(sender *sender, out responder, registered *registrations, refuse
 }
 
 // open begins the answer. If the call is not decided yet, the stream begins at once, and greet is
-// called. If the call already runs, the stream begins later: the call may end soon, and if the
-// upstream refuses it, the client can then still get the HTTP status of the refusal.
+// called. If the call already runs or has ended, the stream begins later: if the upstream refuses
+// the call, the client can then still get the HTTP status of the refusal.
 func (w *waiting) open(t task.Task, greet func() error) (err error) {
 	w.registered.reserve()
 	if w.stream, err = w.out.reply.Wait(); err != nil {
@@ -58,7 +58,7 @@ func (w *waiting) open(t task.Task, greet func() error) (err error) {
 		}
 		return greet()
 	}
-	if t.State == task.Approved || t.State == task.Executing {
+	if t.State == task.Approved || t.State == task.Executing || t.State.Terminal() {
 		return nil
 	}
 	return w.show()
