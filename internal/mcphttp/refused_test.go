@@ -25,6 +25,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
 )
 
 // A proxy stands in front of an upstream. It manages sessions, which end when it restarts,
@@ -274,6 +275,49 @@ func (g *refusalFixture) state(id task.ID) task.Task {
 		g.t.Fatal(err)
 	}
 	return got
+}
+
+// A heldStore holds back the first read of a task after it was armed.
+type heldStore struct {
+	*memstore.Store
+
+	armed   atomic.Bool
+	reading chan struct{} // gets a value when the read has begun
+	goOn    chan struct{}
+}
+
+func (s *heldStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
+	if s.armed.CompareAndSwap(true, false) {
+		s.reading <- struct{}{}
+		<-s.goOn
+	}
+	return s.Store.Get(ctx, ref)
+}
+
+// The call ends after the client has asked for its result, and before the gate reads the task.
+func TestRefusedWhileResultIsAskedFor(t *testing.T) {
+	for status, refuse := range refusals {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			store := &heldStore{reading: make(chan struct{}, 1), goOn: make(chan struct{})}
+			h := newFixture(t, func(_ *catalog.Settings, c *approval.Config, _ *conversation.Waiting) {
+				store.Store = c.Store.(*memstore.Store)
+				c.Store, c.Polling = store, task.Polling{Min: time.Minute, Max: time.Hour} // the client counts as present for two minutes
+			})
+			g := behindProxy(t, h, h.serve, "{}")
+			g.tell(toolCall("7", "hold_x", `,"task":{}`))
+			id := g.pending(1)[0]
+			refuse(g.proxy)
+			store.armed.Store(true)
+			asked := g.send(legacyAbout("tasks/result", string(id)), g.headers()...)
+			<-store.reading
+			g.approve(id)
+			eventually(t, "the call has ended", func() bool { return g.state(id).State.Terminal() })
+			close(store.goOn)
+			if body := asked.wait(t); asked.status != status {
+				t.Errorf("tasks/result: %d %s; want %d", asked.status, body, status)
+			}
+		})
+	}
 }
 
 // The client gets the upstream's status in every way of waiting.
