@@ -17,7 +17,7 @@ func TestCallWithSecretIsHeld(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		received <- string(body)
 		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":{"content":[{"type":"text","text":"ran with ghp_0123456789abcdefghijABCDEFGHIJ012345"}]}}`)
+		io.WriteString(w, `{"jsonrpc":"2.0","id":`+idOf(body)+`,"result":{"content":[{"type":"text","text":"ran with ghp_0123456789abcdefghijABCDEFGHIJ012345, and found AKIAABCDEFGHIJKLMNOP"}]}}`)
 	}))
 	t.Cleanup(up.Close)
 	a, stop := start(t, strings.Replace(gatewayFor(up.URL), "operators: {", "operators: {token: secret-of-the-operators, ", 1)+
@@ -49,7 +49,7 @@ func TestCallWithSecretIsHeld(t *testing.T) {
 	if got := <-received; !strings.Contains(got, arguments) {
 		t.Errorf("the server received %s", got)
 	}
-	if text := shown(); strings.Contains(text, "ghp_") || !strings.Contains(text, "ran with [redacted]") {
+	if text := shown(); strings.Contains(text, "ghp_") || !strings.Contains(text, "ran with [redacted], and found [redacted]") {
 		t.Errorf("approvers see %s", text)
 	}
 	if err := stop(); err != nil {

@@ -44,7 +44,10 @@ func TestSummarize(t *testing.T) {
 	observed := judged(5, "wipe", "", policy.Forward)
 	observed.Observed, observed.Workflow, observed.Rule = policy.Approve, "ops", "rule wipes"
 	a, b, c, d := held(1, "a", "ops"), held(2, "b", "ops"), held(3, "c", "finance"), held(4, "d", "ops")
+	repeated := a
+	repeated.Outcome = callrecord.Attached
 	entries := []callrecord.Entry{
+		repeated, // counted with a
 		judged(-1, "read", "ann", policy.Forward), // too early
 		judged(0, "read", "ann", policy.Forward), judged(0, "read", "bob", policy.Forward), judged(9, "drop", "bob", policy.Deny),
 		a, b, c, d, ended(a, 1.5, "completed", "eve"), ended(b, 4, "rejected", "eve"), ended(c, 6, "expired"), ended(d, 7, "cancelled"),
