@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/thoughtgate/thoughtgate-go/internal/localuser"
 )
 
@@ -110,20 +112,35 @@ func namesIn(dir string) ([]string, error) {
 // hasOpen reports whether a process has a file open, given its link. Threads can have files that
 // their process does not have.
 func hasOpen(pid int, link string) (bool, error) {
-	threads := filepath.Join(proc, strconv.Itoa(pid), "task")
-	for thread := range numbersIn(threads) {
-		dir := filepath.Join(threads, strconv.Itoa(thread), "fd")
+	seen := 0 // the last thread whose files were looked at
+	for thread := range numbersIn(proc + "/" + strconv.Itoa(pid) + "/task") {
+		if seen != 0 && shareFiles(seen, thread) {
+			continue
+		}
+		dir := proc + "/" + strconv.Itoa(pid) + "/task/" + strconv.Itoa(thread) + "/fd"
 		files, err := namesIn(dir)
 		if errors.Is(err, fs.ErrPermission) {
 			return false, err
 		}
 		for _, file := range files {
-			if to, _ := os.Readlink(filepath.Join(dir, file)); to == link {
+			switch to, err := os.Readlink(dir + "/" + file); {
+			case to == link:
 				return true, nil
+			case errors.Is(err, fs.ErrPermission): // then the names of all files can be read, but no link
+				return false, err
 			}
 		}
+		seen = thread
 	}
 	return false, nil
+}
+
+// shareFiles reports whether two threads have the same open files. It reports false if the system
+// does not tell.
+func shareFiles(one, other int) bool {
+	const files = 2 // KCMP_FILES; see kcmp(2)
+	order, _, failed := unix.RawSyscall6(unix.SYS_KCMP, uintptr(one), uintptr(other), files, 0, 0, 0)
+	return failed == 0 && order == 0
 }
 
 // Read returns the process with this id.

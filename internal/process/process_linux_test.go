@@ -6,8 +6,11 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/process"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
@@ -97,6 +100,42 @@ func TestBehindSharedSocket(t *testing.T) {
 	if err != nil || !slices.ContainsFunc(peer.Holders, func(p process.ID) bool { return p.PID == cmd.Process.Pid }) ||
 		!slices.ContainsFunc(peer.Holders, func(p process.ID) bool { return p.PID == os.Getpid() }) {
 		t.Errorf("%+v, %v", peer, err)
+	}
+}
+
+// A connection that only one thread of a process has open belongs to the process.
+func TestBehindThread(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	left := make(chan struct{})
+	defer close(left)
+	connected := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlock: this thread ends
+		fd := -1
+		err := unix.Unshare(unix.CLONE_FILES)
+		if err == nil {
+			fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		}
+		if err == nil {
+			err = unix.Connect(fd, &unix.SockaddrInet4{Port: l.Addr().(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}})
+		}
+		connected <- err
+		<-left
+	}()
+	if err := <-connected; err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if peer, err := process.Behind(c); err != nil || len(peer.Holders) != 1 || peer.Holders[0].PID != os.Getpid() {
+		t.Errorf("%+v, %v; want process %d", peer, err, os.Getpid())
 	}
 }
 
