@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -31,25 +32,52 @@ var supported = sync.OnceValue(localuser.Check)
 // Behind returns the processes at the other end of a connection. The error is [ErrUnknown],
 // [ErrRemote] or [ErrClosed].
 func Behind(c net.Conn) (Peer, error) {
+	s, err := socketOf(c)
+	if err != nil {
+		return Peer{}, err
+	}
+	return peerOf(s, math.MaxInt), nil
+}
+
+// OneBehind is like [Behind], but returns only one of the processes that have the socket open: if
+// it still has, the last one that was found.
+func OneBehind(c net.Conn, last ID) (Peer, error) {
+	s, err := socketOf(c)
+	if err != nil {
+		return Peer{}, err
+	}
+	if last != (ID{}) && Exists(last) {
+		if open, _ := hasOpen(last.PID, linkTo(s)); open {
+			return Peer{UID: s.UID, Holders: []ID{last}}, nil
+		}
+	}
+	return peerOf(s, 1), nil
+}
+
+// socketOf returns the other end of a connection.
+func socketOf(c net.Conn) (localuser.Socket, error) {
 	if err := supported(); err != nil {
-		return Peer{}, fmt.Errorf("%w: %w", ErrUnknown, err)
+		return localuser.Socket{}, fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
 	s, err := localuser.SocketOf(c)
 	switch {
 	case errors.Is(err, localuser.ErrClosed), errors.Is(err, localuser.ErrNoSocket) && isLocal(c.RemoteAddr()):
-		return Peer{}, ErrClosed
+		return s, ErrClosed
 	case errors.Is(err, localuser.ErrNoSocket):
-		return Peer{}, ErrRemote
+		return s, ErrRemote
 	case err != nil:
-		return Peer{}, fmt.Errorf("%w: %w", ErrUnknown, err)
+		return s, fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
-	return peerOf(s), nil
+	return s, nil
 }
 
-// peerOf returns the processes that have a socket open.
-func peerOf(s localuser.Socket) Peer {
+// linkTo returns the link of an open file that is the socket.
+func linkTo(s localuser.Socket) string { return fmt.Sprintf("socket:[%d]", s.Inode) }
+
+// peerOf returns the processes that have a socket open, at most so many.
+func peerOf(s localuser.Socket, most int) Peer {
 	p := Peer{UID: s.UID}
-	link := fmt.Sprintf("socket:[%d]", s.Inode)
+	link := linkTo(s)
 	for pid := range numbersIn(proc) {
 		open, err := hasOpen(pid, link)
 		if !open && !errors.Is(err, fs.ErrPermission) {
@@ -62,6 +90,9 @@ func peerOf(s localuser.Socket) Peer {
 			p.Holders = append(p.Holders, about.ID)
 		case about.UID == s.UID && s.UID == os.Geteuid() && pid != os.Getpid(): // the files of other users are always hidden
 			p.Hidden = append(p.Hidden, about.ID)
+		}
+		if len(p.Holders) >= most {
+			break
 		}
 	}
 	if len(p.Holders) > 0 {

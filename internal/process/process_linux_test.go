@@ -101,6 +101,15 @@ func TestBehindSharedSocket(t *testing.T) {
 		!slices.ContainsFunc(peer.Holders, func(p process.ID) bool { return p.PID == os.Getpid() }) {
 		t.Errorf("%+v, %v", peer, err)
 	}
+	for _, last := range peer.Holders {
+		if one, err := process.OneBehind(c, last); err != nil || !slices.Equal(one.Holders, []process.ID{last}) {
+			t.Errorf("%+v, %v; want the last one, %v", one, err, last)
+		}
+		ended := process.ID{PID: last.PID, Start: last.Start - 1}
+		if one, err := process.OneBehind(c, ended); err != nil || !slices.Equal(one.Holders, peer.Holders[:1]) {
+			t.Errorf("%+v, %v; want the first one of %v", one, err, peer.Holders)
+		}
+	}
 }
 
 // A connection that only one thread of a process has open belongs to the process.

@@ -7,6 +7,9 @@ import "net"
 // Behind returns [ErrUnknown].
 func Behind(net.Conn) (Peer, error) { return Peer{}, ErrUnknown }
 
+// OneBehind returns [ErrUnknown].
+func OneBehind(net.Conn, ID) (Peer, error) { return Peer{}, ErrUnknown }
+
 // Read returns [ErrUnknown].
 func Read(int) (Process, error) { return Process{}, ErrUnknown }
 

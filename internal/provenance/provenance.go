@@ -20,6 +20,7 @@ import (
 	"os/user"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -39,7 +40,30 @@ type connKey struct{}
 
 // WithConn is the ConnContext of an [http.Server] whose requests are located.
 func WithConn(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, c)
+	return context.WithValue(ctx, connKey{}, &conn{network: c})
+}
+
+// A conn is a connection whose requests are located.
+type conn struct {
+	network net.Conn
+	last    atomic.Pointer[process.ID] // the process that was found at its other end
+}
+
+// peer returns the processes at the other end of c. If nobody asks which agent started them, one is
+// enough, which usually is the same for all requests.
+func (c *conn) peer(agents []agent) (process.Peer, error) {
+	if len(agents) > 0 {
+		return process.Behind(c.network)
+	}
+	var last process.ID
+	if found := c.last.Load(); found != nil {
+		last = *found
+	}
+	p, err := process.OneBehind(c.network, last)
+	if len(p.Holders) > 0 {
+		c.last.Store(&p.Holders[0])
+	}
+	return p, err
 }
 
 // Agents are the agents whose gates share a store on this machine. A nil *Agents knows nothing.
@@ -138,11 +162,12 @@ func (a *Agents) known(ctx context.Context) ([]agent, error) {
 // changes nothing if the request came from another machine. The error is [ErrClosed], and via is
 // valid even then.
 func (a *Agents) Locate(ctx context.Context, via gatetask.Via) (gatetask.Via, error) {
-	c, ok := ctx.Value(connKey{}).(net.Conn)
+	c, ok := ctx.Value(connKey{}).(*conn)
 	if a == nil || !ok {
 		return via, nil
 	}
-	peer, err := process.Behind(c)
+	agents, unknown := a.known(ctx)
+	peer, err := c.peer(agents)
 	if errors.Is(err, process.ErrRemote) {
 		return via, nil
 	}
@@ -154,12 +179,11 @@ func (a *Agents) Locate(ctx context.Context, via gatetask.Via) (gatetask.Via, er
 		return via, nil
 	}
 	via.User = nameOf(peer.UID)
-	agents, err := a.known(ctx)
-	if err != nil {
-		a.log.WarnContext(ctx, "the agents of other gates are not known", "err", err)
+	if unknown != nil {
+		a.log.WarnContext(ctx, "the agents of other gates are not known", "err", unknown)
 	}
 	found, from := judge(peer, agents)
-	if err != nil && from == gatetask.FromAgentNo {
+	if unknown != nil && from == gatetask.FromAgentNo {
 		from = gatetask.FromAgentUnknown
 	}
 	via.FromAgent = from

@@ -53,8 +53,10 @@ func TestGatesShareTheirAgents(t *testing.T) {
 	store := memstore.New(memstore.Options{})
 	token := gatetask.Via{Kind: gatetask.ViaAPI, Login: "token"}
 	one, other := provenance.New(store, quiet), provenance.New(store, quiet)
-	if got, err := other.Locate(ctx, token); err != nil || got.FromAgent != gatetask.FromAgentUnknown || got.PID == 0 || got.Program == "" {
-		t.Errorf("without agents: %+v, %v", got, err)
+	for range 2 {
+		if got, err := other.Locate(ctx, token); err != nil || got.FromAgent != gatetask.FromAgentUnknown || got.PID == 0 || got.Program == "" {
+			t.Errorf("without agents: %+v, %v", got, err)
+		}
 	}
 	for range 2 {
 		one.Register(t.Context(), self(t), time.Now())
