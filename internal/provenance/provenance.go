@@ -214,8 +214,12 @@ func judge(peer process.Peer, agents []agent) (process.ID, gatetask.FromAgent) {
 			return slices.ContainsFunc(agents, func(a agent) bool { return a.Gate == p })
 		})
 	}
-	apart := len(agents) > 0 // without agents, the tree is not known
-	for _, p := range candidates {
+	apart := len(agents) > 0
+	var traced []process.ID // without agents, nothing is known of the tree
+	if apart {
+		traced = candidates
+	}
+	for _, p := range traced {
 		chain := process.Ancestors(p)
 		//mutate:false TestGatesShareTheirAgents decisions of an agent's own processes count as those of people
 		if slices.ContainsFunc(agents, func(a agent) bool { return slices.Contains(chain, a.Host) }) {

@@ -182,7 +182,7 @@ func (s *Store) connect(ctx context.Context, file string, o Options) error {
 	}
 	s.db.DB.SetMaxOpenConns(o.Readers)
 	s.db.DB.SetMaxIdleConns(o.Readers)
-	for _, query := range []string{sqlcore.GetTask, sqlcore.GetChunk, findChunk} {
+	for _, query := range []string{sqlcore.GetTask, sqlcore.GetChunk, sqlcore.GetRecord, sqlcore.ListRecords, findChunk} {
 		if err := s.db.Prepared.Add(ctx, s.db.DB, query); err != nil {
 			return err
 		}

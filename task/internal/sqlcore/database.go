@@ -89,6 +89,9 @@ type Querier interface {
 // QueryContext runs a query for any number of rows.
 func (d *Database) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	query, args = d.Dialect.Text(query, args...)
+	if statement := d.Prepared[query]; statement != nil {
+		return statement.QueryContext(ctx, args...)
+	}
 	return d.DB.QueryContext(ctx, query, args...)
 }
 

@@ -10,9 +10,13 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
+// The statements that read records.
 const (
-	getRecord    = "SELECT name, version, expires, value FROM records WHERE name = $1"
-	listRecords  = "SELECT name, version, expires, value FROM records WHERE name > $1 AND name >= $2 AND name < $3 ORDER BY name LIMIT $4"
+	GetRecord   = "SELECT name, version, expires, value FROM records WHERE name = $1"
+	ListRecords = "SELECT name, version, expires, value FROM records WHERE name > $1 AND name >= $2 AND name < $3 ORDER BY name LIMIT $4"
+)
+
+const (
 	updateRecord = "UPDATE records SET version = $1, expires = $2, value = $3 WHERE name = $4 AND version + 1 = $1"
 	deleteRecord = "DELETE FROM records WHERE name = $1"
 	sweepRecords = `DELETE FROM records WHERE name IN (SELECT name FROM
@@ -28,7 +32,7 @@ type Statement struct {
 // GetRecord implements [gatestore.Records].
 func (r Reader) GetRecord(ctx context.Context, name string) (gatestore.Record, error) {
 	return request(ctx, r.db, action.GetRecord, func() (gatestore.Record, error) {
-		found, err := Select(ctx, r.db, scanRecord, getRecord, name)
+		found, err := Select(ctx, r.db, scanRecord, GetRecord, name)
 		if err != nil {
 			return gatestore.Record{}, err
 		}
@@ -52,7 +56,7 @@ func scanRecord(rows *sql.Rows) (r gatestore.Record, err error) {
 func (r Reader) ListRecords(ctx context.Context, q gatestore.RecordQuery) ([]gatestore.Record, error) {
 	return request(ctx, r.db, action.ListRecords, func() ([]gatestore.Record, error) {
 		after, from, to := q.Bounds()
-		return Select(ctx, r.db, scanRecord, listRecords, after, from, to, max(0, q.Limit))
+		return Select(ctx, r.db, scanRecord, ListRecords, after, from, to, max(0, q.Limit))
 	})
 }
 
