@@ -17,7 +17,7 @@ const latencyConns = 32
 
 // Budgets of a forwarded call.
 const (
-	budgetCPU = 0.75 // times the proxy's value
+	budgetCPU = 0.95 // times the proxy's value
 	budgetP50 = 0.15 // ms more than the proxy
 	budgetP99 = 1.0  // ms more than the proxy
 )
