@@ -277,8 +277,9 @@ func newStoreRekey(f storeFlags) *cobra.Command {
 		Use:   "rekey",
 		Short: "Encrypt everything with the first key",
 		Long: "Encrypt everything in the store with the first key of THOUGHTGATE_STORE_KEYS. Afterwards the other keys are no\n" +
-			"longer needed. With a single key, the command also encrypts calls that are not encrypted: run it after you have set\n" +
-			"the first key. With several keys, such calls stay as they are, because someone without a key may have written them.",
+			"longer needed. With a single key, the command also encrypts calls that are not encrypted, held or recorded: run it\n" +
+			"after you have set the first key. With several keys, such calls stay as they are, because someone without a key may\n" +
+			"have written them.",
 		Args: noArguments,
 	}, mustExist(storage.Settings.Open), func(cmd *cobra.Command, s *sealedstore.Store) error {
 		if s.Keys().Empty() {

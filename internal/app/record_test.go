@@ -17,6 +17,8 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/storage"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/sealedstore"
 )
 
 // recorded returns the entries of a store whose gate has stopped, in the order of their times, and
@@ -209,6 +211,53 @@ func TestRecordIsSealedAndKept(t *testing.T) {
 		if e := all[i]; string(e.Arguments) != want || e.Digest != all[0].Digest || e.Digest == "" || e.Redacted != (i == 1) {
 			t.Errorf("run %d recorded %s with digest %q; want %s", i, e.Arguments, e.Digest, want)
 		}
+	}
+}
+
+// Blocks that were written before there were keys stay as they are, and are sealed by the command
+// that seals the held calls.
+func TestRecordFromBeforeTheKeysIsKept(t *testing.T) {
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	s := storage.Settings{DSN: "sqlite:" + filepath.Join(t.TempDir(), "gate.db")}
+	keys := "k1:" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("a"), 32))
+	for i, more := range []string{"", "storage: {keys: '" + keys + "'}\n", "storage: {keys: '" + keys + "'}\n"} {
+		a, stop := start(t, holding(answering(t, "done"), s.DSN)+more)
+		say(t, a.AgentAddr(), "tools/call", fmt.Sprintf(`{"name":"drop_%d"}`, i))
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Keys = keys
+	store, err := s.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range callrecord.All(t.Context(), store, callrecord.Filter{}) {
+		if err == nil || !strings.Contains(err.Error(), "thoughtgate store rekey") {
+			t.Errorf("an unsealed block is read: %v", err)
+		}
+		break
+	}
+	if r, err := callrecord.Verify(t.Context(), store); err != nil || r.OK() || r.Blocks != 3 {
+		t.Errorf("with an unsealed block: %+v, %v", r, err)
+	}
+	if _, err := storage.Rekey(t.Context(), store); err != nil {
+		t.Fatal(err)
+	}
+	for r, err := range gatestore.EachRecord(t.Context(), store.Unwrap(), gatestore.RecordQuery{Limit: 10}) {
+		if err != nil || sealedstore.KeyOfRecord(r) != "k1" {
+			t.Errorf("record %s is sealed with key %q: %v", r.Name, sealedstore.KeyOfRecord(r), err)
+		}
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"judged tools/call drop_0: deny by default: denied", "judged tools/call drop_1: deny by default: denied",
+		"judged tools/call drop_2: deny by default: denied",
+	}
+	if diff := cmp.Diff(want, summary(recorded(t, s))); diff != "" {
+		t.Errorf("record (-want +got):\n%s", diff)
 	}
 }
 

@@ -106,7 +106,7 @@ var allowed = map[string]string{
 	"internal/mcpclient":            "jsonrpc internal/mcp internal/upstream internal/upstream/httpclient internal/upstream/httplink mcpname",
 	"internal/mcphttp":              "internal/localhost jsonrpc task internal/conversation internal/catalog internal/identity internal/localuser internal/mcp internal/metrics internal/oauth internal/tracing internal/admission internal/upstream internal/upstream/httpclient internal/ownstack mcpname internal/human",
 	"internal/mcpstdio":             "jsonrpc internal/admission internal/conversation internal/catalog internal/policy internal/mcp internal/metrics internal/tracing internal/logging internal/safetext internal/upstream mcpname internal/human",
-	"internal/storage":              "task task/gatestore task/storekit task/auditlog task/*store internal/toolhistory",
+	"internal/storage":              "internal/callrecord task task/gatestore task/storekit task/auditlog task/*store internal/toolhistory",
 	"internal/localdesk":            "internal/localhost internal/localuser internal/logging internal/pause",
 	"internal/isolate":              "internal/pause internal/clientconfig internal/identity internal/safetext",
 	"internal/demo":                 "jsonrpc mcpname",

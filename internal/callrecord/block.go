@@ -21,9 +21,11 @@ import (
 // Entries are kept in blocks. A block is a record of the store, whose value is a line that names
 // the format, a header as a line of JSON, and the compressed lines of its entries.
 const (
-	records = "calls/" // prefix of the names
-	format  = "thoughtgate calls 1\n"
-	layout  = "20060102T150405.000000Z" // of the time in a name, so that names sort by time
+	// Prefix is the prefix of the names of blocks in the store.
+	Prefix = "calls/"
+
+	format = "thoughtgate calls 1\n"
+	layout = "20060102T150405.000000Z" // of the time in a name, so that names sort by time
 
 	maxPlain = 192 << 10 // bytes of the lines after which a block is full
 	maxBlock = 4 << 20   // bytes of the lines that are read
@@ -51,12 +53,12 @@ type block struct {
 
 // nameOf returns the name of a block that is written at a time.
 func nameOf(at time.Time, chain string, seq int64) string {
-	return records + at.UTC().Format(layout) + "-" + chain + "-" + strconv.FormatInt(seq, 10)
+	return Prefix + at.UTC().Format(layout) + "-" + chain + "-" + strconv.FormatInt(seq, 10)
 }
 
 // writtenAt returns the time in the name of a block.
 func writtenAt(name string) (time.Time, error) {
-	at, _, _ := strings.Cut(strings.TrimPrefix(name, records), "-")
+	at, _, _ := strings.Cut(strings.TrimPrefix(name, Prefix), "-")
 	return time.Parse(layout, at)
 }
 
@@ -96,10 +98,13 @@ func hashOf(r gatestore.Record) string {
 // errNoBlock reports a record that is no block.
 var errNoBlock = errors.New("it is no block of a call record")
 
+// errNotOpened reports a block that the store has not decrypted.
+var errNotOpened = errors.New("it is encrypted with another key, or was written before there was one: see thoughtgate store rekey")
+
 // readBlock reads the header of a block. The name must be the one that the header tells.
 func readBlock(r gatestore.Record) (block, error) {
 	if len(r.Value) == 0 {
-		return block{name: r.Name}, unreadable(r.Name, errors.New("it cannot be decrypted"))
+		return block{name: r.Name}, unreadable(r.Name, errNotOpened)
 	}
 	rest, ok := bytes.CutPrefix(r.Value, []byte(format))
 	text, body, found := bytes.Cut(rest, []byte("\n"))
@@ -116,7 +121,7 @@ func readBlock(r gatestore.Record) (block, error) {
 }
 
 func unreadable(name string, err error) error {
-	return fmt.Errorf("read block %s: %w", strings.TrimPrefix(name, records), err)
+	return fmt.Errorf("read block %s: %w", strings.TrimPrefix(name, Prefix), err)
 }
 
 // entries returns the entries of a block. It ends after an error.
@@ -143,5 +148,5 @@ const pageSize = 16
 
 // blocks returns the query for the blocks whose names come after a name.
 func blocks(after string) gatestore.RecordQuery {
-	return gatestore.RecordQuery{Prefix: records, After: after, Limit: pageSize}
+	return gatestore.RecordQuery{Prefix: Prefix, After: after, Limit: pageSize}
 }

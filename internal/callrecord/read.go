@@ -87,5 +87,5 @@ func after(at time.Time) string {
 	if at.IsZero() {
 		return ""
 	}
-	return records + at.UTC().Truncate(time.Microsecond).Format(layout)
+	return Prefix + at.UTC().Truncate(time.Microsecond).Format(layout)
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
@@ -129,8 +130,8 @@ func (c *checker) tasks(ctx context.Context) error {
 }
 
 // records checks every stored record. A gate does not start if it cannot read one, such as
-// the root key. A record that is not encrypted although there are keys is not reported: a
-// gate deletes it when it starts.
+// the root key. A record that is not encrypted although there are keys is only reported if it
+// belongs to the record of calls: a gate deletes others when it starts.
 func (c *checker) records(ctx context.Context) error {
 	unreadable := make(map[string]int) // counts by error
 	for r, err := range gatestore.EachRecord(ctx, c.store.Unwrap(), gatestore.RecordQuery{Limit: 100}) {
@@ -141,12 +142,12 @@ func (c *checker) records(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if _, err := c.store.Keys().OpenRecord(r); err != nil && !errors.Is(err, sealedstore.ErrNotSealed) {
+		if _, err := c.store.Keys().OpenRecord(r); err != nil && (!errors.Is(err, sealedstore.ErrNotSealed) || strings.HasPrefix(r.Name, callrecord.Prefix)) {
 			unreadable[err.Error()]++
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(unreadable)) {
-		c.report(fmt.Sprintf("the gate's root key, sessions of operators or other records cannot be read (%d of them): %s", unreadable[reason], reason))
+		c.report(fmt.Sprintf("the gate's root key, sessions of operators, recorded calls or other records cannot be read (%d of them): %s", unreadable[reason], reason))
 	}
 	return nil
 }

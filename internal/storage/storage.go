@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
@@ -131,7 +132,7 @@ var errScheme = errors.New("unknown kind of store")
 
 // Open opens the store. It fails if the store is not available, or if held calls or records
 // are encrypted with other keys. With keys, it encrypts all records, such as the gate's root
-// key, with the first key.
+// key, with the first key, except those of package callrecord, which are many.
 func (s Settings) Open(ctx context.Context) (*sealedstore.Store, error) {
 	store, err := s.OpenUnverified(ctx)
 	if err != nil {
@@ -168,7 +169,7 @@ func (s Settings) OpenUnverified(ctx context.Context) (*sealedstore.Store, error
 		return nil, err
 	}
 	store := sealedstore.New(reclaimingStore{backend}, keys)
-	store.Unreadable = s.OnUnreadable
+	store.Unreadable, store.Bulk = s.OnUnreadable, callrecord.Prefix
 	return store, nil
 }
 

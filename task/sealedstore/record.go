@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -115,14 +117,41 @@ func (s *Store) SweepRecords(ctx context.Context, before time.Time, limit int) (
 	return s.inner.SweepRecords(ctx, before, limit)
 }
 
-// RekeyRecords opens all records, and reseals those that are not sealed with the first key. If
-// there are keys, it deletes unsealed records, because a writer without a key may have inserted
-// them. The gate then makes a new key, and operators log in again.
+// RekeyRecords opens all records except the bulk, and reseals those that are not sealed with the
+// first key. If there are keys, it deletes unsealed records, because a writer without a key may have
+// inserted them. The gate then makes a new key, and operators log in again.
 func (s *Store) RekeyRecords(ctx context.Context) error {
+	return s.rekeyEach(ctx, s.withoutBulk(ctx), s.rekeyRecord)
+}
+
+// withoutBulk returns all stored records except the bulk, of which it reads one page at most.
+func (s *Store) withoutBulk(ctx context.Context) iter.Seq2[gatestore.Record, error] {
+	return func(yield func(gatestore.Record, error) bool) {
+		q := gatestore.RecordQuery{Limit: 100}
+		for skipped := true; skipped; {
+			skipped = false
+			for r, err := range gatestore.EachRecord(ctx, s.inner, q) {
+				if err == nil && s.Bulk != "" && strings.HasPrefix(r.Name, s.Bulk) {
+					_, _, q.After = gatestore.RecordQuery{Prefix: s.Bulk}.Bounds()
+					skipped = true
+					break
+				}
+				if !yield(r, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// rekeyEach calls rekey for records. It goes on after those that cannot be read.
+func (s *Store) rekeyEach(
+	ctx context.Context, records iter.Seq2[gatestore.Record, error], rekey func(context.Context, gatestore.Record) error,
+) error {
 	var unreadable []error // each text once
-	for r, err := range gatestore.EachRecord(ctx, s.inner, gatestore.RecordQuery{Limit: 100}) {
+	for r, err := range records {
 		if err == nil {
-			err = s.rekeyRecord(ctx, r)
+			err = rekey(ctx, r)
 		}
 		if errors.Is(err, task.ErrUnreadable) {
 			unreadable = appendNew(unreadable, err)
@@ -142,12 +171,33 @@ func appendNew(all []error, err error) []error {
 }
 
 func (s *Store) rekeyRecord(ctx context.Context, stored gatestore.Record) error {
-	name := KeyOfRecord(stored)
-	if name == "" && !s.keys.Empty() {
+	if KeyOfRecord(stored) == "" && !s.keys.Empty() {
 		return s.inner.DeleteRecord(ctx, stored.Name)
 	}
+	return s.resealRecord(ctx, stored)
+}
+
+// rekeyBulk is RekeyRecords for the bulk.
+func (s *Store) rekeyBulk(ctx context.Context) error {
+	if s.Bulk == "" {
+		return nil
+	}
+	return s.rekeyEach(ctx, gatestore.EachRecord(ctx, s.inner, gatestore.RecordQuery{Prefix: s.Bulk, Limit: 100}), s.rekeyBulkRecord)
+}
+
+func (s *Store) rekeyBulkRecord(ctx context.Context, stored gatestore.Record) error {
+	//mutate:swap "s.sealsUnsealed()" "true" TestBulkRecordsAreKept a change of keys seals a record that someone without a key has written
+	if KeyOfRecord(stored) == "" && s.sealsUnsealed() {
+		stored.Version++
+		return s.PutRecord(ctx, stored)
+	}
+	return s.resealRecord(ctx, stored)
+}
+
+// resealRecord seals a record with the first key.
+func (s *Store) resealRecord(ctx context.Context, stored gatestore.Record) error {
 	r, err := s.keys.OpenRecord(stored)
-	if err != nil || name == s.keys.First() {
+	if err != nil || KeyOfRecord(stored) == s.keys.First() {
 		return err
 	}
 	r.Version++

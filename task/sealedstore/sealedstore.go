@@ -39,6 +39,10 @@ type Store struct {
 	// Unreadable is called with the error of tasks that lists omit because they cannot be read
 	// or opened. It must not block, and may be nil.
 	Unreadable func(err error)
+
+	// Bulk is the prefix of the names of many records that give no rights, such as a log. Only
+	// [Store.Rekey] reseals them, and it does not delete unsealed ones. Empty means none.
+	Bulk string
 }
 
 var _ gatestore.Store = (*Store)(nil)
@@ -290,9 +294,9 @@ func (s *Store) Exclusive() bool { return storekit.IsExclusive(s.inner) }
 func (s *Store) Close() error { return s.inner.Close() }
 
 // Rekey reseals all texts that are not sealed with the first key, and returns the number of
-// resealed tasks. If there is only one key, it also seals tasks that were never sealed: the
-// caller asserts that they are authentic. With several keys, an unsealed task may come from a
-// writer without a key, and stays unchanged. Replicas that change a task meanwhile seal it with
+// resealed tasks. If there is only one key, it also seals tasks and records of the bulk that were
+// never sealed: the caller asserts that they are authentic. With several keys, an unsealed one may
+// come from a writer without a key, and stays unchanged. Replicas that change a task meanwhile seal it with
 // their first key. A task that cannot be opened stays unchanged, and the error names it.
 func (s *Store) Rekey(ctx context.Context) (int, error) {
 	if s.keys.Empty() {
@@ -301,6 +305,11 @@ func (s *Store) Rekey(ctx context.Context) (int, error) {
 	unreadable := s.RekeyRecords(ctx)
 	if unreadable != nil && !errors.Is(unreadable, task.ErrUnreadable) {
 		return 0, unreadable
+	}
+	if err := s.rekeyBulk(ctx); errors.Is(err, task.ErrUnreadable) {
+		unreadable = errors.Join(unreadable, err)
+	} else if err != nil {
+		return 0, err
 	}
 	n, err := s.rekeyTasks(ctx)
 	return n, errors.Join(unreadable, err)

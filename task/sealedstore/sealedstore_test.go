@@ -437,3 +437,46 @@ func BenchmarkSeal(b *testing.B) {
 		}
 	}
 }
+
+// TestBulkRecordsAreKept checks that records of the bulk are neither resealed nor deleted except by
+// Rekey, and that Rekey seals unsealed ones only if there is a single key.
+func TestBulkRecordsAreKept(t *testing.T) {
+	inner := memstore.New(memstore.Options{})
+	t.Cleanup(func() { must(t, inner.Close()) })
+	with := func(names ...string) *sealedstore.Store {
+		s := sealedstore.New(inner, keys(t, names...))
+		s.Bulk = "bulk/"
+		return s
+	}
+	put := func(s *sealedstore.Store, names ...string) {
+		for _, name := range names {
+			must(t, s.PutRecord(t.Context(), gatestore.Record{Name: name, Version: 1, Value: []byte(name)}))
+		}
+	}
+	want := func(after string, want ...string) {
+		t.Helper()
+		var got []string
+		for r, err := range gatestore.EachRecord(t.Context(), inner, gatestore.RecordQuery{Limit: 2}) {
+			must(t, err)
+			got = append(got, r.Name+":"+sealedstore.KeyOfRecord(r))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("after %s (-want +got):\n%s", after, diff)
+		}
+	}
+	put(sealedstore.New(inner, sealedstore.Keys{}), "a", "bulk/1", "bulk/2", "c")
+	put(with("x"), "b", "bulk/3", "d")
+	must(t, with("y", "x").RekeyRecords(t.Context()))
+	want("RekeyRecords", "b:y", "bulk/1:", "bulk/2:", "bulk/3:x", "d:y")
+	_, err := with("y", "x").Rekey(t.Context())
+	mustBe(t, err, task.ErrUnreadable, sealedstore.ErrNotSealed)
+	want("Rekey with two keys", "b:y", "bulk/1:", "bulk/2:", "bulk/3:y", "d:y")
+	if _, err := with("y").Rekey(t.Context()); err != nil {
+		t.Errorf("Rekey: %v", err)
+	}
+	want("Rekey", "b:y", "bulk/1:y", "bulk/2:y", "bulk/3:y", "d:y")
+	r, err := with("y").GetRecord(t.Context(), "bulk/1")
+	if must(t, err); string(r.Value) != "bulk/1" {
+		t.Errorf("bulk/1 has the value %q", r.Value)
+	}
+}
