@@ -13,7 +13,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -67,6 +69,13 @@ func writeAll(t *testing.T, cfg callrecord.Config, all ...callrecord.Entry) {
 		l.Add(e)
 	}
 	l.Close(t.Context())
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Whatever is recorded is read again, in any number of blocks.
@@ -536,6 +545,52 @@ func TestOldBlocksAreDeleted(t *testing.T) {
 	if got := collect(t, s, callrecord.Filter{}); len(got) > 0 {
 		t.Errorf("%d entries are left after their retention", len(got))
 	}
+}
+
+// counting counts the records that are read.
+type counting struct {
+	gatestore.Records
+	read atomic.Int64
+}
+
+func (c *counting) ListRecords(ctx context.Context, q gatestore.RecordQuery) ([]gatestore.Record, error) {
+	found, err := c.Records.ListRecords(ctx, q)
+	c.read.Add(int64(len(found)))
+	return found, err
+}
+
+// A check of the size reads no more than it deletes, and at most a page in addition.
+func TestSizeIsCheckedWithoutReadingTheRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := memstore.New(memstore.Options{})
+		const blocks, bytes = 200, 1000
+		for n := range blocks {
+			must(t, inner.PutRecord(t.Context(), gatestore.Record{Name: fmt.Sprintf("calls/0-%04d", n), Version: 1, Value: make([]byte, bytes)}))
+		}
+		s := &counting{Records: inner}
+		cfg := config(t, s)
+		l := callrecord.New(cfg)
+		l.Add(entry(1))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := s.read.Load(); n > 0 {
+			t.Errorf("%d blocks were read although the record is small", n)
+		}
+		l.Close(t.Context())
+
+		cfg.Settings.MaxSize = (blocks - 20) * bytes
+		l = callrecord.New(cfg)
+		l.Add(entry(2))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		l.Close(t.Context())
+		size, err := inner.SizeRecords(t.Context(), callrecord.Prefix)
+		must(t, err)
+		if n := s.read.Load(); size > cfg.Settings.MaxSize || size < cfg.Settings.MaxSize-bytes || n > 50 {
+			t.Errorf("%d bytes are left of %d; %d blocks were read", size, cfg.Settings.MaxSize, n)
+		}
+		must(t, inner.Close())
+	})
 }
 
 // The record survives a restart, and a sealed store keeps no argument in plain text.

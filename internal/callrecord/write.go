@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -264,29 +263,24 @@ func (w *writer) sayHead(ctx context.Context) {
 	}
 }
 
-// trim deletes the oldest blocks until all together have at most limit bytes.
+// trim deletes the oldest blocks until all together have at most limit bytes. Several processes
+// may do so at once.
 func trim(ctx context.Context, s gatestore.Records, limit int64) error {
-	type size struct {
-		name  string
-		bytes int64
+	total, err := s.SizeRecords(ctx, Prefix)
+	if err != nil || total <= limit {
+		return err
 	}
-	var all []size
-	var total int64
 	for r, err := range gatestore.EachRecord(ctx, s, blocks("")) {
 		if err != nil {
 			return err
 		}
-		all = append(all, size{r.Name, int64(len(r.Value))})
-		total += int64(len(r.Value))
-	}
-	for b := range slices.Values(all) {
-		if total <= limit {
-			break
+		size, err := s.SizeRecords(ctx, r.Name) // the value that is read may be shorter, or missing
+		if err == nil {
+			err = s.DeleteRecord(ctx, r.Name)
 		}
-		if err := s.DeleteRecord(ctx, b.name); err != nil {
+		if total -= size; err != nil || total <= limit {
 			return err
 		}
-		total -= b.bytes
 	}
 	return nil
 }

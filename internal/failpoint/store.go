@@ -156,6 +156,11 @@ func (s *Store) SweepRecords(ctx context.Context, before time.Time, limit int) (
 	return ask(ctx, s, "SweepRecords", "", func(ctx context.Context) (int, error) { return s.Inner.SweepRecords(ctx, before, limit) })
 }
 
+// SizeRecords implements [gatestore.Records].
+func (s *Store) SizeRecords(ctx context.Context, prefix string) (int64, error) {
+	return ask(ctx, s, "SizeRecords", "", func(ctx context.Context) (int64, error) { return s.Inner.SizeRecords(ctx, prefix) })
+}
+
 // steps returns the steps of notes, each after a space.
 func steps(notes []task.Note) string {
 	var b strings.Builder

@@ -47,4 +47,5 @@ const (
 	DeleteRecord Name = "delete record"
 	ListRecords  Name = "list records"
 	SweepRecords Name = "sweep records"
+	SizeRecords  Name = "size records"
 )

@@ -51,6 +51,10 @@ type Records interface {
 	// SweepRecords deletes up to limit records that expire before the given
 	// time, and reports how many.
 	SweepRecords(ctx context.Context, before time.Time, limit int) (int, error)
+
+	// SizeRecords returns how many bytes the stored values of the records have whose names begin
+	// with prefix. It does not read the values.
+	SizeRecords(ctx context.Context, prefix string) (int64, error)
 }
 
 // A RecordQuery selects the records whose names begin with Prefix and come

@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task/action"
@@ -107,4 +108,20 @@ func (s *Store) SweepRecords(ctx context.Context, before time.Time, limit int) (
 		}
 	}
 	return swept, nil
+}
+
+// SizeRecords implements [gatestore.Records].
+func (s *Store) SizeRecords(ctx context.Context, prefix string) (int64, error) {
+	if err := s.check(ctx, action.SizeRecords); err != nil {
+		return 0, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var size int64
+	for name, r := range s.records {
+		if strings.HasPrefix(name, prefix) {
+			size += int64(len(r.Value))
+		}
+	}
+	return size, nil
 }

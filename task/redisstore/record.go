@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/thoughtgate/thoughtgate-go/task/action"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
@@ -92,18 +94,61 @@ func (s *Store) DeleteRecord(ctx context.Context, name string) error {
 // ListRecords implements [gatestore.Records].
 func (s *Store) ListRecords(ctx context.Context, q gatestore.RecordQuery) ([]gatestore.Record, error) {
 	return request(ctx, s, action.ListRecords, func(ctx context.Context) ([]gatestore.Record, error) {
-		after, from, to := q.Bounds()
-		least := "[" + from
-		if after >= from {
-			least = "(" + after
-		}
-		command := s.client.B().Zrange().Key(s.keys.records()).Min(least).Max("("+to).Bylex().Limit(0, int64(max(0, q.Limit))).Build().Pin()
-		names, err := s.client.Do(ctx, command).AsStrSlice()
+		names, err := s.recordNames(ctx, q)
 		if err != nil {
 			return nil, err
 		}
 		return s.readRecords(ctx, names...)
 	})
+}
+
+// recordNames returns the names of the records that q selects.
+func (s *Store) recordNames(ctx context.Context, q gatestore.RecordQuery) ([]string, error) {
+	after, from, to := q.Bounds()
+	least := "[" + from
+	if after >= from {
+		least = "(" + after
+	}
+	command := s.client.B().Zrange().Key(s.keys.records()).Min(least).Max("("+to).Bylex().Limit(0, int64(max(0, q.Limit))).Build().Pin()
+	return s.client.Do(ctx, command).AsStrSlice()
+}
+
+// SizeRecords implements [gatestore.Records].
+func (s *Store) SizeRecords(ctx context.Context, prefix string) (int64, error) {
+	const page = 500
+	var size int64
+	for q := (gatestore.RecordQuery{Prefix: prefix, Limit: page}); ; {
+		names, err := request(ctx, s, action.SizeRecords, func(ctx context.Context) ([]string, error) {
+			names, err := s.recordNames(ctx, q)
+			if err == nil {
+				var n int64
+				n, err = s.valueSizes(ctx, names)
+				size += n
+			}
+			return names, err
+		})
+		if err != nil || len(names) < page {
+			return size, err
+		}
+		q.After = names[len(names)-1]
+	}
+}
+
+// valueSizes returns the bytes of the values of the named records.
+func (s *Store) valueSizes(ctx context.Context, names []string) (int64, error) {
+	reads := make(rueidis.Commands, len(names))
+	for i, name := range names {
+		reads[i] = s.client.B().Hstrlen().Key(s.keys.record(name)).Field("value").Build().Pin()
+	}
+	var size int64
+	for _, reply := range s.client.DoMulti(ctx, reads...) {
+		n, err := reply.AsInt64()
+		if err != nil {
+			return 0, err
+		}
+		size += n
+	}
+	return size, nil
 }
 
 // SweepRecords implements [gatestore.Records].

@@ -117,6 +117,11 @@ func (s *Store) SweepRecords(ctx context.Context, before time.Time, limit int) (
 	return s.inner.SweepRecords(ctx, before, limit)
 }
 
+// SizeRecords implements [gatestore.Records]. It counts the sealed values.
+func (s *Store) SizeRecords(ctx context.Context, prefix string) (int64, error) {
+	return s.inner.SizeRecords(ctx, prefix)
+}
+
 // RekeyRecords opens all records except the bulk, and reseals those that are not sealed with the
 // first key. If there are keys, it deletes unsealed records, because a writer without a key may have
 // inserted them. The gate then makes a new key, and operators log in again.

@@ -114,6 +114,10 @@ func (a *alternating) SweepRecords(ctx context.Context, before time.Time, limit 
 	return a.next().SweepRecords(ctx, before, limit)
 }
 
+func (a *alternating) SizeRecords(ctx context.Context, prefix string) (int64, error) {
+	return a.next().SizeRecords(ctx, prefix)
+}
+
 func (a *alternating) Close() error {
 	var errs []error
 	for _, s := range a.handles {

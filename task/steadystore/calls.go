@@ -146,3 +146,9 @@ func (s *Store) SweepRecords(ctx context.Context, before time.Time, limit int) (
 	return request(ctx, call{store: s, action: action.SweepRecords, writes: true, whenFull: true},
 		func(ctx context.Context, s gatestore.Store) (int, error) { return s.SweepRecords(ctx, before, limit) })
 }
+
+// SizeRecords implements [gatestore.Records].
+func (s *Store) SizeRecords(ctx context.Context, prefix string) (int64, error) {
+	return request(ctx, call{store: s, action: action.SizeRecords},
+		func(ctx context.Context, s gatestore.Store) (int64, error) { return s.SizeRecords(ctx, prefix) })
+}

@@ -80,13 +80,14 @@ func everything(t *testing.T, s gatestore.Store) map[string]error {
 	_, getRecord := s.GetRecord(ctx, "x")
 	_, listRecords := s.ListRecords(ctx, gatestore.RecordQuery{})
 	_, sweepRecords := s.SweepRecords(ctx, time.Time{}, 1)
+	_, sizeRecords := s.SizeRecords(ctx, "")
 	return map[string]error{
 		"Create": s.Create(ctx, build(t, "tg_2"), task.Limits{}), "Swap": s.Swap(ctx, build(t, "tg_1")), "Sweep": sweep,
 		"WriteChunk": s.WriteChunk(ctx, ref, 0, []byte("x")),
 		"Get":        get, "List": list, "Overdue": overdue, "ReadChunk": read, "Watch": watch,
 		"Append": s.Append(ctx, task.Note{At: time.Unix(1, 0), Step: "x"}), "Entries": entries, "Ends": ends, "Trim": trim,
 		"PutRecord": s.PutRecord(ctx, gatestore.Record{Name: "x", Version: 1, Value: []byte("x")}), "DeleteRecord": s.DeleteRecord(ctx, "x"),
-		"GetRecord": getRecord, "ListRecords": listRecords, "SweepRecords": sweepRecords,
+		"GetRecord": getRecord, "ListRecords": listRecords, "SweepRecords": sweepRecords, "SizeRecords": sizeRecords,
 	}
 }
 

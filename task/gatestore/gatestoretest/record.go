@@ -20,6 +20,7 @@ func recordCases() []testCase {
 		{"RecordLimits", recordLimits},
 		{"RecordList", recordList},
 		{"RecordSweep", recordSweep},
+		{"RecordSize", recordSize},
 		{"RecordOfNoUse", recordOfNoUse},
 	}
 }
@@ -167,6 +168,44 @@ func recordSweep(t reporter, s gatestore.Store) {
 	wantRecords(t, s, gatestore.RecordQuery{Limit: 10}, "later", "never", "now")
 }
 
+func recordSize(t reporter, s gatestore.Store) {
+	ctx := t.Context()
+	size := func(prefix string) int {
+		t.Helper()
+		n, err := s.SizeRecords(ctx, prefix)
+		must(t, err)
+		return int(n)
+	}
+	mustEqual(t, "the size of no records", size(""), 0)
+	put := func(name string, version int64, bytes int) {
+		must(t, s.PutRecord(ctx, gatestore.Record{Name: name, Version: version, Value: make([]byte, bytes), Expires: epoch}))
+	}
+	put("calls", 1, 1)
+	put("calls/a", 1, 10)
+	before := size("calls/") // a wrapping store may add some bytes to each value
+	put("calls/b", 1, 50_000)
+	put("session", 1, 1)
+	if n := size("calls/") - before; n < 50_000 || n > 50_000+gatestore.RecordFrame || before < 10 {
+		t.Fatalf("a record of 50000 bytes adds %d to %d", n, before)
+	}
+	mustEqual(t, "the size of all records", size("") > size("calls/"), true)
+	put("calls/b", 2, 10)
+	mustEqual(t, "the size after a change", size("calls/"), 2*before)
+	must(t, s.DeleteRecord(ctx, "calls/b"))
+	mustEqual(t, "the size after a deletion", size("calls/"), before)
+	_, err := s.SweepRecords(ctx, epoch.Add(time.Hour), 100)
+	must(t, err)
+	mustEqual(t, "the size after all were swept", size(""), 0)
+	var all int // more than a page
+	for i := range 1100 {
+		put("many/"+strconv.Itoa(i), 1, 3)
+		if i == 0 {
+			all = 1100 * size("many/")
+		}
+	}
+	mustEqual(t, "the size of many records", size("many/"), all)
+}
+
 func recordOfNoUse(t reporter, s gatestore.Store) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -175,7 +214,8 @@ func recordOfNoUse(t reporter, s gatestore.Store) {
 		_, got := s.GetRecord(ctx, "a")
 		_, listed := s.ListRecords(ctx, gatestore.RecordQuery{Limit: 1})
 		_, swept := s.SweepRecords(ctx, epoch, 1)
-		return []error{s.PutRecord(ctx, r), s.DeleteRecord(ctx, "a"), got, listed, swept}
+		_, sized := s.SizeRecords(ctx, "")
+		return []error{s.PutRecord(ctx, r), s.DeleteRecord(ctx, "a"), got, listed, swept, sized}
 	}
 	for _, err := range calls(over) {
 		mustBe(t, err, context.Canceled)

@@ -17,6 +17,7 @@ type brokenRecords struct {
 	erase func(gatestore.Records, context.Context, string) error
 	list  func(gatestore.Records, context.Context, gatestore.RecordQuery) ([]gatestore.Record, error)
 	sweep func(gatestore.Records, context.Context, time.Time, int) (int, error)
+	size  func(gatestore.Records, context.Context, string) (int64, error)
 }
 
 func (b brokenRecords) PutRecord(ctx context.Context, r gatestore.Record) error {
@@ -52,6 +53,13 @@ func (b brokenRecords) SweepRecords(ctx context.Context, before time.Time, limit
 		return b.Records.SweepRecords(ctx, before, limit)
 	}
 	return b.sweep(b.Records, ctx, before, limit)
+}
+
+func (b brokenRecords) SizeRecords(ctx context.Context, prefix string) (int64, error) {
+	if b.size == nil {
+		return b.Records.SizeRecords(ctx, prefix)
+	}
+	return b.size(b.Records, ctx, prefix)
 }
 
 func brokenBy(b brokenRecords) func(*faulty) {
@@ -108,6 +116,16 @@ var recordFaults = map[string]func(*faulty){
 	}}),
 	"all expired records are swept at once": brokenBy(brokenRecords{sweep: func(s gatestore.Records, ctx context.Context, before time.Time, _ int) (int, error) {
 		return s.SweepRecords(ctx, before, 100)
+	}}),
+	"the size of records ignores the prefix": brokenBy(brokenRecords{size: func(s gatestore.Records, ctx context.Context, _ string) (int64, error) {
+		return s.SizeRecords(ctx, "")
+	}}),
+	"the size of records is that of a page": brokenBy(brokenRecords{size: func(s gatestore.Records, ctx context.Context, prefix string) (size int64, err error) {
+		found, err := s.ListRecords(ctx, gatestore.RecordQuery{Prefix: prefix, Limit: 1000})
+		for _, r := range found {
+			size += int64(len(r.Value))
+		}
+		return size, err
 	}}),
 	"get of a record ignores its context": brokenBy(brokenRecords{get: func(s gatestore.Records, ctx context.Context, name string) (gatestore.Record, error) {
 		return s.GetRecord(context.WithoutCancel(ctx), name)

@@ -17,6 +17,7 @@ const (
 )
 
 const (
+	sizeRecords  = "SELECT COALESCE(SUM(LENGTH(value)), 0) FROM records WHERE name >= $1 AND name < $2"
 	updateRecord = "UPDATE records SET version = $1, expires = $2, value = $3 WHERE name = $4 AND version + 1 = $1"
 	deleteRecord = "DELETE FROM records WHERE name = $1"
 	sweepRecords = `DELETE FROM records WHERE name IN (SELECT name FROM
@@ -57,6 +58,19 @@ func (r Reader) ListRecords(ctx context.Context, q gatestore.RecordQuery) ([]gat
 	return request(ctx, r.db, action.ListRecords, func() ([]gatestore.Record, error) {
 		after, from, to := q.Bounds()
 		return Select(ctx, r.db, scanRecord, ListRecords, after, from, to, max(0, q.Limit))
+	})
+}
+
+// SizeRecords implements [gatestore.Records]. Databases know the length of a long value without
+// reading it.
+func (r Reader) SizeRecords(ctx context.Context, prefix string) (int64, error) {
+	return request(ctx, r.db, action.SizeRecords, func() (int64, error) {
+		_, from, to := gatestore.RecordQuery{Prefix: prefix}.Bounds()
+		sizes, err := Select(ctx, r.db, func(rows *sql.Rows) (size int64, err error) { return size, rows.Scan(&size) }, sizeRecords, from, to)
+		if err != nil {
+			return 0, err
+		}
+		return sizes[0], nil
 	})
 }
 
