@@ -1,19 +1,16 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
-	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 )
 
 func newCalls() *cobra.Command {
@@ -142,68 +139,6 @@ func (s *screen) calls(all []callrecord.Entry) error {
 			dash(took), dash(e.ID), dash(strings.Join(e.By, ", ")))
 	}
 	return s.print(t.text())
-}
-
-// followPause is how long an export waits for new entries.
-const followPause = 2 * time.Second
-
-func newCallsExport(a auditFlags) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "export",
-		Short: "Write the record of calls as lines of JSON",
-		Long: "Write the record of calls, one line of JSON for each entry, in the order in which they were written.\n\n" +
-			"At its end, the command prints a cursor to standard error. Pass it with --after to go on from there. With --follow, the\n" +
-			"command goes on until it is interrupted, for example: thoughtgate calls export --follow | logger",
-		Args: noArguments,
-	}
-	flags := newCallFlags(cmd)
-	output := cmd.Flags().StringP("output", "o", "", "`file` to write, which must not exist (default: standard output)")
-	cmd.Flags().StringVar(&flags.filter.After, "after", "", "only entries that were written after this `cursor`")
-	follow := cmd.Flags().Bool("follow", false, "wait for new entries")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		f, err := flags.selected(cmd, time.Now())
-		if err != nil {
-			return err
-		}
-		return a.useRecord(cmd, func(r record) error {
-			cursor := f.After
-			err := toFile(cmd.OutOrStdout(), cmp.Or(*output, "-"), func(w io.Writer) (err error) {
-				for {
-					if cursor, err = writeCalls(cmd.Context(), w, r.find, f); err != nil || !*follow || !pause.For(cmd.Context(), followPause) {
-						return err
-					}
-					f.After = cursor
-				}
-			})
-			if *follow && cmd.Context().Err() != nil {
-				err = nil // interrupted
-			}
-			_, failed := fmt.Fprintln(cmd.ErrOrStderr(), "cursor", cursor)
-			return errors.Join(err, failed)
-		})
-	}
-	return cmd
-}
-
-// writeCalls writes the entries that f selects, and returns the cursor after them.
-func writeCalls(ctx context.Context, to io.Writer, find callrecord.Finder, f callrecord.Filter) (cursor string, err error) {
-	cursor = f.After
-	for page, err := range callrecord.Pages(ctx, find, f) {
-		if err != nil {
-			return cursor, err
-		}
-		w := bufio.NewWriter(to)
-		for i := range page.Entries {
-			if err := page.Entries[i].Write(w); err != nil {
-				return cursor, err
-			}
-		}
-		if err := w.Flush(); err != nil {
-			return cursor, err
-		}
-		cursor = page.Next
-	}
-	return cursor, nil
 }
 
 func newCallsVerify(a auditFlags) *cobra.Command {

@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 		"curl":        failing(curl),
 		"spawn":       failing(spawn),
 		"upstream":    failing(upstream),
+		"receiver":    failing(receive),
 		"sqlite":      failing(sqlite),
 	}
 	maps.Copy(programs, systemPrograms)
@@ -117,6 +118,26 @@ func curl() error {
 	}
 	_, err = io.Copy(out, resp.Body)
 	return errors.Join(err, out.Close())
+}
+
+// receive prints its URL, and what it receives from connections, one after the other.
+func receive() error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println("tcp://" + l.Addr().String())
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(os.Stdout, conn)
+		fmt.Println()
+		if err = errors.Join(err, conn.Close()); err != nil {
+			return err
+		}
+	}
 }
 
 // browse opens a link as a browser does, in which the person signs in.

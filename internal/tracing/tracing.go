@@ -5,9 +5,8 @@
 //	defer span.End()
 //	span.SetAttrs(tracing.Attrs{Method: "tools/call"})
 //
-// [New] combines the OpenTelemetry SDK, which samples, batches and encodes, with a small
-// exporter for OTLP over HTTP. The official exporter, otlptracehttp, brings gRPC, which calls
-// methods by reflected name. The linker would then have to keep every method of the program.
+// [New] combines the OpenTelemetry SDK, which samples, batches and encodes, with the small client
+// of package otlp.
 //
 // Tracing is off by default. A nil [*Tracing] and the zero [Span] do nothing and do not
 // allocate, so callers need not check whether tracing is on. The package sets no global state.
