@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -70,9 +69,13 @@ func newCallsExport(a auditFlags) *cobra.Command {
 						cursor = accepted
 						return f.keep(cursor)
 					},
-					Warn: func(err error) { fmt.Fprintln(cmd.ErrOrStderr(), "thoughtgate:", err) },
+					Warn: func(err error) { _, _ = fmt.Fprintln(cmd.ErrOrStderr(), "thoughtgate:", err) },
 				}
-				return f.result(cmd.Context(), x.Run(cmd.Context(), selected))
+				err = x.Run(cmd.Context(), selected)
+				if f.follow && cmd.Context().Err() != nil {
+					err = nil // interrupted
+				}
+				return err
 			})
 			_, failed := fmt.Fprintln(cmd.ErrOrStderr(), "cursor", cursor)
 			return errors.Join(err, failed)
@@ -144,12 +147,4 @@ func (f *exportFlags) keep(cursor string) error {
 		return nil
 	}
 	return replaceFile(f.position, []byte(cursor+"\n"))
-}
-
-// result returns the error of an export. The end of --follow is none.
-func (f *exportFlags) result(ctx context.Context, err error) error {
-	if f.follow && ctx.Err() != nil {
-		return nil
-	}
-	return err
 }

@@ -34,21 +34,21 @@ const (
 
 // A Receiver takes entries.
 type Receiver interface {
-	// Send returns nil if the receiver has accepted all entries. It returns a *[Temporary] if it
+	// Send returns nil if the receiver has accepted all entries. It returns a *[TemporaryError] if it
 	// may accept them later.
 	Send(ctx context.Context, entries []callrecord.Entry) error
 }
 
-// A Temporary is an error after which the same entries can be sent again.
-type Temporary struct {
+// A TemporaryError is an error after which the same entries can be sent again.
+type TemporaryError struct {
 	Err  error
 	Wait time.Duration // that the receiver asks for; negative if it does not
 }
 
-func (e *Temporary) Error() string { return e.Err.Error() }
+func (e *TemporaryError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
-func (e *Temporary) Unwrap() error { return e.Err }
+func (e *TemporaryError) Unwrap() error { return e.Err }
 
 // Lines is a [Receiver] that writes entries as lines of JSON.
 type Lines struct{ io.Writer }
@@ -122,7 +122,7 @@ func (x *Export) deliver(ctx context.Context, batch []callrecord.Entry) error {
 			x.Warn(err)
 			return nil
 		}
-		failure, ok := errors.AsType[*Temporary](err)
+		failure, ok := errors.AsType[*TemporaryError](err)
 		if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); !ok || untrusted {
 			return err
 		}

@@ -55,7 +55,7 @@ func quoted(s string) string {
 }
 
 // newLog returns a log that writes into a store.
-func newLog(t *testing.T, s gatestore.Records) *callrecord.Log {
+func newLog(s gatestore.Records) *callrecord.Log {
 	return callrecord.New(callrecord.Config{
 		Store: s, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Key:      func(context.Context) ([]byte, error) { return []byte("a key"), nil },
@@ -74,7 +74,7 @@ func recorded(t *testing.T, n int) (gatestore.Store, map[string]callrecord.Entry
 			for _, l := range logs {
 				l.Close(t.Context())
 			}
-			logs = []*callrecord.Log{newLog(t, s), newLog(t, s)}
+			logs = []*callrecord.Log{newLog(s), newLog(s)}
 		}
 		logs[i%2].Add(entry(i))
 	}
@@ -358,7 +358,7 @@ func TestFollow(t *testing.T) {
 			stop()
 			return nil
 		}
-		l := newLog(t, s)
+		l := newLog(s)
 		l.Add(entry(1))
 		l.Close(t.Context())
 		return nil

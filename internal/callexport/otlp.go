@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,7 +45,7 @@ func (c *collector) Send(ctx context.Context, entries []callrecord.Entry) error 
 	}
 	wait, err := c.client.Post(ctx, message)
 	if err != nil && wait != otlp.Never {
-		err = &Temporary{err, min(wait, time.Hour)}
+		err = &TemporaryError{err, min(wait, time.Hour)}
 	}
 	return err
 }
@@ -88,9 +89,9 @@ func notable(e *callrecord.Entry) bool {
 // attributes returns attributes for names and values that are not empty.
 func attributes(pairs ...string) []*commonpb.KeyValue {
 	var all []*commonpb.KeyValue
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			all = append(all, &commonpb.KeyValue{Key: pairs[i], Value: text(pairs[i+1])})
+	for pair := range slices.Chunk(pairs, 2) {
+		if name, value := pair[0], pair[1]; value != "" {
+			all = append(all, &commonpb.KeyValue{Key: name, Value: text(value)})
 		}
 	}
 	return all

@@ -58,7 +58,7 @@ func (s *syslog) Send(ctx context.Context, entries []callrecord.Entry) error {
 	case limited.Err() != nil:
 		err = errNotRead
 	}
-	return &Temporary{err, -1}
+	return &TemporaryError{err, -1}
 }
 
 func (s *syslog) dial(ctx context.Context) (net.Conn, error) {

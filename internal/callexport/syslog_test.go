@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"net"
 	"net/http/httptest"
@@ -110,7 +111,7 @@ func (s *syslog) serve(plain net.Conn, config *tls.Config, how ending) {
 func readMessages(r *bufio.Reader) (all []string, err error) {
 	for {
 		length, err := r.ReadString(' ')
-		if err == io.EOF && length == "" {
+		if errors.Is(err, io.EOF) && length == "" {
 			return all, nil
 		}
 		if err != nil {
