@@ -45,7 +45,7 @@ type Records interface {
 	DeleteRecord(ctx context.Context, name string) error
 
 	// ListRecords returns up to q.Limit records in the order of the bytes of
-	// their names.
+	// their names, or in the opposite order if q.Descending is set.
 	ListRecords(ctx context.Context, q RecordQuery) ([]Record, error)
 
 	// SweepRecords deletes up to limit records that expire before the given
@@ -57,23 +57,29 @@ type Records interface {
 	SizeRecords(ctx context.Context, prefix string) (int64, error)
 }
 
-// A RecordQuery selects the records whose names begin with Prefix and come
-// after After.
+// A RecordQuery selects the records whose names begin with Prefix, come after After, and, unless
+// Before is empty, come before Before.
 type RecordQuery struct {
-	Prefix string
-	After  string
-	Limit  int
+	Prefix     string
+	After      string
+	Before     string
+	Descending bool
+	Limit      int
 }
 
 // Bounds returns the range of the names that q selects: greater than after, not less
 // than from, and less than to.
 func (q RecordQuery) Bounds() (after, from, to string) {
-	return q.After, q.Prefix, q.Prefix + "~" // a tilde sorts after all letters of names
+	to = q.Prefix + "~" // a tilde sorts after all letters of names
+	if q.Before != "" && q.Before < to {
+		to = q.Before
+	}
+	return q.After, q.Prefix, to
 }
 
 // Selects reports whether q selects the record of that name.
 func (q RecordQuery) Selects(name string) bool {
-	return strings.HasPrefix(name, q.Prefix) && name > q.After
+	return strings.HasPrefix(name, q.Prefix) && name > q.After && (q.Before == "" || name < q.Before)
 }
 
 // EachRecord returns all records that q selects. The limit of q is the size of the pages in which
@@ -87,11 +93,15 @@ func EachRecord(ctx context.Context, s Records, q RecordQuery) iter.Seq2[Record,
 				return
 			}
 			for _, r := range page {
-				if r.Name <= q.After {
+				if !q.Selects(r.Name) {
 					yield(Record{}, &task.Error{Kind: task.ErrUnreadable, Action: action.ListRecords, Detail: "the records are out of order"})
 					return
 				}
-				q.After = r.Name
+				if q.Descending {
+					q.Before = r.Name
+				} else {
+					q.After = r.Name
+				}
 				if !yield(r, nil) {
 					return
 				}

@@ -85,6 +85,9 @@ func (s *Store) ListRecords(ctx context.Context, q gatestore.RecordQuery) ([]gat
 		}
 	}
 	slices.Sort(names)
+	if q.Descending {
+		slices.Reverse(names)
+	}
 	names = names[:min(max(0, q.Limit), len(names))]
 	found := make([]gatestore.Record, len(names))
 	for i, name := range names {

@@ -109,7 +109,11 @@ func (s *Store) recordNames(ctx context.Context, q gatestore.RecordQuery) ([]str
 	if after >= from {
 		least = "(" + after
 	}
-	command := s.client.B().Zrange().Key(s.keys.records()).Min(least).Max("("+to).Bylex().Limit(0, int64(max(0, q.Limit))).Build().Pin()
+	most := int64(max(0, q.Limit))
+	command := s.client.B().Zrange().Key(s.keys.records()).Min(least).Max("("+to).Bylex().Limit(0, most).Build().Pin()
+	if q.Descending {
+		command = s.client.B().Zrevrangebylex().Key(s.keys.records()).Max("("+to).Min(least).Limit(0, most).Build().Pin()
+	}
 	return s.client.Do(ctx, command).AsStrSlice()
 }
 

@@ -134,6 +134,11 @@ func recordList(t reporter, s gatestore.Store) {
 	wantRecords(t, s, gatestore.RecordQuery{After: "session/b/1", Limit: 10}, "session/b/2", "sessions")
 	wantRecords(t, s, gatestore.RecordQuery{Prefix: "session/a/9", Limit: 10}, "session/a/9")
 	wantRecords(t, s, gatestore.RecordQuery{Prefix: "none", Limit: 10})
+	wantRecords(t, s, gatestore.RecordQuery{Before: "session/B/1", Limit: 10}, "key")
+	wantRecords(t, s, gatestore.RecordQuery{Prefix: "session/", Before: "sessions", Descending: true, Limit: 2}, "session/b/2", "session/b/1")
+	wantRecords(t, s, gatestore.RecordQuery{Prefix: "session/", Before: "session/b/1", Descending: true, Limit: 2}, "session/b.", "session/a/9")
+	wantRecords(t, s, gatestore.RecordQuery{Prefix: "session/", After: "session/a/9", Before: "session/b/2", Descending: true, Limit: 10}, "session/b/1", "session/b.")
+	wantRecords(t, s, gatestore.RecordQuery{After: "b", Before: "a", Limit: 10})
 	wantRecords(t, s, gatestore.RecordQuery{})
 }
 

@@ -107,6 +107,14 @@ var recordFaults = map[string]func(*faulty){
 		q.After = ""
 		return s.ListRecords(ctx, q)
 	}}),
+	"a list of records goes on to the last": brokenBy(brokenRecords{list: func(s gatestore.Records, ctx context.Context, q gatestore.RecordQuery) ([]gatestore.Record, error) {
+		q.Before = ""
+		return s.ListRecords(ctx, q)
+	}}),
+	"a list of records is never descending": brokenBy(brokenRecords{list: func(s gatestore.Records, ctx context.Context, q gatestore.RecordQuery) ([]gatestore.Record, error) {
+		q.Descending = false
+		return s.ListRecords(ctx, q)
+	}}),
 	"a list of records has no limit": brokenBy(brokenRecords{list: func(s gatestore.Records, ctx context.Context, q gatestore.RecordQuery) ([]gatestore.Record, error) {
 		q.Limit = 100
 		return s.ListRecords(ctx, q)

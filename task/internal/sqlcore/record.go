@@ -17,10 +17,11 @@ const (
 )
 
 const (
-	sizeRecords  = "SELECT COALESCE(SUM(LENGTH(value)), 0) FROM records WHERE name >= $1 AND name < $2"
-	updateRecord = "UPDATE records SET version = $1, expires = $2, value = $3 WHERE name = $4 AND version + 1 = $1"
-	deleteRecord = "DELETE FROM records WHERE name = $1"
-	sweepRecords = `DELETE FROM records WHERE name IN (SELECT name FROM
+	listRecordsBack = "SELECT name, version, expires, value FROM records WHERE name > $1 AND name >= $2 AND name < $3 ORDER BY name DESC LIMIT $4"
+	sizeRecords     = "SELECT COALESCE(SUM(LENGTH(value)), 0) FROM records WHERE name >= $1 AND name < $2"
+	updateRecord    = "UPDATE records SET version = $1, expires = $2, value = $3 WHERE name = $4 AND version + 1 = $1"
+	deleteRecord    = "DELETE FROM records WHERE name = $1"
+	sweepRecords    = `DELETE FROM records WHERE name IN (SELECT name FROM
 		(SELECT name FROM records WHERE expires < $1 ORDER BY expires LIMIT $2) AS gone)`
 )
 
@@ -57,7 +58,11 @@ func scanRecord(rows *sql.Rows) (r gatestore.Record, err error) {
 func (r Reader) ListRecords(ctx context.Context, q gatestore.RecordQuery) ([]gatestore.Record, error) {
 	return request(ctx, r.db, action.ListRecords, func() ([]gatestore.Record, error) {
 		after, from, to := q.Bounds()
-		return Select(ctx, r.db, scanRecord, ListRecords, after, from, to, max(0, q.Limit))
+		query := ListRecords
+		if q.Descending {
+			query = listRecordsBack
+		}
+		return Select(ctx, r.db, scanRecord, query, after, from, to, max(0, q.Limit))
 	})
 }
 
