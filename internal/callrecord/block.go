@@ -37,6 +37,7 @@ type header struct {
 	Seq      int64     `json:"seq"`   // 1 for the first block of the chain
 	Previous string    `json:"previous,omitzero"`
 	Entries  int       `json:"entries"`
+	Ends     int       `json:"ends,omitzero"`    // entries about the ends of held calls
 	Dropped  int64     `json:"dropped,omitzero"` // entries that were lost since the previous block
 	Oldest   time.Time `json:"oldest"`           // times of entries
 	Newest   time.Time `json:"newest"`
@@ -126,9 +127,14 @@ func unreadable(name string, err error) error {
 
 // entries returns the entries of a block. It ends after an error.
 func (b *block) entries() iter.Seq2[Entry, error] {
+	return b.wanted(func([]byte) bool { return true })
+}
+
+// wanted is entries, but an entry whose line is not wanted is empty.
+func (b *block) wanted(line func([]byte) bool) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		n := 0
-		for e, err := range Read(io.LimitReader(flate.NewReader(bytes.NewReader(b.body)), maxBlock)) {
+		for e, err := range read(io.LimitReader(flate.NewReader(bytes.NewReader(b.body)), maxBlock), line) {
 			if err != nil {
 				yield(Entry{}, unreadable(b.name, err))
 				return

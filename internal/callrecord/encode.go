@@ -80,7 +80,26 @@ func (e *Entry) appendHead(b []byte) []byte {
 	if !e.Decided.IsZero() {
 		b = appendTime(b, `,"decided":`, e.Decided)
 	}
-	return appendTexts(b, `,"by":`, e.By)
+	b = appendTexts(b, `,"by":`, e.By)
+	return e.appendEnd(b)
+}
+
+// appendEnd appends what only an entry about the end of a held call has.
+func (e *Entry) appendEnd(b []byte) []byte {
+	b = appendGiven(b, `,"reason":`, e.Reason)
+	b = appendGiven(b, `,"grant":`, e.Grant)
+	b = appendGiven(b, `,"stage":`, string(e.Stage))
+	b = appendGiven(b, `,"ran":`, string(e.Ran))
+	if len(e.Shown) == 0 {
+		return b
+	}
+	if shown := slices.Clone(e.Shown); shown.IsValid() && shown.Compact() == nil {
+		b = append(append(b, `,"shown":`...), shown...)
+	}
+	if e.Cut {
+		b = append(b, `,"cut":true`...)
+	}
+	return b
 }
 
 // aboutArguments are the members about the arguments.

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 // An Entry is one event of a call. A call that was forwarded or denied has one entry. A held call
@@ -56,6 +57,18 @@ type Entry struct {
 	Took    time.Duration `json:"took,omitzero"`    // in nanoseconds, until the answer or the end
 	Decided time.Time     `json:"decided,omitzero"` // when people decided
 	By      []string      `json:"by,omitempty"`     // the people who decided
+
+	// Of the end of a held call.
+	Reason string     `json:"reason,omitzero"` // of the last decision
+	Grant  string     `json:"grant,omitzero"`  // id of the standing approval that let it run
+	Stage  task.Stage `json:"stage,omitzero"`  // how far it came, if it has no result
+	Ran    task.Ran   `json:"ran,omitzero"`    // whether it ran, if it has no result
+
+	// Shown is what approvers were shown of the arguments, also if Arguments is empty: without the
+	// values that are hidden from them, and with hidden characters escaped. If it was Cut, it is a
+	// JSON string with the first part.
+	Shown jsontext.Value `json:"shown,omitzero"`
+	Cut   bool           `json:"cut,omitzero"`
 }
 
 // An Event says what an entry is about.
@@ -118,6 +131,11 @@ const maxLine = 1 << 20
 
 // Read returns the entries in lines of JSON. It ends after an error.
 func Read(r io.Reader) iter.Seq2[Entry, error] {
+	return read(r, func([]byte) bool { return true })
+}
+
+// read is Read for the lines that are wanted. An entry of another line is empty.
+func read(r io.Reader, wanted func(line []byte) bool) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		lines := bufio.NewScanner(r)
 		lines.Buffer(nil, maxLine)
@@ -127,6 +145,12 @@ func Read(r io.Reader) iter.Seq2[Entry, error] {
 				continue
 			}
 			var e Entry
+			if !wanted(line) {
+				if !yield(e, nil) {
+					return
+				}
+				continue
+			}
 			if err := json.Unmarshal(line, &e); err != nil {
 				yield(Entry{}, fmt.Errorf("line %d is no entry of a call record: %w", n, err))
 				return

@@ -59,20 +59,22 @@ type Log struct {
 	settings atomic.Pointer[Settings]
 
 	start   sync.Once
-	wake    chan struct{} // has a token when the writer must look at the queue
+	wake    chan struct{}      // has a token when the writer must look at the queue
+	flush   chan chan struct{} // asks the writer to write what waits, and to close the channel
 	closing chan struct{}
 	ended   chan struct{}      // closed when the writer has ended
 	end     context.CancelFunc // ends what the writer is doing
 	life    context.Context
 
-	mu     sync.Mutex
-	queue  queue
-	spare  queue         // is used again
-	space  chan struct{} // closed when the writer takes the queue
-	closed bool
-	lost   int64 // entries since the last block
-	warned time.Time
-	unsaid int64 // lost entries since the last line about them
+	mu      sync.Mutex
+	writing bool // the writer was started
+	queue   queue
+	spare   queue         // is used again
+	space   chan struct{} // closed when the writer takes the queue
+	closed  bool
+	lost    int64 // entries since the last block
+	warned  time.Time
+	unsaid  int64 // lost entries since the last line about them
 }
 
 // A queue has the entries that wait for the writer, as text: for each the JSON members before the
@@ -88,6 +90,7 @@ type queued struct {
 	head, arguments, end int
 
 	at       time.Time
+	event    Event
 	digest   string // if the arguments are not here
 	redacted bool
 }
@@ -95,7 +98,7 @@ type queued struct {
 // New returns a log.
 func New(cfg Config) *Log {
 	l := &Log{
-		cfg: cfg, wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}), space: make(chan struct{}),
+		cfg: cfg, wake: make(chan struct{}, 1), flush: make(chan chan struct{}), closing: make(chan struct{}), ended: make(chan struct{}), space: make(chan struct{}),
 	}
 	l.life, l.end = context.WithCancel(context.Background())
 	l.Configure(cfg.Settings)
@@ -130,7 +133,10 @@ func (l *Log) Add(e Entry) {
 	}
 	l.queue.add(&e, arguments, size)
 	if len(l.queue.entries) == 1 || l.queue.size >= maxPlain && l.queue.size-size < maxPlain {
-		l.start.Do(func() { go newWriter(l).run() })
+		l.start.Do(func() {
+			l.writing = true
+			go newWriter(l).run()
+		})
 		select {
 		case l.wake <- struct{}{}:
 		default:
@@ -139,7 +145,7 @@ func (l *Log) Add(e Entry) {
 }
 
 func (q *queue) add(e *Entry, arguments []byte, size int) {
-	one := queued{head: len(q.text), at: e.Time, digest: e.Digest, redacted: e.Redacted}
+	one := queued{head: len(q.text), at: e.Time, event: e.Event, digest: e.Digest, redacted: e.Redacted}
 	q.text = e.appendHead(q.text)
 	one.arguments = len(q.text)
 	q.text = append(q.text, arguments...)
@@ -195,6 +201,32 @@ func (l *Log) take() (q queue, lost int64) {
 	close(l.space)
 	l.space = make(chan struct{})
 	return q, lost
+}
+
+// Flush writes what was not written, until ctx ends.
+func (l *Log) Flush(ctx context.Context) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	writing := l.writing
+	l.mu.Unlock()
+	if !writing {
+		return
+	}
+	done := make(chan struct{})
+	select {
+	case l.flush <- done:
+	case <-l.ended:
+		return
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-done:
+	case <-l.ended:
+	case <-ctx.Done():
+	}
 }
 
 // Close writes what was not written, until ctx ends. Later entries are lost.

@@ -3,6 +3,8 @@ package callrecord
 import (
 	"context"
 	"iter"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
@@ -19,11 +21,23 @@ type Filter struct {
 	Principal string
 	Action    string // forward, approve or deny
 	Outcome   string
+	Event     Event
+	By        string // one of the people who decided
+	Text      string // words that must occur in the entry, in any case
+
+	// Match is one more condition; nil means none.
+	Match func(*Entry) bool
 
 	// Of [Find].
 	After string // a cursor: only entries that were written after those before it
 	Limit int    // entries of a page; the last block of a page is read to its end
+
+	// Of [Latest], besides Limit.
+	Before string // a cursor: only entries that were written before those before it
 }
+
+// MaxText is how many bytes a text to search for may have.
+const MaxText = 200
 
 // Selects reports whether f selects e.
 func (f *Filter) Selects(e *Entry) bool {
@@ -31,18 +45,32 @@ func (f *Filter) Selects(e *Entry) bool {
 		return false
 	}
 	for _, of := range [...]struct{ want, has string }{
-		{f.ID, e.ID}, {f.Upstream, e.Upstream}, {f.Name, e.Name}, {f.Principal, e.Principal}, {f.Action, string(e.Action)}, {f.Outcome, e.Outcome},
+		{f.ID, e.ID}, {f.Upstream, e.Upstream}, {f.Name, e.Name}, {f.Principal, e.Principal}, {f.Action, string(e.Action)}, {f.Outcome, e.Outcome}, {string(f.Event), string(e.Event)},
 	} {
 		if of.want != "" && of.want != of.has {
 			return false
 		}
 	}
-	return true
+	return (f.By == "" || slices.Contains(e.By, f.By)) && (f.Match == nil || f.Match(e)) && e.hasWords(f.Text)
+}
+
+// hasWords reports whether each word of text occurs in e: in a name, in what is recorded of the
+// arguments, or in the reason of a decision.
+func (e *Entry) hasWords(text string) bool {
+	words := strings.Fields(strings.ToLower(text))
+	if len(words) == 0 {
+		return true
+	}
+	parts := append([]string{
+		e.ID, e.Upstream, e.Name, e.Principal, e.Client.Name, e.Workflow, e.Rule, e.Outcome, e.Reason, string(e.Shown), string(e.Arguments),
+	}, e.By...)
+	all := strings.ToLower(strings.Join(parts, "\n"))
+	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(all, word) })
 }
 
 // mayHave reports whether a block may have entries that f selects.
 func (f *Filter) mayHave(b *block) bool {
-	return !b.Newest.Before(f.Since) && (f.Until.IsZero() || b.Oldest.Before(f.Until))
+	return (f.Event != Ended || b.Ends > 0) && !b.Newest.Before(f.Since) && (f.Until.IsZero() || b.Oldest.Before(f.Until))
 }
 
 // All returns the entries in a store that f selects, in the order in which they were written. An

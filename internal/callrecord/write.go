@@ -41,8 +41,9 @@ type lines struct {
 }
 
 type endOfLine struct {
-	end int // in the text
-	at  time.Time
+	end   int // in the text
+	at    time.Time
+	event Event
 }
 
 func newWriter(l *Log) *writer {
@@ -70,6 +71,10 @@ func (w *writer) run() {
 			w.read(ctx)
 			w.flush(ctx)
 			w.keep(ctx)
+		case done := <-l.flush:
+			w.read(ctx)
+			w.flush(ctx)
+			close(done)
 		case <-l.closing:
 			w.read(ctx)
 			w.flush(ctx)
@@ -132,7 +137,7 @@ func (w *writer) add(text []byte, e *queued, d Detail) {
 	}
 	line = append(line, "}\n"...)
 	w.lines.text = line
-	w.lines.each = append(w.lines.each, endOfLine{len(w.lines.text), e.at})
+	w.lines.each = append(w.lines.each, endOfLine{len(w.lines.text), e.at, e.event})
 }
 
 // flush writes all lines.
@@ -177,7 +182,10 @@ func (w *writer) header(each []endOfLine) header {
 	h := header{
 		Chain: w.chain, Seq: w.last.Seq + 1, Previous: w.last.Hash, Entries: len(each), Dropped: w.lost, Oldest: each[0].at, Newest: each[0].at,
 	}
-	for _, l := range each[1:] {
+	for _, l := range each {
+		if l.event == Ended {
+			h.Ends++
+		}
 		if l.at.Before(h.Oldest) {
 			h.Oldest = l.at
 		}
