@@ -74,6 +74,9 @@ func newCallFlags(cmd *cobra.Command) *callFlags {
 	flags.StringVar(&f.filter.Principal, "principal", "", "only calls by this `agent`")
 	flags.StringVar(&f.filter.Action, "action", "", "only calls that policy decided to forward, approve or deny")
 	flags.StringVar(&f.filter.Outcome, "outcome", "", "only entries with this `outcome`, such as success, error, denied, held or completed")
+	flags.StringVar((*string)(&f.filter.Event), "event", "", "only entries of this `event`: judged, or ended for the ends of held calls")
+	flags.StringVar(&f.filter.By, "by", "", "only entries of calls that this `approver` decided")
+	flags.StringVar(&f.filter.Text, "text", "", "only entries with all of these `words` in names, recorded arguments or the reason of the decision")
 	f.times.add(flags)
 	return f
 }

@@ -152,7 +152,7 @@ func (o *operators) routes(cfg config.Config) (http.Handler, *operator.Auth, err
 	pages, err := inbox.New(inbox.Config{
 		Approvals: o.approvals.service, Viewer: o.approvals.service.Viewer(), Agents: o.agents, Now: time.Now, Log: o.base.log,
 		NeedsRestart: o.status.needsRestart, Changes: o.approvals.recentChanges, Channels: o.channels.statuses, Push: o.channels.pusher,
-		Connections: o.servers.connections, Summarize: o.approvals.summarize,
+		Connections: o.servers.connections, Summarize: o.approvals.summarize, Record: o.approvals.record,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -8,7 +8,6 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/keyring"
-	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
@@ -53,27 +52,5 @@ func (ap *approvals) recordEnd(t task.Task) {
 	if !ap.record.Records() {
 		return
 	}
-	f, last := review.ReadFacts(t), t.Transitions[len(t.Transitions)-1]
-	e := callrecord.Entry{
-		Time: last.At, Event: callrecord.Ended, ID: string(t.ID), Upstream: t.Call.Upstream, Method: t.Call.Method, Name: t.Call.Name,
-		Client: callrecord.Client{Name: f.Session.Client, Version: f.Session.Version, Protocol: f.Session.Protocol},
-		Hints:  f.Annotations,
-		Action: policy.Approve, Workflow: t.Workflow, Snapshot: t.Verdict.Snapshot,
-		Outcome: string(t.State), Took: last.At.Sub(t.CreatedAt), Decided: t.Approval.DecidedAt(),
-	}
-	if !f.Principal.Anonymous {
-		e.Principal, e.Groups = f.Principal.ID, f.Principal.Groups
-	}
-	if f.HeldBy != nil {
-		e.Rule, e.Policies = f.HeldBy.Label, f.HeldBy.Policies
-	}
-	if a := t.Approval; a != nil {
-		for _, d := range a.Approvals {
-			e.By = append(e.By, d.By)
-		}
-		if a.Rejection != nil {
-			e.By = append(e.By, a.Rejection.By)
-		}
-	}
-	ap.record.Add(e)
+	ap.record.Add(ap.service.Viewer().EndOf(t))
 }

@@ -304,3 +304,49 @@ func TestRecordIsOff(t *testing.T) {
 		t.Errorf("recorded %v", summary(all))
 	}
 }
+
+// The history of a gate with the default settings has what approvers were shown, also after the task
+// was deleted and the gate was started again. So has the API, for administrators.
+func TestHistoryReadsTheRecord(t *testing.T) {
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	file := "sqlite:" + filepath.Join(t.TempDir(), "gate.db")
+	text := holding(answering(t, "done"), file) + "workflows: {default: {redact: [arguments.password]}}\n"
+	a, stop := start(t, text)
+	created := say(t, a.AgentAddr(), "tools/call", `{"name":"hold_user","arguments":{"user":4711,"password":"hunter2"},"task":{}}`)
+	_, rest, _ := strings.Cut(created, `"taskId":"`)
+	id, _, _ := strings.Cut(rest, `"`)
+	decide(t, a.OperatorAddr(), id, "reject")
+	other := createTask(t, a.AgentAddr(), "hold_x")
+	decide(t, a.OperatorAddr(), other, "reject")
+	for run := range 2 {
+		ask := func(path string) string {
+			_, page, _ := request(t, http.DefaultClient, http.MethodGet, "http://"+a.OperatorAddr()+path, "", "Authorization", "Bearer secret-of-the-operators")
+			return page
+		}
+		page := ask("/history?q=4711")
+		for _, want := range []string{"hold_user", ">4711<", "[redacted]", "Rejected by operator", id} {
+			if !strings.Contains(page, want) {
+				t.Errorf("run %d: the history lacks %s:\n%s", run, want, page)
+			}
+		}
+		if strings.Contains(page, "hunter2") || strings.Contains(page, other) {
+			t.Errorf("run %d: the history has too much:\n%s", run, page)
+		}
+		for query, want := range map[string]int{"text=4711": 1, "text=hunter2": 0, "by=operator": 2, "by=eve": 0, "event=ended": 2, "event=judged": 2, "by=operator&event=judged": 0} {
+			if got := strings.Count(ask("/api/calls?"+query), "\n"); got != want {
+				t.Errorf("run %d: /api/calls?%s has %d entries; want %d", run, query, got, want)
+			}
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if run == 0 {
+			a, stop = start(t, text)
+		}
+	}
+	for _, e := range recorded(t, storage.Settings{DSN: file}) {
+		if want := `{"user":4711,"password":"[redacted]"}`; e.Arguments != nil || e.ID == id && e.Event == callrecord.Ended && string(e.Shown) != want {
+			t.Errorf("recorded: %+v; want %s", e, want)
+		}
+	}
+}

@@ -121,8 +121,8 @@ func (p *Past) add(f *Filter, r gatestore.Record, below int, lines *int) (full b
 		n++
 	}
 	slices.Reverse(found)
-	if room := max(f.Limit, 1) - len(p.Entries); len(found) > room {
-		p.Entries = append(p.Entries, found[:room]...)
+	if space := max(f.Limit, 1) - len(p.Entries); len(found) > space {
+		p.Entries = append(p.Entries, found[:space]...)
 		p.Next = p.Entries[len(p.Entries)-1].Place
 		return true
 	}

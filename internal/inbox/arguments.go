@@ -423,8 +423,9 @@ type fullText struct {
 	left  int // bytes of the text that are not on the page
 }
 
-func newFullText(v jsontext.Value) *fullText {
-	text := asText(v)
+func newFullText(v jsontext.Value) *fullText { return fullTextOf(asText(v)) }
+
+func fullTextOf(text string) *fullText {
 	m := runSplitter{mixed: mixedAt(text), most: maxWhole}
 	runs, _ := m.runs(text)
 	var colours tokenCursor

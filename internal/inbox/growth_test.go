@@ -25,6 +25,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/email"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/slack"
@@ -406,7 +407,7 @@ func scope(t *testing.T, o *fixture, arguments string) func() {
 }
 
 func tryLists(t *testing.T) {
-	for _, path := range []string{"/", "/?q=aab", "/api/approvals?q=aab&limit=100", "/history?tool=aab"} {
+	for _, path := range []string{"/", "/?q=aab", "/api/approvals?q=aab&limit=100"} {
 		grow(t, path, 20, func(n int) func() {
 			o := open(t)
 			for i := range n {
@@ -415,6 +416,15 @@ func tryLists(t *testing.T) {
 			return func() { o.serve(t, path) }
 		})
 	}
+	const history = "/history?q=aab"
+	grow(t, history, 20, func(n int) func() {
+		o := open(t)
+		for range n {
+			o.log.Add(callrecord.Entry{Time: o.now(), Event: callrecord.Ended, Outcome: "completed", Shown: []byte(`"` + fill("a", 2000) + `"`)})
+		}
+		o.log.Flush(t.Context())
+		return func() { o.serve(t, history) }
+	})
 }
 
 func tryWatch(t *testing.T) {

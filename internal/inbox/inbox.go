@@ -90,6 +90,8 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	route("POST /passkeys/invite", operator.Admin, i.invite)
 	route("POST /passkeys/invite/confirm", operator.Admin, i.confirmInvitation)
 	route("GET /history", operator.Viewer, i.history)
+	//mutate:swap "Admin" "Viewer" TestHistoryOfOtherCalls a viewer sees a call that was forwarded
+	route("GET /history/call", operator.Admin, i.recordedCall)
 	//mutate:swap "Admin" "Viewer" TestOverview a viewer sees who calls what
 	route("GET /overview", operator.Admin, i.overview)
 	route("GET /events", operator.Viewer, i.events)

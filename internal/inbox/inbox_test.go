@@ -44,6 +44,7 @@ type fixture struct {
 	logins    *memstore.Store
 	url       string
 	routes    http.Handler // the handler that is served at url
+	log       *callrecord.Log
 	gets      atomic.Int64 // number of reads of a task
 
 	channels []channel.Status // set before the first request
@@ -101,9 +102,13 @@ func open(t *testing.T) *fixture {
 		"keys":      {Passkey: true, Timeout: time.Hour, Grants: policy.Grants{Longest: time.Hour, Uses: 10}},
 		"again-two": {Quorum: 2, Timeout: time.Hour, Grants: policy.Grants{Longest: time.Hour, Uses: 10}},
 	}
+	o.log = callrecord.New(callrecord.Config{
+		Store: store, Now: o.now, Log: slog.New(slog.DiscardHandler), Key: func(context.Context) ([]byte, error) { return []byte("a key"), nil },
+	})
+	t.Cleanup(func() { o.log.Close(context.WithoutCancel(t.Context())) })
 	var err error
 	o.approvals, err = approval.New(approval.Config{
-		Store: store, Now: o.now,
+		Store: store, Now: o.now, Ended: func(t task.Task) { o.log.Add(o.approvals.Viewer().EndOf(t)) },
 		Judge:    o.judge,
 		Workflow: func(name string) (approval.Workflow, bool) { w, ok := workflows[name]; return w, ok },
 	})
@@ -113,7 +118,7 @@ func open(t *testing.T) *fixture {
 	pages, err := inbox.New(inbox.Config{
 		Approvals: o.approvals, Viewer: o.approvals.Viewer(), Now: o.now, KeepAlive: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler), Push: o.push.Load,
 		NeedsRestart: func() []string { return nil }, Changes: func(context.Context) ([]task.Note, error) { return nil, nil },
-		Channels: func() []channel.Status { return o.channels },
+		Channels: func() []channel.Status { return o.channels }, Record: o.log,
 		Summarize: func(_ context.Context, since, until time.Time, periods int) (callrecord.Summary, error) {
 			o.summaries++
 			return callrecord.Summarize(func(yield func(callrecord.Entry, error) bool) {
@@ -563,6 +568,19 @@ func TestJournalShownAfterDeletion(t *testing.T) {
 	alice.decide(id, "reject", "wrong <bucket>")
 	told := []string{"What happened", "Requested by <strong>ann</strong>; on hold", "by <strong>ann</strong>", "Approval requested", "Rejected", "by <strong>alice</strong>", "<q>wrong &lt;bucket&gt;</q>", "it did not run"}
 	mustHave(t, alice.get("/approvals/"+string(id)), told...)
+	o.forget(t, id)
+	page := alice.get("/approvals/" + string(id))
+	mustHave(t, page, append(told, "The call itself was deleted", "rules[0] says so")...)
+	status, page, _ := alice.do(http.MethodGet, "/approvals/tg_unknown", "")
+	mustHave(t, page, "No such request", `class="count" hidden`) // the number of waiting calls is not known
+	if status != http.StatusNotFound {
+		t.Errorf("unknown call: status %d, want 404", status)
+	}
+}
+
+// forget lets time pass until a task that has ended is deleted.
+func (o *fixture) forget(t *testing.T, id task.ID) {
+	t.Helper()
 	o.pass(10 * time.Hour)
 	ctx, cancel := context.WithCancel(t.Context())
 	kept := make(chan error, 1)
@@ -575,13 +593,6 @@ func TestJournalShownAfterDeletion(t *testing.T) {
 	cancel()
 	if err := <-kept; err != nil {
 		t.Fatal(err)
-	}
-	page := alice.get("/approvals/" + string(id))
-	mustHave(t, page, append(told, "The call itself was deleted", "rules[0] says so")...)
-	status, page, _ := alice.do(http.MethodGet, "/approvals/tg_unknown", "")
-	mustHave(t, page, "No such request", `class="count" hidden`) // the number of waiting calls is not known
-	if status != http.StatusNotFound {
-		t.Errorf("unknown call: status %d, want 404", status)
 	}
 }
 

@@ -5,74 +5,17 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/a-h/templ"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
-
-const pageSize = 30 // calls on a page of the history
-
-// A search selects calls of the history.
-type search struct {
-	state, tool, requester string
-	cursor                 string
-}
-
-// An outcome is a filter of the history.
-type outcome struct {
-	name, label string
-	states      []task.State
-	needed      *bool // only calls that needed an approval, or only others; nil means both
-}
-
-var outcomes = []outcome{
-	{"", "All decided or ended", []task.State{
-		task.Approved, task.Executing, task.Completed, task.Failed, task.Rejected, task.Cancelled, task.Expired,
-	}, nil},
-	{"approved", "Approved", []task.State{task.Approved, task.Executing, task.Completed, task.Failed}, new(true)},
-	{"rejected", "Rejected", []task.State{task.Rejected}, nil},
-	{"expired", "Expired", []task.State{task.Expired}, nil},
-	{"withdrawn", "Withdrawn by the agent", []task.State{task.Cancelled}, nil},
-	{"unasked", "No approval needed", []task.State{
-		task.Approved, task.Executing, task.Completed, task.Failed, task.Cancelled, task.Expired,
-	}, new(false)},
-}
-
-// next returns the link to the next page.
-func (s search) next(cursor string) string {
-	return withValues("/history", map[string]string{"outcome": s.state, "tool": s.tool, "requester": s.requester, "cursor": cursor})
-}
-
-func (s search) filtered() bool { return s != search{cursor: s.cursor} }
-
-// history shows the calls that were decided or have ended.
-func (i *Inbox) history(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
-	q := r.URL.Query()
-	s := search{
-		state: q.Get("outcome"), cursor: q.Get("cursor"),
-		tool: strings.TrimSpace(q.Get("tool")), requester: strings.TrimSpace(q.Get("requester")),
-	}
-	at := max(0, slices.IndexFunc(outcomes, func(o outcome) bool { return o.name == s.state }))
-	s.state = outcomes[at].name
-	found, err := i.cfg.Viewer.Pending(r.Context(), review.Filter{
-		States: slices.Clone(outcomes[at].states), Needed: outcomes[at].needed, Tool: s.tool, Principal: s.requester, Cursor: s.cursor, Limit: pageSize,
-	})
-	var changes []task.Note
-	if err == nil && !s.filtered() && s.cursor == "" {
-		changes, err = i.cfg.Changes(r.Context())
-	}
-	if err != nil {
-		return err
-	}
-	return i.page(w, r, who, page{section: "history", title: "History"}, func(f frame) templ.Component { return historyPage(f, found, s, changes) })
-}
 
 // call shows one held call.
 func (i *Inbox) call(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
@@ -89,7 +32,7 @@ func (i *Inbox) call(w http.ResponseWriter, r *http.Request, who operator.Operat
 }
 
 // withCase loads the held call of a request and calls show. If the call was deleted, it
-// shows the journal entries of the call instead.
+// shows what was recorded of the call instead.
 func (i *Inbox) withCase(w http.ResponseWriter, r *http.Request, who operator.Operator, show func(review.Details) error) error {
 	id := task.ID(r.PathValue("id"))
 	c, err := i.loadCase(r, id, who)
@@ -137,16 +80,6 @@ func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Op
 	return i.page(w, r, who, p, func(f frame) templ.Component { return casePage(f, d) })
 }
 
-// showStory shows the journal entries of a deleted call.
-func (i *Inbox) showStory(w http.ResponseWriter, r *http.Request, who operator.Operator, id task.ID) error {
-	story, err := i.cfg.Viewer.History(r.Context(), id)
-	if err != nil {
-		return err
-	}
-	p := page{title: story[0].Tool, self: r.URL.RequestURI()}
-	return i.page(w, r, who, p, func(f frame) templ.Component { return storyPage(f, story) })
-}
-
 // arguments sends all arguments of a held call as plain text.
 func (i *Inbox) arguments(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
 	c, err := i.loadCase(r, task.ID(r.PathValue("id")), who)
@@ -175,7 +108,7 @@ func (i *Inbox) fail(w http.ResponseWriter, r *http.Request, who operator.Operat
 		refuse(http.StatusNotFound, "Not found", refusal{
 			"No such request", "It may have ended long ago: ended requests are deleted after a while.", "Show pending calls", "/",
 		})
-	case errors.Is(err, task.ErrInvalidCursor):
+	case errors.Is(err, task.ErrInvalidCursor), errors.Is(err, callrecord.ErrCursor):
 		first := "/"
 		if r.URL.Path == "/history" {
 			first = "/history"

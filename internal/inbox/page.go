@@ -48,6 +48,9 @@ type Config struct {
 	// Changes returns the latest changes of the policy and of other settings, newest first.
 	Changes func(context.Context) ([]task.Note, error)
 
+	// Record is the record of calls that the history shows; nil if nothing is recorded.
+	Record *callrecord.Log
+
 	// Summarize counts the calls in the record, from since until until.
 	Summarize func(ctx context.Context, since, until time.Time, periods int) (callrecord.Summary, error)
 

@@ -16,7 +16,6 @@ type Filter struct {
 	Principal string       // a part of the requester's name
 	Workflow  string       // a part of the workflow's name
 	Text      string       // words that must occur in the listed call
-	Needed    *bool        // whether an approval was needed; nil for both
 	Cursor    string       // Page.Next of the page before
 	Limit     int          // 20 if zero, at most 100
 }
@@ -93,7 +92,7 @@ func (v *Viewer) fill(ctx context.Context, page *Page, f Filter, outlines []task
 // selects reports whether f selects i.
 func (f Filter) selects(i *item) bool {
 	return slices.Contains(f.States, i.State) && isIn(f.Tool, i.Name, i.Tool) && isIn(f.Principal, i.principal, i.Principal) &&
-		isIn(f.Workflow, i.Workflow) && (f.Needed == nil || *f.Needed != i.NoApprovalNeeded) && i.hasWords(f.Text)
+		isIn(f.Workflow, i.Workflow) && i.hasWords(f.Text)
 }
 
 // hasWords reports whether each word of text occurs in i: in a name, the first part of the

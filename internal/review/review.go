@@ -15,6 +15,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
@@ -80,6 +81,16 @@ func (v *Viewer) begin(ctx context.Context) (context.Context, func(), error) {
 // Audit returns a page of the journal.
 func (v *Viewer) Audit(ctx context.Context, f audit.Filter) (audit.Page, error) {
 	return audit.Find(ctx, v.cfg.Store, f)
+}
+
+// Recorded returns a page of the record of calls, newest first.
+func (v *Viewer) Recorded(ctx context.Context, f callrecord.Filter) (callrecord.Past, error) {
+	ctx, done, err := v.begin(ctx)
+	if err != nil {
+		return callrecord.Past{}, err
+	}
+	defer done()
+	return callrecord.Latest(ctx, v.cfg.Store, f)
 }
 
 // Records returns the store of the record of calls.

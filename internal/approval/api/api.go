@@ -97,7 +97,7 @@ func (h *handler) routes() []route {
 		{"POST /api/changes/{id}/accept", operator.Admin, h.accept, nil},
 		{"GET /api/audit", operator.Admin, h.audit, journal},
 		{"GET /api/audit/ends", operator.Admin, h.auditEnds, nil},
-		{"GET /api/calls", operator.Admin, h.calls, []string{"id", "upstream", "name", "principal", "action", "outcome", "since", "until", "after", "limit"}},
+		{"GET /api/calls", operator.Admin, h.calls, []string{"id", "upstream", "name", "principal", "action", "outcome", "event", "by", "text", "since", "until", "after", "limit"}},
 		{"GET /api/calls/verification", operator.Admin, h.verifyCalls, []string{"head"}},
 		{"GET /api/connections", operator.Viewer, h.connections, nil},
 		{"POST /api/connections/{id}/remove", operator.Viewer, h.removeConnection, nil},

@@ -14,7 +14,10 @@ func (h *handler) calls(w http.ResponseWriter, r *http.Request, _ operator.Opera
 	q := r.URL.Query()
 	f := callrecord.Filter{
 		ID: q.Get("id"), Upstream: q.Get("upstream"), Name: q.Get("name"), Principal: q.Get("principal"),
-		Action: q.Get("action"), Outcome: q.Get("outcome"), After: q.Get("after"),
+		Action: q.Get("action"), Outcome: q.Get("outcome"), Event: callrecord.Event(q.Get("event")), By: q.Get("by"), Text: q.Get("text"), After: q.Get("after"),
+	}
+	if len(f.Text) > callrecord.MaxText {
+		return nil, badRequest("text must have at most 200 bytes")
 	}
 	err := times(q, &f.Since, &f.Until)
 	if err == nil {

@@ -35,6 +35,7 @@ func (c *Client) calls(ctx context.Context, f callrecord.Filter) (callrecord.Pag
 	q := url.Values{}
 	for name, value := range map[string]string{
 		"id": f.ID, "upstream": f.Upstream, "name": f.Name, "principal": f.Principal, "action": f.Action, "outcome": f.Outcome, "after": f.After,
+		"event": string(f.Event), "by": f.By, "text": f.Text,
 	} {
 		if value != "" {
 			q.Set(name, value)

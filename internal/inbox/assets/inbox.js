@@ -42,6 +42,25 @@ function localTimes() {
   }
 }
 
+// localDays makes the days of a search those of the reader. Without the script they are days in UTC.
+function localDays() {
+  for (const e of all("[data-zone]")) e.hidden = true;
+  for (const d of all("[data-day]")) {
+    if (!d.dataset.at) continue;
+    const at = new Date(Date.parse(d.dataset.at) - (d.dataset.day === "last" ? 1 : 0));
+    delete d.dataset.at; // the reader may change the day
+    d.value = [at.getFullYear(), at.getMonth() + 1, at.getDate()].map((n, i) => String(n).padStart(i ? 2 : 4, "0")).join("-");
+  }
+}
+
+function sendDays(event) {
+  for (const d of all("[data-day]", event.target)) {
+    if (!d.value) continue;
+    const [year, month, day] = d.value.split("-").map(Number);
+    event.formData.set(d.name, new Date(year, month - 1, day + (d.dataset.day === "last" ? 1 : 0)).toISOString());
+  }
+}
+
 function tick() {
   localTimes();
   const at = now();
@@ -867,10 +886,14 @@ function onLink(event) {
   visit(link.href);
 }
 
-function reveal() { for (const e of all(".scripted")) e.hidden = false; }
+function reveal() {
+  for (const e of all(".scripted")) e.hidden = false;
+  localDays();
+}
 
 document.addEventListener("keydown", onKey);
 document.addEventListener("submit", onSubmit);
+document.addEventListener("formdata", sendDays);
 document.addEventListener("toggle", (e) => { if (e.target.matches?.("details.fold")) reading(); }, true);
 document.addEventListener("change", (e) => {
   if (e.target.id === "consent") reading();
