@@ -128,6 +128,12 @@ func lastDay(end time.Time) time.Time {
 // narrow reports whether s leaves out calls.
 func (s *search) narrow() bool { return s.link("") != "/history" }
 
+// detailed reports whether s leaves out calls other than by their text.
+func (s search) detailed() bool {
+	s.text = ""
+	return s.narrow()
+}
+
 // selects reports whether s selects c. The text and the time are checked elsewhere.
 func (s *search) selects(c pastCall) bool {
 	return s.outcome.has(c) && hasPart(s.tool, c.Name) && hasPart(s.requester, requester(c.Approval)) && (s.approver == "" || hasPart(s.approver, c.deciders()...))
@@ -340,7 +346,6 @@ func (i *Inbox) showStory(w http.ResponseWriter, r *http.Request, who operator.O
 func (i *Inbox) recordedEnd(r *http.Request, id task.ID, story []auditlog.Entry) *pastCall {
 	if place := r.URL.Query().Get("entry"); place != "" {
 		e, err := callrecord.At(r.Context(), i.cfg.Viewer.Records(), place)
-		//mutate:swap "e.ID == string(id)" "true" TestHistoryOfOtherCalls a viewer sees another call
 		if err == nil && e.ID == string(id) && e.Event == callrecord.Ended {
 			c := newPastCall(&e, place)
 			return &c
@@ -399,14 +404,25 @@ func (v storyView) facts() []fact {
 	if len(v.story) > 0 {
 		e := v.story[0]
 		return []fact{
-			{"Why it was held", e.Verdict}, {"Workflow", e.Workflow}, {"Policy snapshot", e.PolicySnapshot}, {"Digest of the call", short(e.ArgumentDigest.String())},
-			{"Digest of the definition", short(e.ToolDigest)}, {"Request", string(e.Task)},
+			{"Why it was held", e.Verdict},
+			{"Workflow", e.Workflow},
+			{"Policy snapshot", e.PolicySnapshot},
+			{"Digest of the call", short(e.ArgumentDigest.String())},
+			{"Digest of the definition", short(e.ToolDigest)},
+			{"Request", string(e.Task)},
 		}
 	}
 	e := v.call.entry
 	return slices.DeleteFunc([]fact{
-		{"Request", e.ID}, {"Kind of request", e.Method}, {"Decided by", e.Rule}, {"Cedar policies", strings.Join(e.Policies, ", ")}, {"Workflow", e.Workflow},
-		{"Outcome", e.Outcome}, {"Time until then", tookText(e.Took)}, {"Policy snapshot", e.Snapshot}, {"Keyed digest of the arguments", e.Digest},
+		{"Request", e.ID},
+		{"Kind of request", e.Method},
+		{"Decided by", e.Rule},
+		{"Cedar policies", strings.Join(e.Policies, ", ")},
+		{"Workflow", e.Workflow},
+		{"Outcome", e.Outcome},
+		{"Time until then", tookText(e.Took)},
+		{"Policy snapshot", e.Snapshot},
+		{"Keyed digest of the arguments", e.Digest},
 	}, func(f fact) bool { return f.value == "" })
 }
 

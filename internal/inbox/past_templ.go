@@ -201,7 +201,7 @@ func historyFilters(v historyView) templ.Component {
 			templ_7745c5c3_Var5 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		var templ_7745c5c3_Var6 = []any{"filters", "queue-filters", "past-filters", templ.KV("narrow", v.search.narrow())}
+		var templ_7745c5c3_Var6 = []any{"filters", "queue-filters", "past-filters", templ.KV("narrow", v.search.detailed())}
 		templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var6...)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
