@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"net/http"
 
@@ -26,6 +27,7 @@ func (h *handler) calls(w http.ResponseWriter, r *http.Request, _ operator.Opera
 	if err != nil {
 		return nil, err
 	}
+	f.Limit = cmp.Or(f.Limit, 100)
 	page, err := callrecord.Find(r.Context(), h.Viewer.Records(), f)
 	if errors.Is(err, callrecord.ErrCursor) {
 		return nil, badRequest("after must be the cursor of an earlier answer")
