@@ -43,7 +43,7 @@ type place struct {
 }
 
 func (p place) String() string {
-	return strings.TrimPrefix(p.block, records) + "." + strconv.Itoa(p.index)
+	return strings.TrimPrefix(p.block, Prefix) + "." + strconv.Itoa(p.index)
 }
 
 // parsePlace reads what String returns.
@@ -53,7 +53,7 @@ func parsePlace(text string) (place, error) {
 		return place{}, fmt.Errorf("%w: %q", ErrCursor, text)
 	}
 	index, err := strconv.Atoi(text[at+1:])
-	p := place{records + text[:at], index}
+	p := place{Prefix + text[:at], index}
 	if _, wrong := writtenAt(p.block); err != nil || wrong != nil || index < 0 {
 		return place{}, fmt.Errorf("%w: %q", ErrCursor, text)
 	}
