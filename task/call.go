@@ -55,6 +55,24 @@ func (id ID) Short() ID {
 	return id[:min(len(id), len(idPrefix)+idTime+idShown)]
 }
 
+// Time returns when an ID of [NewID], or its beginning, was made. It returns false if id does not
+// have the time.
+func (id ID) Time() (time.Time, bool) {
+	digits, own := strings.CutPrefix(string(id), idPrefix)
+	if !own || len(digits) < idTime {
+		return time.Time{}, false
+	}
+	var ms int64
+	for i := range idTime {
+		digit := strings.IndexByte(idLetters, digits[i])
+		if digit < 0 {
+			return time.Time{}, false
+		}
+		ms = ms<<5 + int64(digit)
+	}
+	return time.UnixMilli(ms), true
+}
+
 // Own reports whether id begins like the IDs of [NewID]. A gateway must not relay such
 // an id to an upstream, even if it names no task.
 func (id ID) Own() bool { return strings.HasPrefix(string(id), idPrefix) }

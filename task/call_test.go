@@ -221,3 +221,19 @@ func TestDigestText(t *testing.T) {
 		}
 	}
 }
+
+// An ID, and its beginning, tell when it was made. IDs of earlier versions do not.
+func TestIDHasItsTime(t *testing.T) {
+	at := time.Date(2026, 11, 19, 12, 30, 1, 5e6, time.UTC)
+	id := task.NewID(at)
+	for _, one := range []task.ID{id, id.Short(), id[:12]} {
+		if got, ok := one.Time(); !ok || !got.Equal(at) {
+			t.Errorf("%s has the time %v, %v; want %v", one, got, ok, at)
+		}
+	}
+	for _, other := range []task.ID{"", "tg_", id[:11], id[3:], "tg_0b6f4a1e-86f1-4d9c-8f5e-2a3b4c5d6e7f"} {
+		if got, ok := other.Time(); ok {
+			t.Errorf("%q has the time %v", other, got)
+		}
+	}
+}

@@ -139,7 +139,7 @@ func (s *screen) calls(all []callrecord.Entry) error {
 		}
 		t.add(
 			e.Time.Local().Format(time.RFC3339), oneLine(e.Upstream, 60), oneLine(e.Name, 60), dash(e.Principal), action, dash(e.Rule), oneLine(e.Outcome, 60),
-			dash(took), dash(e.ID), dash(strings.Join(e.By, ", ")))
+			dash(took), dash(cmp.Or(e.ID, e.Ref)), dash(strings.Join(e.By, ", ")))
 	}
 	return s.print(t.text())
 }

@@ -14,22 +14,29 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/replay"
 	"github.com/thoughtgate/thoughtgate-go/mcpname"
 )
 
 func newExplain() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "explain",
-		Short: "Explain what the gate would do with a call",
+		Use:   "explain [ID]",
+		Short: "Explain what the gate does with a call",
 		Long: "Explain what a gate with this configuration would do with a call: which rule or policy decides, why,\n" +
-			"what the approver would see, and what happens to each kind of MCP client. No call is sent.",
-		Example: `  thoughtgate explain -c thoughtgate.yaml --tool delete_user --args '{"id": 1}' --principal alice --group ops`,
-		Args:    noArguments,
+			"what the approver would see, and what happens to each kind of MCP client. No call is sent.\n\n" +
+			"ID is that of a recorded or held call, as calls list and approvals list print it. The gate at --url explains it with its\n" +
+			"running policy. With -c, the policy is that of the file, and without --url, the record is the one in its store.\n" +
+			"Lines that begin with otherwise say what would have to differ for another verdict.",
+		Example: `  thoughtgate explain -c thoughtgate.yaml --tool delete_user --args '{"id": 1}' --principal alice --group ops
+  thoughtgate explain tg_01jzx5r2kq9w`,
+		Args: optionalArgument,
 	}
 	file := configFlag(cmd)
 	flags := cmd.Flags()
+	gate := newGateFlags(flags, "an admin's token")
 	flags.String("tool", "", "`name` of the tool")
 	flags.String("resource", "", "`URI` of the resource")
 	flags.String("prompt", "", "`name` of the prompt")
@@ -47,7 +54,10 @@ func newExplain() *cobra.Command {
 	completeFlag(cmd, "upstream", completeUpstream(file))
 	progress := flags.Bool("progress", false, "assume that the client asks for progress notifications")
 	asJSON := flags.Bool("json", false, "print JSON")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return explainRecorded(cmd, gate, *file, args[0], *asJSON)
+		}
 		call, err := readCall(flags)
 		if err != nil {
 			return &usageError{cmd.CommandPath(), err}
@@ -70,6 +80,68 @@ func newExplain() *cobra.Command {
 		return err
 	}
 	return cmd
+}
+
+// explainRecorded explains a recorded call.
+func explainRecorded(cmd *cobra.Command, gate gateFlags, file, id string, asJSON bool) error {
+	ofCall := []string{"tool", "resource", "prompt", "args", "principal", "group", "upstream", "time", "read-only", "destructive", "idempotent", "open-world", "host", "progress"}
+	if i := slices.IndexFunc(ofCall, cmd.Flags().Changed); i >= 0 {
+		return &usageError{cmd.CommandPath(), fmt.Errorf("give the ID of a call or --%s, not both", ofCall[i])}
+	}
+	all, err := recordedExplanations(cmd, gate, file, id)
+	if err != nil {
+		return clientError(err)
+	}
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), all)
+	}
+	for i := range all {
+		text := all[i].Text()
+		if i > 0 {
+			text = "\n" + text
+		}
+		if _, err := io.WriteString(cmd.OutOrStdout(), text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recordedExplanations explains a call in the record of a gate or a store. Without a file, the gate
+// explains it.
+func recordedExplanations(cmd *cobra.Command, gate gateFlags, file, id string) ([]replay.Explanation, error) {
+	asks := *gate.url != "" || *gate.tokenFile != ""
+	if file == "" {
+		c, err := gate.client()
+		if err != nil {
+			return nil, err
+		}
+		return c.Explain(cmd.Context(), id)
+	}
+	l, err := loadPolicy(cmd.ErrOrStderr(), config.Sources{File: file})
+	switch {
+	case err != nil:
+		return nil, err
+	case l.settings.Policy == nil:
+		return nil, replay.ErrNoPolicy
+	case asks:
+		c, err := gate.client()
+		if err != nil {
+			return nil, err
+		}
+		entries, err := callrecord.Lookup(cmd.Context(), c.Calls, id)
+		all := make([]replay.Explanation, len(entries))
+		for i := range entries {
+			all[i] = replay.Explain(&entries[i], l.settings.Policy)
+		}
+		return all, err
+	}
+	store, err := auditFlags{config: &file}.openStore(cmd, "the record of calls")
+	if err != nil {
+		return nil, err
+	}
+	all, err := app.Explain(cmd.Context(), store, id, l.settings.Policy)
+	return all, errors.Join(err, store.Close())
 }
 
 // readCall returns the call described by the flags.
@@ -155,10 +227,11 @@ func pickUpstream(upstreams []config.Upstream, name string) (string, error) {
 type explanation struct {
 	policy.Explanation `json:",inline"`
 
-	Listed      bool               `json:"listed"`                // the agent's lists contain it
-	TaskSupport policy.TaskSupport `json:"taskSupport,omitempty"` // of a tool in the agent's list, if the upstream declares none
-	Approval    *approvalTerms     `json:"approval,omitempty"`    // of a call that needs approval
-	Clients     []app.ClientPlan   `json:"clients"`
+	Otherwise   []policy.Alternative `json:"otherwise,omitempty"`
+	Listed      bool                 `json:"listed"`                // the agent's lists contain it
+	TaskSupport policy.TaskSupport   `json:"taskSupport,omitempty"` // of a tool in the agent's list, if the upstream declares none
+	Approval    *approvalTerms       `json:"approval,omitempty"`    // of a call that needs approval
+	Clients     []app.ClientPlan     `json:"clients"`
 }
 
 type approvalTerms struct {
@@ -175,7 +248,7 @@ func (l loaded) explain(ctx context.Context, c policy.Call, progress bool) (expl
 	if l.settings.Policy == nil {
 		return explanation{Listed: true, Explanation: unjudged(c), Clients: plans}, nil
 	}
-	e := explanation{Explanation: l.settings.Policy.Explain(c), Clients: plans}
+	e := explanation{Explanation: l.settings.Policy.Explain(c), Otherwise: l.settings.Policy.Otherwise(c), Clients: plans}
 	kind, _ := policy.Governed(c.Method)
 	prospect := l.settings.Policy.Prospect(policy.Named{Upstream: c.Upstream, Kind: kind, Name: c.Name, Accepted: true}, c.Principal)
 	e.Listed = !l.settings.HideDenied || !prospect.Denied()
@@ -204,6 +277,7 @@ func unjudged(c policy.Call) policy.Explanation {
 func (e explanation) extra() string {
 	var b strings.Builder
 	line := func(label, text string) { fmt.Fprintf(&b, "%-10s %s\n", label, text) }
+	b.WriteString(replay.OtherwiseText(e.Otherwise))
 	if e.Approval != nil {
 		people := "any operator"
 		if len(e.Approval.Approvers) > 0 {

@@ -53,6 +53,7 @@ func TestOpenAPI(t *testing.T) {
 	eventually(t, "the calls are recorded", func() bool {
 		return strings.Count(d.get(t, "/api/calls", "/api/calls"), "\n") == 2
 	})
+	d.get(t, "/api/calls/explanation", "/api/calls/explanation?id="+id)
 	d.get(t, "/api/calls/verification", "/api/calls/verification")
 	if err := stop(); err != nil {
 		t.Fatal(err)

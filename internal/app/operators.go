@@ -163,7 +163,7 @@ func (o *operators) routes(cfg config.Config) (http.Handler, *operator.Auth, err
 	}
 	approvals, err := api.New(api.Config{
 		Approvals: o.approvals.service, Viewer: o.approvals.service.Viewer(), Auth: auth, Agents: o.agents, Page: o.page, Receiver: o.channels.receiver, Channels: o.channels.statuses, Now: time.Now, Log: o.base.log,
-		Connections: o.servers.connections,
+		Connections: o.servers.connections, Explain: o.approvals.explain,
 	})
 	if err != nil {
 		return nil, nil, err

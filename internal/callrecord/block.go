@@ -133,13 +133,14 @@ func (b *block) entries() iter.Seq2[Entry, error] {
 // wanted is entries, but an entry whose line is not wanted is empty.
 func (b *block) wanted(line func([]byte) bool) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		n := 0
+		n, refs := 0, b.refs()
 		for e, err := range read(io.LimitReader(flate.NewReader(bytes.NewReader(b.body)), maxBlock), line) {
 			if err != nil {
 				yield(Entry{}, unreadable(b.name, err))
 				return
 			}
-			if n++; !yield(e, nil) {
+			n++
+			if e.Ref = refs + strconv.Itoa(n); !yield(e, nil) {
 				return
 			}
 		}

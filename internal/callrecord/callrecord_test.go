@@ -104,7 +104,7 @@ func TestEntriesAreReadAsTheyWereRecorded(t *testing.T) {
 			if got[i].Digest == "" {
 				t.Fatalf("seed %d: entry %d has no digest", seed, i)
 			}
-			got[i].Digest = ""
+			got[i].Digest, got[i].Ref = "", ""
 		}
 		if len(got) != len(want) {
 			t.Fatalf("seed %d: read %d entries; want %d", seed, len(got), len(want))
@@ -324,6 +324,54 @@ func TestPagesHaveEachEntryOnce(t *testing.T) {
 	for _, bad := range []string{"x", "20261119T120000.000000Z", "20261119T120000.000000Z,a", "20261119T120000.000000Z,a.b"} {
 		if _, err := callrecord.Find(t.Context(), s, callrecord.Filter{After: bad}); !errors.Is(err, callrecord.ErrCursor) {
 			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// Each entry has a reference that names it, also after others were deleted.
+func TestRefsNameEntries(t *testing.T) {
+	s := memstore.New(memstore.Options{})
+	cfg := config(t, s)
+	cfg.Now = func() time.Time { return start } // blocks of one second
+	var all []callrecord.Entry
+	for n := range 2000 { // several blocks
+		all = append(all, entry(n))
+	}
+	for range 3 {
+		writeAll(t, cfg, all...)
+	}
+	find := func(ref string) []callrecord.Entry {
+		p, err := callrecord.Find(t.Context(), s, callrecord.Filter{Ref: ref, Name: "other"})
+		if err != nil || p.Next != "" {
+			t.Fatalf("Find returned %+v, %v", p, err)
+		}
+		return p.Entries
+	}
+	got, seen := collect(t, s, callrecord.Filter{}), map[string]bool{}
+	for i, e := range got {
+		if seen[e.Ref] {
+			t.Fatalf("two entries have the reference %s", e.Ref)
+		}
+		seen[e.Ref] = true
+		if i%97 == 0 {
+			if found := find(strings.ToUpper(e.Ref)); len(found) != 1 || !reflect.DeepEqual(found[0], e) {
+				t.Fatalf("%s names %+v; want %+v", e.Ref, found, e)
+			}
+		}
+	}
+	records, err := s.ListRecords(t.Context(), gatestore.RecordQuery{Prefix: "calls/", Limit: 1})
+	if err != nil || len(records) != 1 {
+		t.Fatal(records, err)
+	}
+	if err := s.DeleteRecord(t.Context(), records[0].Name); err != nil {
+		t.Fatal(err)
+	}
+	if found := find(got[0].Ref); len(found) > 0 {
+		t.Errorf("the reference of a deleted entry names %+v", found)
+	}
+	for _, wrong := range []string{"c_", "c_-1-1", "c_tlxab2abcdef-0", "c_tlxab2abcdef-x-1", "c_tlxab2abcdef-1-0", "tg_tlxab2abcdef-1-1"} {
+		if _, err := callrecord.Find(t.Context(), s, callrecord.Filter{Ref: wrong}); !errors.Is(err, callrecord.ErrRef) {
+			t.Errorf("%s: %v", wrong, err)
 		}
 	}
 }

@@ -50,6 +50,7 @@ func (e *Entry) appendHead(b []byte) []byte {
 	b = appendTime(append(b, '{'), `"time":`, e.Time)
 	b = appendText(b, `,"event":`, string(e.Event))
 	b = appendGiven(b, `,"id":`, e.ID)
+	b = appendGiven(b, `,"ref":`, e.Ref)
 	b = appendText(b, `,"upstream":`, e.Upstream)
 	b = appendText(b, `,"method":`, e.Method)
 	b = appendText(b, `,"name":`, e.Name)

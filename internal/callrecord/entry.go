@@ -22,7 +22,8 @@ import (
 type Entry struct {
 	Time     time.Time `json:"time"`
 	Event    Event     `json:"event"`
-	ID       string    `json:"id,omitzero"` // of a held call
+	ID       string    `json:"id,omitzero"`  // of a held call
+	Ref      string    `json:"ref,omitzero"` // names the entry; set when it is read from a store
 	Upstream string    `json:"upstream"`
 	Method   string    `json:"method"`
 	Name     string    `json:"name"` // of the tool or prompt, or the URI of the resource

@@ -76,6 +76,9 @@ func (c cursor) String() string {
 // Find returns a page of the entries in a store that f selects, in the order in which they were
 // written.
 func Find(ctx context.Context, s gatestore.Records, f Filter) (Page, error) {
+	if f.Ref != "" {
+		return findRef(ctx, s, f.Ref)
+	}
 	c, err := parseCursor(f.After)
 	if err != nil {
 		return Page{}, err

@@ -135,14 +135,14 @@ func TestLatestLeavesOutDamagedBlocks(t *testing.T) {
 	}
 }
 
-// A counting store counts the records that are read.
-type counting struct {
+// A readCounter store counts the records that are read.
+type readCounter struct {
 	gatestore.Records
 
 	read int
 }
 
-func (c *counting) ListRecords(ctx context.Context, q gatestore.RecordQuery) ([]gatestore.Record, error) {
+func (c *readCounter) ListRecords(ctx context.Context, q gatestore.RecordQuery) ([]gatestore.Record, error) {
 	found, err := c.Records.ListRecords(ctx, q)
 	c.read += len(found)
 	return found, err
@@ -150,7 +150,7 @@ func (c *counting) ListRecords(ctx context.Context, q gatestore.RecordQuery) ([]
 
 // A page reads a limited number of blocks, whether or not it finds anything, and the next one goes on.
 func TestLatestIsBounded(t *testing.T) {
-	s := &counting{Records: memstore.New(memstore.Options{})}
+	s := &readCounter{Records: memstore.New(memstore.Options{})}
 	now := start
 	cfg := config(t, s)
 	cfg.Now = func() time.Time { return now }

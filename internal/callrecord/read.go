@@ -15,7 +15,7 @@ type Filter struct {
 	Since time.Time // inclusive
 	Until time.Time // exclusive; zero means no bound
 
-	ID        string // of a held call
+	ID        string // of a held call, or its beginning
 	Upstream  string
 	Name      string // of the tool or prompt, or the URI of the resource
 	Principal string
@@ -27,6 +27,8 @@ type Filter struct {
 
 	// Match is one more condition; nil means none.
 	Match func(*Entry) bool
+
+	Ref string // of one entry; [Find] then returns only that, and ignores the rest
 
 	// Of [Find].
 	After string // a cursor: only entries that were written after those before it
@@ -44,8 +46,11 @@ func (f *Filter) Selects(e *Entry) bool {
 	if e.Time.Before(f.Since) || !f.Until.IsZero() && !e.Time.Before(f.Until) {
 		return false
 	}
+	if !strings.HasPrefix(e.ID, f.ID) {
+		return false
+	}
 	for _, of := range [...]struct{ want, has string }{
-		{f.ID, e.ID}, {f.Upstream, e.Upstream}, {f.Name, e.Name}, {f.Principal, e.Principal}, {f.Action, string(e.Action)}, {f.Outcome, e.Outcome}, {string(f.Event), string(e.Event)},
+		{f.Ref, e.Ref}, {f.Upstream, e.Upstream}, {f.Name, e.Name}, {f.Principal, e.Principal}, {f.Action, string(e.Action)}, {f.Outcome, e.Outcome}, {string(f.Event), string(e.Event)},
 	} {
 		if of.want != "" && of.want != of.has {
 			return false

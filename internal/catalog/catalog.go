@@ -62,6 +62,9 @@ func New(s *Settings, now func() time.Time, log *slog.Logger, m *metrics.Metrics
 // unchanged.
 func (g *Catalog) Governs() bool { return g.settings.Load().Policy != nil }
 
+// Policy returns the current policy, or nil without a policy.
+func (g *Catalog) Policy() *policy.Snapshot { return g.settings.Load().Policy }
+
 // PolicyID returns the id of the current policy, or "" without a policy.
 func (g *Catalog) PolicyID() string {
 	if p := g.settings.Load().Policy; p != nil {

@@ -18,9 +18,13 @@ type Explanation struct {
 	Rules     []RuleTrial  `json:"rules"`     // the rules that were tried, in order
 	Default   bool         `json:"default"`   // no rule matched
 	Policies  []CedarTrial `json:"policies,omitempty"`
+	Unmet     []CedarTrial `json:"unmet,omitempty"`    // other policies about what is called
 	Arguments string       `json:"arguments,omitzero"` // why the arguments have no Cedar form
 	Verdict   Verdict      `json:"verdict"`
 	Approver  string       `json:"approver"` // what the approver sees
+
+	// Unknown: the verdict depends on arguments that are not known, so there is none.
+	Unknown bool `json:"unknown,omitzero"`
 }
 
 // A RuleTrial is the result of matching a rule.
@@ -30,6 +34,7 @@ type RuleTrial struct {
 	Match   string `json:"match"`
 	Action  Action `json:"action"`
 	Matched bool   `json:"matched"`
+	Maybe   bool   `json:"maybe,omitzero"` // whether it matches depends on arguments that are not known
 	Why     string `json:"why"`
 }
 
@@ -39,6 +44,7 @@ type CedarTrial struct {
 	Where string `json:"where"`
 	Says  string `json:"says"`           // permit, permit with approval, or forbid
 	Error string `json:"error,omitzero"` // of its evaluation
+	Unmet string `json:"unmet,omitzero"` // why it does not apply
 }
 
 // Explain judges c and explains the verdict.
@@ -52,10 +58,50 @@ func (s *Snapshot) Explain(c Call) Explanation {
 		t := c.target(kind)
 		s.explainRules(&e, &t)
 		if s.ruleFor(&t).Action == AskPolicies {
-			s.explainPolicies(&e, s.policies.ask(newQuestion(&c, kind, s.zone)))
+			q := newQuestion(&c, kind, s.zone)
+			s.explainPolicies(&e, s.policies.ask(q))
+			e.Unmet = s.policies.unmet(q)
 		}
 	}
 	e.Approver = s.seen(e.Verdict)
+	return e
+}
+
+// ExplainWithoutArguments is [Snapshot.Explain] for a call whose arguments are not known.
+func (s *Snapshot) ExplainWithoutArguments(c Call) Explanation {
+	c.Arguments = nil
+	if !s.DependsOnArguments(c) {
+		return s.Explain(c)
+	}
+	e := Explanation{Method: c.Method, Name: c.Name, Upstream: c.Upstream, Unknown: true, Verdict: Verdict{Rule: ByGate, Snapshot: s.id}}
+	if !c.Principal.Anonymous {
+		e.Principal = c.Principal.ID
+	}
+	kind, _ := Governed(c.Method)
+	t := c.target(kind)
+	t.known = ofCaller
+	decides := &s.fallback
+	for i := range s.rules {
+		r := &s.rules[i]
+		trial := RuleTrial{Index: i, Label: r.label, Match: r.Match, Action: r.Action, Why: r.unfit(&t)}
+		switch {
+		case trial.Why != "":
+		case r.depends(&t):
+			trial.Maybe, trial.Why = true, "depends on the arguments"
+		default:
+			trial.Matched, trial.Why = true, "matches"
+		}
+		if e.Rules = append(e.Rules, trial); trial.Matched {
+			decides = r
+			break
+		}
+	}
+	e.Default = decides == &s.fallback
+	if decides.Action == AskPolicies {
+		for _, p := range s.policies.about(newQuestion(&c, kind, s.zone)).policies {
+			e.Policies = append(e.Policies, CedarTrial{ID: p.id, Where: p.where.String(), Says: p.says(), Unmet: "depends on the call"})
+		}
+	}
 	return e
 }
 
@@ -175,17 +221,28 @@ func (e Explanation) Text() string {
 	for _, r := range e.Rules {
 		line(r.Label, "%s → %s: %s", r.Match, r.Action, r.Why)
 	}
-	if e.Default {
+	switch {
+	case e.Default && e.Unknown:
+		line("default", "decides if no rule matches")
+	case e.Default:
 		line("default", "no rule matches")
 	}
 	if e.Arguments != "" {
 		line("arguments", "cannot be evaluated by the policies: %s", e.Arguments)
 	}
 	for _, p := range e.Policies {
-		line("policy", "%s (%s): %s", p.ID, p.Where, p.Says)
+		line("policy", "%s (%s): %s", p.ID, p.Where, strings.TrimSuffix(p.Says+": "+p.Unmet, ": "))
 		if p.Error != "" {
 			line("", "failed: %s", p.Error)
 		}
+	}
+	for _, p := range e.Unmet {
+		line("policy", "%s (%s): %s: does not apply: %s", p.ID, p.Where, p.Says, p.Unmet)
+	}
+	if e.Unknown {
+		line("verdict", "unknown: it depends on the arguments, which are not known")
+		line("snapshot", "%s", e.Verdict.Snapshot)
+		return b.String()
 	}
 	line("verdict", "%s", strings.TrimSpace(string(e.Verdict.Action)+" "+e.Verdict.Workflow))
 	line("why", "%s", e.Verdict.Reason)

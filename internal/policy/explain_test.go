@@ -69,6 +69,7 @@ rules[3]   *_user → forward: the name does not match
 rules[4]   delete_* → approve: the name does not match
 rules[5]   pay → policy: matches
 policy     large (pay.cedar:3): permit with approval by finance
+policy     small (pay.cedar:1): permit: does not apply: context.arguments.amount <= 100 is false
 verdict    approve finance
 why        permitted by policy large (more than 100), with approval by workflow finance
 snapshot   ID
@@ -177,6 +178,14 @@ func TestExplainJSON(t *testing.T) {
 			"id": "large",
 			"where": "pay.cedar:3",
 			"says": "permit with approval by finance"
+		}
+	],
+	"unmet": [
+		{
+			"id": "small",
+			"where": "pay.cedar:1",
+			"says": "permit",
+			"unmet": "context.arguments.amount <= 100 is false"
 		}
 	],
 	"verdict": {

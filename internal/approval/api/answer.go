@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/provenance"
+	"github.com/thoughtgate/thoughtgate-go/internal/replay"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -40,6 +42,9 @@ type Config struct {
 	Log       *slog.Logger
 
 	Connections *connection.Connections // to servers that want OAuth; may be nil
+
+	// Explain explains recorded calls under the running policy; see [callrecord.Lookup].
+	Explain func(ctx context.Context, id string) ([]replay.Explanation, error)
 }
 
 // A handler serves the API.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
+	"github.com/thoughtgate/thoughtgate-go/internal/replay"
 )
 
 // calls answers with entries of the record of calls, one per line.
@@ -15,7 +16,7 @@ func (h *handler) calls(w http.ResponseWriter, r *http.Request, _ operator.Opera
 	q := r.URL.Query()
 	f := callrecord.Filter{
 		ID: q.Get("id"), Upstream: q.Get("upstream"), Name: q.Get("name"), Principal: q.Get("principal"),
-		Action: q.Get("action"), Outcome: q.Get("outcome"), Event: callrecord.Event(q.Get("event")), By: q.Get("by"), Text: q.Get("text"), After: q.Get("after"),
+		Action: q.Get("action"), Outcome: q.Get("outcome"), Event: callrecord.Event(q.Get("event")), By: q.Get("by"), Text: q.Get("text"), After: q.Get("after"), Ref: q.Get("ref"),
 	}
 	if len(f.Text) > callrecord.MaxText {
 		return nil, badRequest("text must have at most 200 bytes")
@@ -31,6 +32,9 @@ func (h *handler) calls(w http.ResponseWriter, r *http.Request, _ operator.Opera
 	page, err := callrecord.Find(r.Context(), h.Viewer.Records(), f)
 	if errors.Is(err, callrecord.ErrCursor) {
 		return nil, badRequest("after must be the cursor of an earlier answer")
+	}
+	if errors.Is(err, callrecord.ErrRef) {
+		return nil, badRequest("ref must be the ref of an entry")
 	}
 	var lines bytes.Buffer
 	for i := range page.Entries {
@@ -60,4 +64,18 @@ func (h *handler) verifyCalls(_ http.ResponseWriter, r *http.Request, _ operator
 		known = append(known, l)
 	}
 	return callrecord.Verify(r.Context(), h.Viewer.Records(), known...)
+}
+
+// explainCall explains recorded calls under the running policy.
+func (h *handler) explainCall(_ http.ResponseWriter, r *http.Request, _ operator.Operator) (any, error) {
+	all, err := h.Explain(r.Context(), r.URL.Query().Get("id"))
+	switch {
+	case errors.Is(err, callrecord.ErrRef):
+		return nil, badRequest("id must be the id or the ref of an entry")
+	case errors.Is(err, callrecord.ErrNoCall):
+		return nil, &problem{http.StatusNotFound, "not_found", err.Error()}
+	case errors.Is(err, replay.ErrNoPolicy):
+		return nil, &problem{http.StatusConflict, "no_policy", err.Error()}
+	}
+	return map[string][]replay.Explanation{"explanations": all}, err
 }

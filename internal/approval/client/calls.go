@@ -12,6 +12,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/pause"
+	"github.com/thoughtgate/thoughtgate-go/internal/replay"
 )
 
 // Calls returns a page of the record of calls. It implements [callrecord.Finder]. If the gate limits
@@ -35,7 +36,7 @@ func (c *Client) calls(ctx context.Context, f callrecord.Filter) (callrecord.Pag
 	q := url.Values{}
 	for name, value := range map[string]string{
 		"id": f.ID, "upstream": f.Upstream, "name": f.Name, "principal": f.Principal, "action": f.Action, "outcome": f.Outcome, "after": f.After,
-		"event": string(f.Event), "by": f.By, "text": f.Text,
+		"event": string(f.Event), "by": f.By, "text": f.Text, "ref": f.Ref,
 	} {
 		if value != "" {
 			q.Set(name, value)
@@ -74,4 +75,12 @@ func (c *Client) VerifyCalls(ctx context.Context, known ...callrecord.Link) (cal
 		q.Add("head", l.String())
 	}
 	return get[callrecord.Report](ctx, c, calls+"/verification?"+q.Encode())
+}
+
+// Explain explains recorded calls under the policy of the gate; see [callrecord.Lookup].
+func (c *Client) Explain(ctx context.Context, id string) ([]replay.Explanation, error) {
+	answer, err := get[struct {
+		Explanations []replay.Explanation `json:"explanations"`
+	}](ctx, c, calls+"/explanation?id="+url.QueryEscape(id))
+	return answer.Explanations, err
 }
