@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -45,7 +46,7 @@ func newSuggest() *cobra.Command {
 			return err
 		}
 		return source.use(cmd, *file, args, func(entries entrySource) error {
-			r, err := suggest.From(rules, entries)
+			r, err := suggest.From(cmd.Context(), rules, runtime.GOMAXPROCS(0), entries)
 			if err != nil {
 				return err
 			}

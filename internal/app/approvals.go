@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
@@ -19,6 +20,7 @@ type approvals struct {
 
 	servers     *servers
 	workflows   workflows
+	current     atomic.Pointer[config.Config]
 	catalog     *catalog.Catalog
 	store       openStore
 	record      *callrecord.Log
@@ -38,6 +40,7 @@ func (ap *approvals) open() error {
 		ap.base.log.Warn("policy", "warning", w.String())
 	}
 	ap.setWorkflows(ap.base.cfg.Workflows)
+	ap.current.Store(&ap.base.cfg)
 	ap.catalog = catalog.New(settings, time.Now, ap.base.log, ap.base.metrics)
 	if ap.store, err = ap.openStore(); err != nil {
 		return err

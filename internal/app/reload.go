@@ -207,6 +207,7 @@ func (a *App) configure(cfg, old config.Config) error {
 		return err
 	}
 	a.approvals.setWorkflows(cfg.Workflows)
+	a.approvals.current.Store(&cfg)
 	a.approvals.record.Configure(recordSettings(cfg))
 	if channels != nil {
 		a.channels.replace(channels)

@@ -45,7 +45,7 @@ func New(c Config) (*Inbox, error) {
 		c.Connections = connection.New(connection.Config{})
 	}
 	assets, err := loadAssets()
-	return &Inbox{cfg: c, assets: assets}, err
+	return &Inbox{cfg: c, assets: assets, proposals: turn{taken: make(chan struct{}, 1)}, trying: trying{make(chan struct{}, 1)}}, err
 }
 
 // A handlerFunc answers a request, or returns an error before it has written anything.
@@ -94,6 +94,11 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	route("GET /history/call", operator.Admin, i.recordedCall)
 	//mutate:swap "Admin" "Viewer" TestOverview a viewer sees who calls what
 	route("GET /overview", operator.Admin, i.overview)
+	//mutate:swap "Admin" "Approver" TestOnlyAdminsTry an approver sees values of arguments
+	route("GET /suggestions", operator.Admin, i.suggestions)
+	//mutate:swap "Admin" "Approver" TestOnlyAdminsTry an approver sees the policy
+	route("GET /try", operator.Admin, i.try)
+	route("POST /try", operator.Admin, i.tryCall)
 	route("GET /events", operator.Viewer, i.events)
 	//mutate:swap "Approver" "Viewer" TestOnlyApproversSubscribe viewers are notified
 	route("POST /push/subscribe", operator.Approver, i.subscribe)

@@ -25,6 +25,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
 	"github.com/thoughtgate/thoughtgate-go/internal/provenance"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/suggest"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -54,6 +55,11 @@ type Config struct {
 	// Summarize counts the calls in the record, from since until until.
 	Summarize func(ctx context.Context, since, until time.Time, periods int) (callrecord.Summary, error)
 
+	// Suggest proposes rules from the record of calls. It returns [ErrTooMany] if that takes too long.
+	Suggest func(context.Context) (*suggest.Report, error)
+
+	Trials Trials
+
 	// Channels returns the status of each channel that asks approvers.
 	Channels func() []channel.Status
 
@@ -69,6 +75,8 @@ type Inbox struct {
 	auth   *operator.Auth // set by Register
 
 	summaries summaries
+	proposals turn
+	trying    trying
 }
 
 // A frame is the data for the header and the footer of a page.

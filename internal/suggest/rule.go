@@ -41,7 +41,7 @@ func (s *survey) insert(p *Proposal, a policy.Action, workflow string, policies 
 	if at == policy.ByDefault {
 		at = len(s.cfg.Rules)
 	}
-	p.Before, p.Rule = labelOf(s.cfg.Rules, at), yaml(&r)
+	p.Before, p.Rule = labelOf(s.cfg.Rules, at), YAML(&r)
 	p.config = s.cfg
 	p.config.Rules = slices.Insert(slices.Clone(s.cfg.Rules), at, r)
 	p.config.Cedar = slices.Concat(s.cfg.Cedar, policies)
@@ -59,9 +59,12 @@ func labelOf(rules []policy.Rule, index int) string {
 	}
 }
 
-// yaml returns a rule as an item of a list.
-func yaml(r *policy.Rule) string {
+// YAML returns a rule as an item of a list.
+func YAML(r *policy.Rule) string {
 	var fields []string
+	if r.Name != "" {
+		fields = append(fields, "name: "+r.Name)
+	}
 	for _, c := range policy.Conditions() {
 		if c.List == nil {
 			if text := *c.Text(r); text != "" {
@@ -78,6 +81,12 @@ func yaml(r *policy.Rule) string {
 	fields = append(fields, "action: "+string(r.Action))
 	if r.Workflow != "" {
 		fields = append(fields, "workflow: "+r.Workflow)
+	}
+	if r.Reason != "" {
+		fields = append(fields, "reason: "+quote(r.Reason))
+	}
+	if r.Observe {
+		fields = append(fields, "mode: observe")
 	}
 	return "- { " + strings.Join(fields, ", ") + " }"
 }

@@ -1,7 +1,7 @@
 // Package suggest proposes rules from recorded calls, which people may copy into their
 // configuration:
 //
-//	report, err := suggest.From(cfg, func() iter.Seq2[callrecord.Entry, error] { … })
+//	report, err := suggest.From(ctx, cfg, 2, func() iter.Seq2[callrecord.Entry, error] { … })
 //	fmt.Print(report.Text())
 //
 // A proposal forwards held calls that people have always approved: those of a tool that only
@@ -16,10 +16,10 @@ package suggest
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"iter"
 	"maps"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -94,13 +94,17 @@ type Unused struct {
 // ErrNoCalls means that a record is empty.
 var ErrNoCalls = errors.New("the record has no calls")
 
-// From returns proposals for a configuration. It reads the record twice.
-func From(cfg policy.Config, record func() iter.Seq2[callrecord.Entry, error]) (*Report, error) {
+// From returns proposals for a configuration, with the given number of workers. It reads the record
+// twice.
+func From(ctx context.Context, cfg policy.Config, workers int, record func() iter.Seq2[callrecord.Entry, error]) (*Report, error) {
 	s, err := newSurvey(cfg)
 	if err != nil {
 		return nil, err
 	}
 	for e, err := range record() {
+		if err == nil {
+			err = ctx.Err()
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +115,11 @@ func From(cfg policy.Config, record func() iter.Seq2[callrecord.Entry, error]) (
 	}
 	r := &Report{First: s.first, Last: s.last, Calls: s.calls, Proposals: []Proposal{}, Grants: []Grant{}, Unused: s.unused()}
 	proposals, grants := s.proposals()
-	tried, err := try(s.policy, cfg, proposals, r.Unused, record)
+	trials, err := s.trials(ctx, proposals, r.Unused)
+	if err != nil {
+		return nil, err
+	}
+	tried, err := try(s.policy, trials, workers, record)
 	if err != nil {
 		return nil, err
 	}
@@ -143,24 +151,33 @@ type trial struct {
 	held     int // of them, when they were recorded
 }
 
-// try tries each proposal, and last the configuration without the unused rules.
-func try(current *policy.Snapshot, cfg policy.Config, proposals []Proposal, unused []Unused, record func() iter.Seq2[callrecord.Entry, error]) ([]trial, error) {
+// trials returns a trial of each proposal, and last one of the configuration without the unused
+// rules.
+func (s *survey) trials(ctx context.Context, proposals []Proposal, unused []Unused) ([]trial, error) {
 	trials := make([]trial, 0, len(proposals)+1)
 	for _, p := range proposals {
-		if s, _, err := policy.Compile(p.config); err == nil {
-			trials = append(trials, trial{proposal: p, policy: s, exact: true})
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if compiled, _, err := policy.Compile(p.config); err == nil {
+			trials = append(trials, trial{proposal: p, policy: compiled, exact: true})
 		}
 	}
+	cfg := s.cfg
 	cfg.Rules = slices.Clone(cfg.Rules)
 	for _, u := range slices.Backward(unused) {
 		cfg.Rules = slices.Delete(cfg.Rules, u.index, u.index+1)
 	}
 	without, _, err := policy.Compile(cfg)
-	trials = append(trials, trial{policy: without, exact: err == nil, proposal: Proposal{decides: noRule}})
 	if err != nil {
-		trials[len(trials)-1].policy = current
+		without = s.policy
 	}
-	workers := make([][]trial, runtime.GOMAXPROCS(0))
+	return append(trials, trial{policy: without, exact: err == nil, proposal: Proposal{decides: noRule}}), nil
+}
+
+// try judges a record with each trial.
+func try(current *policy.Snapshot, trials []trial, count int, record func() iter.Seq2[callrecord.Entry, error]) ([]trial, error) {
+	workers := make([][]trial, count)
 	work := make([]func(int, *callrecord.Entry), len(workers))
 	for i := range workers {
 		workers[i] = slices.Clone(trials)

@@ -86,7 +86,7 @@ func call(name, arguments string) callrecord.Entry {
 
 func from(t *testing.T, cfg policy.Config, r *recorder) *suggest.Report {
 	t.Helper()
-	report, err := suggest.From(cfg, r.record)
+	report, err := suggest.From(t.Context(), cfg, 2, r.record)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func TestProposalsChangeOnlyTheirEvidence(t *testing.T) {
 			}
 			r.call(e, outcome)
 		}
-		report, err := suggest.From(cfg, r.record)
+		report, err := suggest.From(t.Context(), cfg, 2, r.record)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -392,11 +392,11 @@ func TestRejectedBatchExcludesAllItsTools(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	if _, err := suggest.From(holding(), newRecorder(t, holding()).record); !errors.Is(err, suggest.ErrNoCalls) {
+	if _, err := suggest.From(t.Context(), holding(), 2, newRecorder(t, holding()).record); !errors.Is(err, suggest.ErrNoCalls) {
 		t.Error(err)
 	}
 	broken := errors.New("broken")
-	_, err := suggest.From(holding(), func() iter.Seq2[callrecord.Entry, error] {
+	_, err := suggest.From(t.Context(), holding(), 2, func() iter.Seq2[callrecord.Entry, error] {
 		return func(yield func(callrecord.Entry, error) bool) { yield(callrecord.Entry{}, broken) }
 	})
 	if !errors.Is(err, broken) {

@@ -304,6 +304,7 @@ function reading() {
 
 // copy copies the exact text of a block, including hidden characters.
 async function copy(button) {
+  const label = button.dataset.label ??= button.textContent;
   const text = all(".line", button.closest(".block")).map((line) => {
     const plain = line.cloneNode(true);
     for (const point of all(".code-point", plain)) point.replaceWith(String.fromCodePoint(parseInt(point.textContent.slice(2), 16)));
@@ -315,7 +316,7 @@ async function copy(button) {
   } catch {
     set(button, "Not copied");
   }
-  setTimeout(() => set(button, "Copy"), 2000);
+  setTimeout(() => set(button, label), 2000);
 }
 
 // hint says for some seconds why a key did nothing.
