@@ -84,6 +84,12 @@ func open(t *testing.T, rules string) *site {
 // openInFront starts a gate as open does. More are settings of the upstream, which protect may wrap.
 func openInFront(t *testing.T, rules, more string, protect func(http.Handler) http.Handler) *site {
 	t.Helper()
+	return openStored(t, "sqlite:"+filepath.Join(t.TempDir(), "gate.db"), rules, more, protect)
+}
+
+// openStored starts a gate as openInFront does, with a store.
+func openStored(t *testing.T, store, rules, more string, protect func(http.Handler) http.Handler) *site {
+	t.Helper()
 	u := &upstream{server: mcp.NewServer(&mcp.Implementation{Name: "backoffice", Version: "1"}, nil)}
 	u.addTool("delete_file", "Delete a file for good.")
 	u.addTool("refund_payment", "Send money back to a customer.\n\nThe payment must be less than 90 days old.")
@@ -99,7 +105,7 @@ func openInFront(t *testing.T, rules, more string, protect func(http.Handler) ht
 	dir := t.TempDir()
 	file := filepath.Join(dir, "gate.yaml")
 	text := fmt.Sprintf("version: 1\nlisten: 127.0.0.1:0\nstore: %q\nupstreams: [{name: backoffice, url: %q%s}]\n%s",
-		"sqlite:"+filepath.Join(dir, "gate.db"), backend.URL+"/mcp", more, rules)
+		store, backend.URL+"/mcp", more, rules)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

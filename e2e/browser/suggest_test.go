@@ -1,0 +1,108 @@
+package browser_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
+	"github.com/thoughtgate/thoughtgate-go/internal/storage"
+	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
+)
+
+// recordApprovals records calls that people approved on several days, in a new store.
+func recordApprovals(t *testing.T) (store string) {
+	t.Helper()
+	store = "sqlite:" + filepath.Join(t.TempDir(), "gate.db")
+	s, err := (storage.Settings{DSN: store}).Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := callrecord.New(callrecord.Config{
+		Store: s, Now: time.Now, Log: slog.New(slog.DiscardHandler), Key: func(context.Context) ([]byte, error) { return []byte("a key"), nil },
+		Settings: callrecord.Settings{Arguments: callrecord.Full, MaxSize: 1 << 30},
+	})
+	for n := range 24 {
+		at := time.Now().Add(-time.Duration(n) * 12 * time.Hour)
+		e := callrecord.Entry{
+			Time: at, Event: callrecord.Judged, ID: fmt.Sprintf("tg_%d", n), Upstream: "backoffice", Method: "tools/call", Name: "show_invoice", Principal: "ann",
+			Hints: policy.Annotations{ReadOnly: &yes}, Listed: true, Arguments: []byte(`{}`), Action: policy.Approve, Workflow: "default", Rule: "rules[2]", Outcome: callrecord.Held,
+		}
+		if n%2 == 0 {
+			e.Name, e.Hints, e.Arguments = "write_report", policy.Annotations{}, fmt.Appendf(nil, `{"path":"/srv/reports/%d.txt","text":"x"}`, n)
+		}
+		log.Add(e)
+		e.Event, e.Outcome, e.By, e.Decided = callrecord.Ended, "completed", []string{"eve"}, at.Add(time.Minute)
+		log.Add(e)
+	}
+	log.Close(t.Context())
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// A suggested rule is copied as it is written, and tried in the edited policy, whose verdict differs.
+func TestSuggestionIsCopiedAndTried(t *testing.T) {
+	testenv.NeedNode(t)
+	script, err := axe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := openStored(t, recordApprovals(t), plainRules, "", func(h http.Handler) http.Handler { return h })
+	p, ok := openBrowser(t, s)
+	if !ok {
+		return
+	}
+	p.logIn(s.token)
+	p.open("/overview")
+	p.click(`a[href="/suggestions"]`)
+	p.sees("show_invoice")
+	p.accessible("the suggestions", script)
+	value[bool](p, `(() => { navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }; return true; })()`)
+	p.click(`[data-proposal="show_invoice"] .copy`)
+	p.eventually(`document.querySelector('[data-proposal="show_invoice"] .copy').textContent === "Copied"`, "the rule is copied")
+	rule := value[string](p, `window.copied`)
+	if want := `- { kind: "tool", upstream: "backoffice", match: "show_invoice", action: forward }`; rule != want {
+		t.Errorf("copied %q; want %q", rule, want)
+	}
+	p.eventually(`document.querySelector('[data-proposal="show_invoice"] .copy').textContent === "Copy as rule"`, "the button has its text again")
+	p.open("/try")
+	p.do(chromedp.SendKeys(chromedp.CSS("#try-name"), "show_invoice"))
+	value[string](p, fmt.Sprintf(`(() => { const r = document.querySelector("#try-rules"); return r.value = r.value.replace("rules:\n", "rules:\n  " + %q + "\n"); })()`, rule))
+	p.click("#try .primary")
+	p.sees("The edited policy decides differently")
+	for _, width := range []int64{390, 1440} {
+		p.resize(width, 900)
+		for _, scheme := range []string{"light", "dark"} {
+			p.prefers(scheme)
+			p.accessible(fmt.Sprintf("a tried call at %d in %s", width, scheme), script)
+			if value[float64](p, `document.documentElement.scrollWidth`) > float64(width) {
+				t.Errorf("at %d pixels, the page is wider than the window", width)
+			}
+			if *pictures != "" {
+				p.picture(fmt.Sprintf("try-%s-%d", scheme, width))
+			}
+		}
+	}
+	if *pictures != "" {
+		for _, scheme := range []string{"light", "dark"} {
+			p.prefers(scheme)
+			for _, width := range []int64{390, 1440} {
+				p.resize(width, 900)
+				p.open("/suggestions")
+				p.sees("show_invoice")
+				p.picture(fmt.Sprintf("suggestions-%s-%d", scheme, width))
+				p.open("/try")
+				p.picture(fmt.Sprintf("tryform-%s-%d", scheme, width))
+			}
+		}
+	}
+}
