@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,30 +80,30 @@ func TestSuggestionIsCopiedAndTried(t *testing.T) {
 	value[string](p, fmt.Sprintf(`(() => { const r = document.querySelector("#try-rules"); return r.value = r.value.replace("rules:\n", "rules:\n  " + %q + "\n"); })()`, rule))
 	p.click("#try .primary")
 	p.sees("The edited policy decides differently")
+	p.accessible("a tried call", script)
+	p.picturesOf("try")
+	for _, path := range []string{"/suggestions", "/try"} {
+		p.resize(390, 900)
+		p.open(path)
+		if wide := value[float64](p, `document.documentElement.scrollWidth`); wide > 390 {
+			t.Errorf("on a phone, %s is %v pixels wide", path, wide)
+		}
+		p.picturesOf("page" + strings.ReplaceAll(path, "/", "-"))
+	}
+}
+
+// picturesOf takes pictures of the open page, if wanted.
+func (p *person) picturesOf(name string) {
+	p.t.Helper()
+	if *pictures == "" {
+		return
+	}
 	for _, width := range []int64{390, 1440} {
-		p.resize(width, 900)
+		p.resize(width, 1400)
 		for _, scheme := range []string{"light", "dark"} {
 			p.prefers(scheme)
-			p.accessible(fmt.Sprintf("a tried call at %d in %s", width, scheme), script)
-			if value[float64](p, `document.documentElement.scrollWidth`) > float64(width) {
-				t.Errorf("at %d pixels, the page is wider than the window", width)
-			}
-			if *pictures != "" {
-				p.picture(fmt.Sprintf("try-%s-%d", scheme, width))
-			}
+			p.picture(fmt.Sprintf("%s-%s-%d", name, scheme, width))
 		}
 	}
-	if *pictures != "" {
-		for _, scheme := range []string{"light", "dark"} {
-			p.prefers(scheme)
-			for _, width := range []int64{390, 1440} {
-				p.resize(width, 900)
-				p.open("/suggestions")
-				p.sees("show_invoice")
-				p.picture(fmt.Sprintf("suggestions-%s-%d", scheme, width))
-				p.open("/try")
-				p.picture(fmt.Sprintf("tryform-%s-%d", scheme, width))
-			}
-		}
-	}
+	p.prefers("light")
 }
