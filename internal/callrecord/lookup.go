@@ -42,6 +42,21 @@ func Lookup(ctx context.Context, find Finder, text string) ([]Entry, error) {
 	if at, ok := task.ID(start).Time(); ok {
 		f.Since, f.Until = at.Add(-idAccuracy), at.Add(idAccuracy)
 	}
+	all, err := judgedIn(ctx, find, f)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(all) == 0:
+		return nil, fmt.Errorf("%w: %q", ErrNoCall, text)
+	case slices.ContainsFunc(all, func(e Entry) bool { return e.ID != all[0].ID }):
+		return nil, fmt.Errorf("%w: %q is the beginning of several ids", ErrNoCall, text)
+	default:
+		return all, nil
+	}
+}
+
+// judgedIn returns the first selected entries of calls that were judged.
+func judgedIn(ctx context.Context, find Finder, f Filter) ([]Entry, error) {
 	var all []Entry
 	for p, err := range Pages(ctx, find, f) {
 		if err != nil {
@@ -53,12 +68,5 @@ func Lookup(ctx context.Context, find Finder, text string) ([]Entry, error) {
 			}
 		}
 	}
-	switch {
-	case len(all) == 0:
-		return nil, fmt.Errorf("%w: %q", ErrNoCall, text)
-	case slices.ContainsFunc(all, func(e Entry) bool { return e.ID != all[0].ID }):
-		return nil, fmt.Errorf("%w: %q is the beginning of several ids", ErrNoCall, text)
-	default:
-		return all, nil
-	}
+	return all, nil
 }

@@ -175,31 +175,24 @@ func readTry(f url.Values) tryForm {
 
 // call returns the call of the form, or a problem with a field.
 func (t *tryForm) call(now time.Time) (c policy.Call, problem string) {
-	size := len(t.candidate.Rules)
-	for _, s := range t.candidate.Cedar {
-		size += len(s.Text)
+	if problem := t.tooLarge(); problem != "" {
+		return c, problem
 	}
-	texts := []string{t.kind, t.upstream, t.name, t.principal, t.groups, t.client, t.at}
-	switch {
-	case size > maxTried:
-		return c, "The policy is too large to be tried here."
-	case len(t.arguments) > maxTriedArgs || slices.ContainsFunc(texts, func(s string) bool { return len(s) > maxTriedText }):
-		return c, "The call is too large to be tried here."
-	case t.name == "":
+	if t.name == "" {
 		return c, "Give the name of the tool, or the URI of the resource."
 	}
 	c = policy.Call{
 		Upstream: t.upstream, Name: t.name, Listed: true, Time: now, Session: policy.Session{Client: t.client},
-		Principal: policy.Principal{ID: t.principal, Anonymous: t.principal == ""},
+		Principal: policy.Principal{ID: t.principal, Groups: t.groupNames(), Anonymous: t.principal == ""},
 	}
 	for _, m := range tryMethods {
 		if m.kind == t.kind {
 			c.Method = m.method
 		}
 	}
-	for name := range strings.SplitSeq(t.groups, ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			c.Principal.Groups = append(c.Principal.Groups, name)
+	for n, to := range []**bool{&c.Annotations.ReadOnly, &c.Annotations.Destructive, &c.Annotations.Idempotent, &c.Annotations.OpenWorld} {
+		if t.hints[n] != "" {
+			*to = new(t.hints[n] == "yes")
 		}
 	}
 	if arguments := strings.TrimSpace(t.arguments); arguments != "" {
@@ -214,12 +207,34 @@ func (t *tryForm) call(now time.Time) (c policy.Call, problem string) {
 			return c, "The time must be like 2026-07-28T22:30:00+02:00."
 		}
 	}
-	for n, to := range []**bool{&c.Annotations.ReadOnly, &c.Annotations.Destructive, &c.Annotations.Idempotent, &c.Annotations.OpenWorld} {
-		if t.hints[n] != "" {
-			*to = new(t.hints[n] == "yes")
+	return c, ""
+}
+
+// tooLarge says what is too large to be tried, or "".
+func (t *tryForm) tooLarge() string {
+	size := len(t.candidate.Rules)
+	for _, s := range t.candidate.Cedar {
+		size += len(s.Text)
+	}
+	texts := []string{t.kind, t.upstream, t.name, t.principal, t.groups, t.client, t.at}
+	switch {
+	case size > maxTried:
+		return "The policy is too large to be tried here."
+	case len(t.arguments) > maxTriedArgs || slices.ContainsFunc(texts, func(s string) bool { return len(s) > maxTriedText }):
+		return "The call is too large to be tried here."
+	default:
+		return ""
+	}
+}
+
+// groupNames returns the groups, which are separated by commas.
+func (t *tryForm) groupNames() (names []string) {
+	for name := range strings.SplitSeq(t.groups, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
 		}
 	}
-	return c, ""
+	return names
 }
 
 // A trying runs one trial at a time. One that takes too long goes on in the background, and no other

@@ -39,16 +39,8 @@ func (s *Snapshot) Otherwise(c Call) []Alternative {
 			all = append(all, Alternative{why, v.outcome().Action, v.outcome().Workflow, v.decider()})
 		}
 	}
-	last := now.Rule
-	if last == ByDefault {
-		last = len(s.rules)
-	}
-	for i := range last {
-		if r := &s.rules[i]; r.unfit(&target{known: ofName, upstream: t.upstream, kind: kind, name: t.name}) == "" {
-			if failed := r.failed(&t); len(failed) == 1 {
-				add("if it fitted "+failed[0]+", of "+r.label, s.decide(c, kind, r))
-			}
-		}
+	for r, failed := range s.almost(&t, now.Rule) {
+		add("if it fitted "+failed+", of "+r.label, s.decide(c, kind, r))
 	}
 	if now.Rule != ByDefault {
 		add("without "+now.Label, s.decide(c, kind, s.nextRule(&t, now.Rule+1)))
@@ -66,6 +58,26 @@ func (s *Snapshot) Otherwise(c Call) []Alternative {
 		}
 	}
 	return all
+}
+
+// almost returns the rules before the one that decides, which t fails by one condition that is not
+// about its name, and the condition.
+func (s *Snapshot) almost(t *target, decides int) iter.Seq2[*rule, string] {
+	if decides == ByDefault {
+		decides = len(s.rules)
+	}
+	named := target{known: ofName, upstream: t.upstream, kind: t.kind, name: t.name}
+	return func(yield func(*rule, string) bool) {
+		for i := range decides {
+			r := &s.rules[i]
+			if r.unfit(&named) != "" {
+				continue
+			}
+			if failed := r.failed(t); len(failed) == 1 && !yield(r, failed[0]) {
+				return
+			}
+		}
+	}
 }
 
 // decide returns the verdict of one rule.
