@@ -56,7 +56,7 @@ func newExplain() *cobra.Command {
 	asJSON := flags.Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return explainRecorded(cmd, gate, *file, args[0], *asJSON)
+			return explainRecorded(cmd, gate, *file, args[0])
 		}
 		call, err := readCall(flags)
 		if err != nil {
@@ -83,7 +83,7 @@ func newExplain() *cobra.Command {
 }
 
 // explainRecorded explains a recorded call.
-func explainRecorded(cmd *cobra.Command, gate gateFlags, file, id string, asJSON bool) error {
+func explainRecorded(cmd *cobra.Command, gate gateFlags, file, id string) error {
 	ofCall := []string{"tool", "resource", "prompt", "args", "principal", "group", "upstream", "time", "read-only", "destructive", "idempotent", "open-world", "host", "progress"}
 	if i := slices.IndexFunc(ofCall, cmd.Flags().Changed); i >= 0 {
 		return &usageError{cmd.CommandPath(), fmt.Errorf("give the ID of a call or --%s, not both", ofCall[i])}
@@ -92,7 +92,7 @@ func explainRecorded(cmd *cobra.Command, gate gateFlags, file, id string, asJSON
 	if err != nil {
 		return clientError(err)
 	}
-	if asJSON {
+	if cmd.Flags().Changed("json") {
 		return printJSON(cmd.OutOrStdout(), all)
 	}
 	for i := range all {

@@ -3,6 +3,7 @@ package app_test
 import (
 	"fmt"
 	"html"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -68,9 +69,7 @@ func TestTry(t *testing.T) {
 	}
 	with := func(changes ...string) url.Values {
 		changed := url.Values{}
-		for name, value := range fields {
-			changed[name] = value
-		}
+		maps.Copy(changed, fields)
 		for i := 0; i < len(changes); i += 2 {
 			changed.Set(changes[i], changes[i+1])
 		}

@@ -79,6 +79,11 @@ func Find(ctx context.Context, s gatestore.Records, f Filter) (Page, error) {
 	if f.Ref != "" {
 		return findRef(ctx, s, f.Ref)
 	}
+	return findPage(ctx, s, f)
+}
+
+// findPage is [Find] without a reference.
+func findPage(ctx context.Context, s gatestore.Records, f Filter) (Page, error) {
 	c, err := parseCursor(f.After)
 	if err != nil {
 		return Page{}, err

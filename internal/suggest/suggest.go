@@ -102,10 +102,7 @@ func From(ctx context.Context, cfg policy.Config, workers int, record func() ite
 		return nil, err
 	}
 	for e, err := range record() {
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
+		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return nil, err
 		}
 		s.add(&e)
