@@ -44,7 +44,7 @@ func TestHistoryIsSearched(t *testing.T) {
 		value[string](p, `document.querySelector("[name=from]").value = (`+day+`)(-1)`)
 		value[string](p, `document.querySelector("[name=to]").value = (`+day+`)(0)`)
 		p.click(".past-filters .apply")
-		p.eventually(`location.search.includes("q=4711") && document.querySelectorAll(".past .row").length === 1` , "one call is found")
+		p.eventually(`location.search.includes("q=4711") && document.querySelectorAll(".past .row").length === 1`, "one call is found")
 		p.eventually(`new URLSearchParams(location.search).get("from").endsWith("T18:15:00.000Z")`, "the day begins at midnight of the reader")
 		p.eventually(`document.querySelector("[name=from]").value === (`+day+`)(-1) && document.querySelector("[name=to]").value === (`+day+`)(0)`, "the fields have the same days")
 		p.click(".past .open")

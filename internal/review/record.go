@@ -32,7 +32,7 @@ func (v *Viewer) EndOf(t task.Task) callrecord.Entry {
 		e.Action = policy.Forward // held only because the client wants a task
 		return e
 	}
-	//mutate:swap "v.preview(t, maxRecorded)" "&Preview{Arguments: jsontext.Value(t.Call.Arguments)}" internal/app.TestHistoryReadsTheRecord redacted arguments are recorded
+	//mutate:swap "v.preview(t, maxRecorded)" "&Preview{Arguments: []byte(t.Call.Arguments)}" internal/app.TestHistoryReadsTheRecord redacted arguments are recorded
 	p := v.preview(t, maxRecorded)
 	e.Shown, e.Cut = p.Arguments, p.Truncated
 	for _, d := range t.Approval.Approvals {
