@@ -19,6 +19,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/action"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 	"github.com/thoughtgate/thoughtgate-go/task/lifecycle"
 )
 
@@ -541,4 +542,45 @@ func TestStatusMessageIsSanitised(t *testing.T) {
 			}
 		}
 	})
+}
+
+// correct returns a rejection with corrected arguments.
+func correct(structured bool) lifecycle.Reject {
+	return lifecycle.Reject{
+		By: "bob", Reason: "not\nthere", NewGrant: &gatetask.GrantTerms{Until: created.Add(time.Hour), Uses: 1},
+		Correction: &gatetask.Correction{Arguments: []byte(`{"path":"/tmp/\"} \u202e"}`), Grant: "gr_1", Structured: structured},
+	}
+}
+
+// An agent reads the correction of its call: as the last line of the text, and as data. Structured
+// content is only for tools without an output schema. The status has no arguments.
+func TestCorrectionOnTheWire(t *testing.T) {
+	const arguments = `{"path":"/tmp/\"} \u202e"}`
+	text := `Rejected by an approver: \"not there\". The tool did not run. The approver approved one call with exactly these arguments instead, until 2025-11-25T11:30:00Z:\n{\"path\":\"/tmp/\\\"} \\u202e\"}`
+	data := `"corrected_arguments":` + arguments + `,"approved_until":"2025-11-25T11:30:00Z"}`
+	for name, d := range map[string]mcptask.Dialect{"legacy": legacy, "modern": modern, "literal": literal} {
+		for _, structured := range []bool{false, true} {
+			tk := newTask(t, submit, correct(structured))
+			for _, outcome := range []func(task.Task) (mcptask.Outcome, error){d.Outcome, d.ResultOutcome} {
+				o, err := outcome(tk)
+				if err != nil {
+					t.Fatal(err)
+				}
+				whole := o.Result
+				if name == "literal" {
+					whole = o.Error
+				}
+				got, err := whole.ComposeBytes(nil)
+				if err != nil || !strings.Contains(string(got), text) || !strings.Contains(string(got), data) || !json.Valid(got) {
+					t.Errorf("%s: %s, %v", name, got, err)
+				}
+				if has := strings.Contains(string(got), `"structuredContent":{`+data); has != (structured && name != "literal") {
+					t.Errorf("%s, structured %t: %s", name, structured, got)
+				}
+			}
+			if status := d.StatusMessage(tk); strings.Contains(status, "path") || !strings.Contains(status, "Rejected by an approver") {
+				t.Errorf("%s: status %q", name, status)
+			}
+		}
+	}
 }

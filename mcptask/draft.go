@@ -45,5 +45,13 @@ func (d Dialect) refusal(t task.Task, meta schema.Object) json.RawMessage {
 		r = gatedialect.RemediationAvailable
 	}
 	e := endingOf(t)
-	return d.toolError(d.endText(t), append(d.code(e.code, e.name), expiredAt(t)...), d.disposed(append(meta, d.denied(e.name, r)...), t))
+	result := ToolText{Text: d.endText(t) + correctionText(t), Meta: d.disposed(append(meta, d.denied(e.name, r)...), t)}
+	code := append(d.code(e.code, e.name), expiredAt(t)...)
+	if c := correctionOf(t); c != nil {
+		code = append(code, corrected(t)...)
+		if c.Structured {
+			result.Structured = corrected(t)
+		}
+	}
+	return d.toolError(result, code)
 }

@@ -97,7 +97,7 @@ func (d Dialect) Refuse(err error) Outcome {
 		text += " Try again in " + string(seconds(e.RetryAfter)) + " s."
 		code = append(code, schema.Member{Name: "retry_after", Value: seconds(e.RetryAfter)})
 	}
-	return Outcome{Result: textOf(d.toolError(text, code, d.denied(p.name, gatedialect.RemediationAvailable)))}
+	return Outcome{Result: textOf(d.toolError(ToolText{Text: text, Meta: d.denied(p.name, gatedialect.RemediationAvailable)}, code))}
 }
 
 // look returns the parts of err that a client may see.

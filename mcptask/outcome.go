@@ -150,7 +150,8 @@ func (d Dialect) endError(t task.Task) json.RawMessage {
 	if t.Call.Method == mcpname.ToolsCall {
 		about = []schema.Member{{Name: "tool", Value: quote(t.Call.Name)}}
 	}
-	return errorObject(&jsonrpc.Error{Code: code, Message: d.endText(t), Data: errorData(e.name, append(about, expiredAt(t)...)...)})
+	about = append(append(about, expiredAt(t)...), corrected(t)...)
+	return errorObject(&jsonrpc.Error{Code: code, Message: d.endText(t) + correctionText(t), Data: errorData(e.name, about...)})
 }
 
 // expiredAt returns the member with the time at which t expired, if it has.
@@ -272,6 +273,36 @@ func endSentence(t task.Task) string {
 	}
 }
 
+// correctionOf returns the correction of the rejected call t, or nil.
+func correctionOf(t task.Task) *gatetask.Correction {
+	if t.State != task.Rejected || t.Approval == nil || t.Approval.Rejection == nil || t.Approval.Rejection.NewGrant == nil {
+		return nil
+	}
+	return t.Approval.Rejection.Correction
+}
+
+// correctionText returns the correction of t for a model, or "". The arguments are JSON in one line,
+// so they cannot look like anything else, and they are the end of the text.
+func correctionText(t task.Task) string {
+	c := correctionOf(t)
+	if c == nil {
+		return ""
+	}
+	return " The approver approved one call with exactly these arguments instead, until " + string(schema.At(t.Approval.Rejection.NewGrant.Until)) + ":\n" + string(c.Arguments)
+}
+
+// corrected returns the members with the correction of t, if it has one.
+func corrected(t task.Task) schema.Object {
+	c := correctionOf(t)
+	if c == nil {
+		return nil
+	}
+	return schema.Object{
+		{Name: "corrected_arguments", Value: json.RawMessage(c.Arguments)},
+		{Name: "approved_until", Value: quoteTime(t.Approval.Rejection.NewGrant.Until)},
+	}
+}
+
 // toolErrorText returns the first text of a tool result.
 func toolErrorText(result []byte) string {
 	for block := range (jsonrpc.Value{Bytes: result}).Member("content").Elements() {
@@ -307,6 +338,8 @@ type ToolText struct {
 	Text  string
 	Error bool          // isError
 	Meta  schema.Object // none if it is empty
+
+	Structured schema.Object // structuredContent; none if it is empty
 }
 
 // ToolResult returns t as the result of a call.
@@ -317,6 +350,9 @@ func (d Dialect) ToolResult(t ToolText) json.RawMessage {
 		result = schema.Object{{Name: "resultType", Value: quote(string(schema.Complete))}}
 	}
 	result = append(result, schema.Member{Name: "content", Value: slices.Concat(json.RawMessage("["), block, json.RawMessage("]"))})
+	if len(t.Structured) > 0 {
+		result = append(result, schema.Member{Name: "structuredContent", Value: t.Structured.Text()})
+	}
 	if t.Error {
 		result = append(result, schema.Member{Name: "isError", Value: json.RawMessage("true")})
 	}
@@ -329,14 +365,16 @@ func (d Dialect) ToolResult(t ToolText) json.RawMessage {
 // ToolError returns a tool result with an error: a text for the model, and a code for the
 // client. Its metadata has meta as well.
 func (d Dialect) ToolError(text string, code int, errorType string, meta schema.Object) json.RawMessage {
-	return d.toolError(text, d.code(code, errorType), meta)
+	return d.toolError(ToolText{Text: text, Meta: meta}, d.code(code, errorType))
 }
 
-func (d Dialect) toolError(text string, code schema.Object, meta schema.Object) json.RawMessage {
+// toolError returns t as an error with a code for the client.
+func (d Dialect) toolError(t ToolText, code schema.Object) json.RawMessage {
 	if d.Gate.Vendor != "" {
-		meta = meta.With(d.Gate.Vendor+"error", code.Text())
+		t.Meta = t.Meta.With(d.Gate.Vendor+"error", code.Text())
 	}
-	return d.ToolResult(ToolText{Text: text, Error: true, Meta: meta})
+	t.Error = true
+	return d.ToolResult(t)
 }
 
 // code returns the error code of an outcome as an object.

@@ -373,3 +373,43 @@ func TestUndecidedCallLosesItsMessage(t *testing.T) {
 		t.Errorf("expired: %v; want no message", err)
 	}
 }
+
+// A rejection with a correction is an approval too: it follows the rules about requesters and about
+// the quorum.
+func TestCorrectionIsAnApproval(t *testing.T) {
+	correct := lifecycle.Reject{
+		By: "bob", Correction: &gatetask.Correction{Grant: "gr_1", Arguments: []byte(`{"a":1}`)}, NewGrant: &gatetask.GrantTerms{Until: epoch.Add(ttl), Uses: 1},
+	}
+	own := submit
+	own.SelfApproval = true
+	two := submit
+	two.Quorum = 2
+	by := func(name string, own bool) lifecycle.Reject {
+		e := correct
+		e.By, e.As.Own = name, own
+		return e
+	}
+	without := correct
+	without.NewGrant = nil
+	for name, tt := range map[string]struct {
+		asked lifecycle.Submit
+		e     lifecycle.Reject
+		want  error
+	}{
+		"by an approver":                 {submit, correct, nil},
+		"by the owner":                   {submit, by("ann", false), lifecycle.ErrSelfApproval},
+		"by the owner in another name":   {submit, by("zoe", true), lifecycle.ErrSelfApproval},
+		"by the owner who may approve":   {own, by("ann", true), nil},
+		"where two approvals are needed": {two, correct, task.ErrInvalid},
+		"without a grant":                {submit, without, task.ErrInvalid},
+	} {
+		held := apply(t, newTask(t), tt.asked)
+		after, err := lifecycle.Apply(held, tt.e, epoch)
+		if !errors.Is(err, tt.want) || tt.want == nil && (err != nil || after.State != task.Rejected || after.Approval.Rejection.Correction.Grant != "gr_1") {
+			t.Errorf("%s: %s, %v", name, after.State, err)
+		}
+		if tt.want == nil && (after.Outline().Approval.Rejection.Correction.Arguments != nil || after.Approval.Rejection.Correction.Arguments == nil) {
+			t.Errorf("%s: an outline has the arguments, or removes them from its task", name)
+		}
+	}
+}

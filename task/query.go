@@ -106,7 +106,11 @@ func (t Task) Outline() Task {
 	if t.Result = copied(t.Result); t.Result != nil {
 		t.Result.Inline = nil
 	}
-	return t.Clone()
+	t = t.Clone()
+	if t.Approval != nil && t.Approval.Rejection != nil && t.Approval.Rejection.Correction != nil {
+		t.Approval.Rejection.Correction.Arguments = nil
+	}
+	return t
 }
 
 // leastWeight is what a store needs for the smallest task: a row, its outline and the

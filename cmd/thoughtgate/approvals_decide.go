@@ -10,11 +10,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
@@ -49,7 +51,7 @@ func newApprove(g gateFlags) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := confirm(cmd, c, a, *shown, grant); err != nil {
+		if err := confirm(cmd, c, a, *shown, toApprove(grant)); err != nil {
 			return err
 		}
 		if wish != nil {
@@ -59,9 +61,27 @@ func newApprove(g gateFlags) *cobra.Command {
 	})
 }
 
-// confirm returns nil if the approver has seen a and confirms the approval, either with the
+// A consent is what an approver is asked.
+type consent struct {
+	text  func(review.Context) string // what is approved besides, or instead
+	ask   string
+	title string // a word for it
+}
+
+// toApprove asks for an approval, with the standing approval of the flags.
+func toApprove(grant *grantFlags) consent {
+	return consent{func(around review.Context) string { return grant.text(around.GrantOffer) }, "Approve this call? Type yes to approve: ", "approved"}
+}
+
+// toCorrect asks for a rejection with a correction.
+func toCorrect(arguments jsontext.Value) consent {
+	text := "\nThis call is rejected. One call with exactly these arguments is approved instead:\n" + safetext.Escape(string(arguments)) + "\n"
+	return consent{func(review.Context) string { return text }, "Reject this call and approve the other? Type yes to do so: ", "decided"}
+}
+
+// confirm returns nil if the approver has seen a and confirms the decision, either with the
 // digest of a, or by answering yes on the terminal.
-func confirm(cmd *cobra.Command, c *client.Client, a review.Approval, shown string, grant *grantFlags) error {
+func confirm(cmd *cobra.Command, c *client.Client, a review.Approval, shown string, what consent) error {
 	switch {
 	case a.State != task.InputRequired:
 		return nil // the gate refuses the decision with the reason
@@ -77,12 +97,12 @@ func confirm(cmd *cobra.Command, c *client.Client, a review.Approval, shown stri
 		return err
 	}
 	q := newQuestion(cmd)
-	if err := q.show(a, around, grant.text(around.GrantOffer)); err != nil {
+	if err := q.show(a, around, what); err != nil {
 		return err
 	}
 	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n') // an error leaves no "yes"
 	if strings.TrimSpace(strings.ToLower(answer)) != "yes" {
-		return errors.New("not approved; the call is still pending")
+		return errors.New("not " + what.title + "; the call is still pending")
 	}
 	return nil
 }
@@ -106,8 +126,8 @@ func newQuestion(cmd *cobra.Command) question {
 
 // show prints a call, what its approval also allows, and the question. If the call does not
 // fit on the screen, show says so and repeats the cautions and a summary after it.
-func (q question) show(a review.Approval, around review.Context, allows string) error {
-	const ask = "Approve this call? Type yes to approve: "
+func (q question) show(a review.Approval, around review.Context, what consent) error {
+	allows, ask := what.text(around), what.ask
 	call := q.call.cautions(around) + q.call.details(a, time.Now())
 	text := allows
 	if n := len(breakLines(call, q.call.columns)); q.call.columns > 0 && n+len(breakLines(allows+ask, q.call.columns)) > q.call.lines {
@@ -129,12 +149,39 @@ func newReject(g gateFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reject ID",
 		Short: "Reject a held call",
-
+		Long: "Reject a held call.\n\n" +
+			"With --correct, you approve one call with other arguments instead: the agent reads them, and if it makes exactly\n" +
+			"that call, nobody is asked again. That needs what an approval needs, such as --shown outside of a terminal.",
 		ValidArgsFunction: g.completeOne(callIDs("pending")),
 	}
 	reason := cmd.Flags().String("reason", "", "`text` of the reason; the requester can read it")
+	correct := cmd.Flags().String("correct", "", "`arguments` that you approve instead: a JSON object, with all of them")
+	shown := cmd.Flags().String("shown", "", "`digest` that \"approvals show\" printed, with --correct")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		value, corrects := jsontext.Value(strings.TrimSpace(*correct)), cmd.Flags().Changed("correct")
+		switch {
+		case corrects && (value.Kind() != '{' || !value.IsValid()):
+			return &usageError{cmd.CommandPath(), errors.New("--correct needs all arguments of the call as one JSON object, in which no name occurs twice")}
+		case cmd.Flags().Changed("shown") && (!corrects || len(*shown) < minShown):
+			return &usageError{cmd.CommandPath(), fmt.Errorf("--shown needs --correct, and at least %d characters of the digest", minShown)}
+		default:
+			return nil
+		}
+	}
 	return runOne(g, cmd, (*client.Client).Find, func(cmd *cobra.Command, c *client.Client, id task.ID) error {
-		return decide(cmd, c, id, approval.Ruling{Decision: approval.Reject, Reason: *reason})
+		r := approval.Ruling{Decision: approval.Reject, Reason: *reason}
+		if *correct == "" {
+			return decide(cmd, c, id, r)
+		}
+		a, err := c.Show(cmd.Context(), id)
+		if err != nil {
+			return err
+		}
+		r.Shown, r.Correction = a.ShownDigest, jsontext.Value(strings.TrimSpace(*correct))
+		if err := confirm(cmd, c, a, *shown, toCorrect(r.Correction)); err != nil {
+			return err
+		}
+		return decide(cmd, c, id, r)
 	})
 }
 

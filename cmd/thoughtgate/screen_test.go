@@ -213,7 +213,7 @@ func TestQuestionRepeatsTheCautions(t *testing.T) {
 	around := review.Context{Objection: "you have already approved this call", ToolChange: &review.ToolChange{Unknown: true}}
 	var out strings.Builder
 	on := &screen{w: &out, columns: 100, lines: 24}
-	if err := (question{on, on}).show(a, around, ""); err != nil {
+	if err := (question{on, on}).show(a, around, toApprove(&grantFlags{})); err != nil {
 		t.Fatal(err)
 	}
 	_, text, _ := strings.Cut(out.String(), "more than fit on the screen")
@@ -258,7 +258,7 @@ func TestQuestionNamesTheCall(t *testing.T) {
 		for _, filler := range []string{"  ", "\u6f22", "\U0001F44D", "\u0301\u0301", "\U0001F3FD"} {
 			var out strings.Builder
 			on := &screen{w: &out, columns: columns, lines: 24}
-			if err := (question{on, on}).show(spoof(max(columns, 60), filler), review.Context{}, "This also allows more.\n"); err != nil {
+			if err := (question{on, on}).show(spoof(max(columns, 60), filler), review.Context{}, consent{func(review.Context) string { return "This also allows more.\n" }, "Approve this call? Type yes to approve: ", ""}); err != nil {
 				t.Fatal(err)
 			}
 			lines := strings.Split(out.String(), "\n")
@@ -284,7 +284,7 @@ func TestQuestionNamesTheCall(t *testing.T) {
 func TestQuestionIsPrintedOnce(t *testing.T) {
 	a := spoof(80, "  ")
 	var call, rest strings.Builder
-	if err := (question{&screen{w: &call}, &screen{w: &rest}}).show(a, review.Context{}, ""); err != nil {
+	if err := (question{&screen{w: &call}, &screen{w: &rest}}).show(a, review.Context{}, toApprove(&grantFlags{})); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(call.String(), "↪") || strings.Count(call.String(), "\ntool ") != 1 || rest.String() != "Approve this call? Type yes to approve: " {
@@ -293,7 +293,7 @@ func TestQuestionIsPrintedOnce(t *testing.T) {
 	a.Arguments = nil
 	var out strings.Builder
 	on := &screen{w: &out, columns: 80, lines: 24}
-	if err := (question{on, on}).show(a, review.Context{}, ""); err != nil {
+	if err := (question{on, on}).show(a, review.Context{}, toApprove(&grantFlags{})); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Count(out.String(), "\ntool ") != 1 {

@@ -60,6 +60,9 @@ func (c *confirmer) needed(t task.Task) bool {
 // Statement returns what an approver signs for an approval.
 func (s *Service) Statement(ctx context.Context, id task.ID, who Approver, r Ruling) (gatetask.Statement, error) {
 	t, err := s.env.store.Get(ctx, task.AnyOwner().Ref(id))
+	if err == nil && r.Correction != nil {
+		_, err = s.decider.mayCorrect(t, r)
+	}
 	if err != nil {
 		return gatetask.Statement{}, err
 	}
@@ -67,6 +70,13 @@ func (s *Service) Statement(ctx context.Context, id task.ID, who Approver, r Rul
 }
 
 func statement(t task.Task, who Approver, r Ruling) (gatetask.Statement, error) {
+	if r.Correction != nil {
+		var err error
+		if t, err = corrected(t, r.Correction); err != nil {
+			return gatetask.Statement{}, err
+		}
+		r.Gives = correctionTerms(t)
+	}
 	s := gatetask.Statement{
 		Task: string(t.ID), Call: t.CallDigest().String(), Shown: r.Shown, Unread: int64(max(0, r.Unread)), Approver: who.Name, Grant: r.Gives,
 	}
@@ -101,7 +111,7 @@ func scopeDigest(s grantstore.Scope, meta map[string]task.Digest) (string, error
 // [ErrPasskeyRequired] or [ErrPasskeyInvalid]; the journal records the attempt.
 func (c *confirmer) sign(ctx context.Context, t task.Task, who Approver, r Ruling) (*gatetask.Signature, error) {
 	switch {
-	case r.Decision != Approve:
+	case !r.approves():
 		return nil, nil // rejections need no signature
 	case r.Signed == "" && !c.needed(t):
 		return nil, nil // nor does this workflow
@@ -220,8 +230,12 @@ func (c *confirmer) checkGranted(ctx context.Context, d gatetask.Decision, g gra
 	return c.passkeys.Verify(ctx, *d.Passkey)
 }
 
-// isWider reports whether g covers more than an approver has signed. Nobody signs for retries.
+// isWider reports whether g covers more than an approver has signed. Nobody signs for retries, except
+// for corrections.
 func isWider(g grantstore.Grant, signed *gatetask.GrantTerms) bool {
-	return signed == nil || g.Retry || g.MaxUses > signed.Uses || g.Until.After(signed.Until) ||
+	if signed == nil || g.Retry && (!g.Correction || signed.Uses != 1 || len(signed.Free) > 0) {
+		return true
+	}
+	return g.MaxUses > signed.Uses || g.Until.After(signed.Until) ||
 		slices.ContainsFunc(g.Free, func(name string) bool { return !slices.Contains(signed.Free, name) })
 }

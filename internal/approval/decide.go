@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/passkey"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
@@ -47,6 +49,10 @@ type Ruling struct {
 	// approvals are needed, all of them must give one, and the narrowest terms count.
 	Gives *gatetask.GrantTerms
 
+	// Correction is an object with the arguments that the approver of a rejection approves instead,
+	// or nil. It needs all that an approval needs. See correct.go.
+	Correction jsontext.Value
+
 	// Signed is the answer of the approver's browser, which has signed the [Service.Statement] with a
 	// passkey at a site. It is empty without a passkey.
 	Signed string
@@ -69,18 +75,33 @@ func (r Ruling) isByAgent() bool {
 	return r.Via.IsToken() && (r.Via.FromAgent == gatetask.FromAgentYes || r.SenderGone)
 }
 
+// approves reports whether r approves a call: this one, or a corrected one.
+func (r Ruling) approves() bool { return r.Decision == Approve || r.Correction != nil }
+
+// needs returns the decision whose authority r needs.
+func (r Ruling) needs() Decision {
+	if r.approves() {
+		return Approve
+	}
+	return r.Decision
+}
+
 // CommandLineUserAgent is the User-Agent of the command line in requests to the operators' API.
 const CommandLineUserAgent = "thoughtgate-command-line"
 
-// A GrantFailedError reports that a call was approved, but its standing approval was not stored or
+// A GrantFailedError reports that a call was decided, but its standing approval was not stored or
 // may not be stored.
 type GrantFailedError struct {
-	Reason  string
-	Unknown bool // the standing approval may have been stored
+	Reason    string
+	Unknown   bool // the standing approval may have been stored
+	Corrected bool // the call was rejected with a correction
 }
 
 // Error implements error.
 func (e *GrantFailedError) Error() string {
+	if e.Corrected {
+		return "the call was rejected, but " + e.Outcome() + ": " + e.Reason
+	}
 	return "the call was approved, but " + e.Outcome() + ": " + e.Reason
 }
 
@@ -111,7 +132,8 @@ type decider struct {
 // The error is [ErrForbidden], [lifecycle.ErrSelfApproval] or [lifecycle.ErrAlreadyDecided] if
 // this approver may not decide; [review.ErrNotShown], [review.ErrViewChanged] or
 // [review.ErrUnread] if the approver has not seen what would be approved; [*review.NoGrantError]
-// if the standing approval cannot be given; [ErrPasskeyRequired] or [ErrPasskeyInvalid] if the
+// if the standing approval cannot be given; [*review.NoCorrectionError] if the correction does not
+// count; [ErrPasskeyRequired] or [ErrPasskeyInvalid] if the
 // approver did not confirm with a passkey; and [task.ErrExpired], [task.ErrAlreadyTerminal],
 // [task.ErrInvalidTransition] or [task.ErrConcurrentModification] if it is too late. After a
 // [*GrantFailedError] the call is approved, but the standing approval is missing. After
@@ -133,12 +155,8 @@ func (d *decider) decide(ctx context.Context, id task.ID, who Approver, r Ruling
 	if err != nil {
 		return before, err
 	}
-	now := d.env.now()
-	after, err := d.env.updater.AdvanceFrom(ctx, before, e, now)
-	if storekit.MaybeChanged(err) && after.ID != "" { // the change was sent to the store
-		after, err = d.recorded(ctx, ref, who, now, err)
-	}
-	if err != nil {
+	after, err := d.record(ctx, before, who, e)
+	if _, decided := errors.AsType[*GrantFailedError](err); err != nil && !decided {
 		return after, err
 	}
 	d.env.log.InfoContext(LogContext(ctx, after), "call decided", "decision", r.Decision, "by", who.Name, "via", r.Via.Kind, "from", before.State, "to", after.State)
@@ -149,6 +167,23 @@ func (d *decider) decide(ctx context.Context, id task.ID, who Approver, r Ruling
 		d.rememberTools(ctx, after)
 		err = d.give(ctx, after)
 		d.approved(ctx, after)
+	}
+	return after, err
+}
+
+// record stores the decision e about before.
+func (d *decider) record(ctx context.Context, before task.Task, who Approver, e lifecycle.Event) (task.Task, error) {
+	if reject, ok := e.(lifecycle.Reject); ok && reject.Correction != nil {
+		return d.correct(ctx, before, who, reject)
+	}
+	return d.advance(ctx, before, who, e, d.env.now())
+}
+
+// advance changes before by the decision e.
+func (d *decider) advance(ctx context.Context, before task.Task, who Approver, e lifecycle.Event, now time.Time) (task.Task, error) {
+	after, err := d.env.updater.AdvanceFrom(ctx, before, e, now)
+	if storekit.MaybeChanged(err) && after.ID != "" { // the change was sent to the store
+		after, err = d.recorded(ctx, task.AnyOwner().Ref(before.ID), who, now, err)
 	}
 	return after, err
 }
@@ -221,7 +256,7 @@ func (d *decider) rememberTools(ctx context.Context, t task.Task) {
 
 // event returns the event for the decision r about t, after all checks.
 func (d *decider) event(ctx context.Context, t task.Task, who Approver, r Ruling) (lifecycle.Event, error) {
-	if err := d.mayDecide(t, who, r.Decision); err != nil {
+	if err := d.mayDecide(t, who, r.needs()); err != nil {
 		return nil, err
 	}
 	if err := d.checkSender(ctx, t, who, r); err != nil {
@@ -232,6 +267,9 @@ func (d *decider) event(ctx context.Context, t task.Task, who Approver, r Ruling
 	}
 	if err := d.grants.mayGive(t, who, r); err != nil {
 		return nil, err
+	}
+	if r.Correction != nil {
+		return d.correction(ctx, t, who, r)
 	}
 	if !d.counts(t, who) {
 		return r.event(t, who, nil) // it is refused
@@ -283,9 +321,9 @@ func (d *decider) mayDecide(t task.Task, who Approver, what Decision) error {
 // checkSender returns [ErrDecidedByAgent] if an agent approves by itself and the workflow does not
 // allow that. The journal records the attempt.
 func (d *decider) checkSender(ctx context.Context, t task.Task, who Approver, r Ruling) error {
-	//mutate:swap "r.Decision != Approve || " "" TestAgentCannotApproveByToken an agent cannot reject
+	//mutate:swap "!r.approves() || " "" TestAgentCannotApproveByToken an agent cannot reject
 	//mutate:false TestAgentCannotApproveByToken an agent approves its own calls with the token of its user
-	if w, known := d.workflows.of(t); r.Decision != Approve || !r.isByAgent() || known && w.AgentApproval {
+	if w, known := d.workflows.of(t); !r.approves() || !r.isByAgent() || known && w.AgentApproval {
 		return nil
 	}
 	return d.env.refuseAgent(ctx, note(t, Refused, d.env.now()), who, r.Via)
@@ -326,11 +364,11 @@ func approvedBy(t task.Task, who Approver) bool {
 // checkShown returns nil if the approver has seen the view that r names. A ruling that cannot
 // count, because it is late or repeated, is not checked.
 func (d *decider) checkShown(ctx context.Context, t task.Task, who Approver, r Ruling) error {
-	if !d.counts(t, who) || r.Decision != Approve && r.Shown == "" {
+	if !d.counts(t, who) || !r.approves() && r.Shown == "" {
 		return nil
 	}
 	err := d.viewer.CheckShown(ctx, t, r.Shown, r.Unread)
-	if r.Decision == Reject && errors.Is(err, review.ErrUnread) {
+	if !r.approves() && errors.Is(err, review.ErrUnread) {
 		return nil // an approver who saw only a part may reject
 	}
 	return err

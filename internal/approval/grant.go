@@ -168,9 +168,14 @@ func (gs *grants) grantFrom(t task.Task, terms gatetask.GrantTerms) (grantstore.
 // written, the journal records a revocation. If the gate is killed in between, the journal has a
 // grant that is not in force.
 func (gs *grants) add(ctx context.Context, g grantstore.Grant, n task.Note) error {
+	return gs.addWith(ctx, g, n, func() error { return gs.env.store.Append(ctx, n) })
+}
+
+// addWith is add for a note that record stores.
+func (gs *grants) addWith(ctx context.Context, g grantstore.Grant, n task.Note, record func() error) error {
 	noted := false
 	err := gs.stored.AddRecorded(ctx, g, gs.env.name, func() error {
-		err := gs.env.store.Append(ctx, n)
+		err := record()
 		noted = err == nil
 		return err
 	})
@@ -178,6 +183,7 @@ func (gs *grants) add(ctx context.Context, g grantstore.Grant, n task.Note) erro
 		return err
 	}
 	n.Step, n.Actor, n.Approver, n.Reason = string(Revoked), gs.env.name, "", grantstore.NeverInForce
+	n.Via, n.Passkey = gatetask.Via{}, nil
 	n.Outcome = fmt.Sprintf("used: 0 of %d", g.MaxUses)
 	return errors.Join(err, gs.env.store.Append(ctx, n))
 }

@@ -80,6 +80,8 @@ type Tool struct {
 	Annotations policy.Annotations
 	Digest      string // of the definition
 
+	HasOutputSchema bool
+
 	// Change is the unaccepted change of the tool for which the call is held. Annotations are then
 	// those that policy uses, not the upstream's.
 	Change *toolhistory.Change
@@ -456,7 +458,7 @@ func (c Call) facts() review.Facts {
 		Principal: c.Principal, Annotations: c.Tool.Annotations, Session: c.Session,
 		//mutate:swap "c.Correlation" `""` internal/app.TestLogLinesNameTheirCall log lines about a call lack its correlation id
 		Description: safetext.Text(c.Tool.Description, maxDescription), Trace: c.Trace, Correlation: c.Correlation, Peer: c.Peer, SharedOwner: c.SharedOwner, OwnerByName: c.OwnerByName,
-		HeldBy: heldByOf(c.Verdict), Change: c.Tool.Change,
+		HeldBy: heldByOf(c.Verdict), Change: c.Tool.Change, NoOutputSchema: c.Tool.Digest != "" && !c.Tool.HasOutputSchema,
 	}
 	if len(c.Request) <= maxRequestID {
 		f.Request = string(c.Request)

@@ -180,7 +180,7 @@ func notesOf(before, after task.Task, e lifecycle.Event) []task.Note {
 		return steps(n, Decided)
 	case lifecycle.Reject:
 		n.Approver, n.Outcome, n.Via = e.By, string(Reject), e.Via
-		return steps(n, Decided)
+		return append(correctionNotes(after, e), steps(n, Decided)...)
 	case lifecycle.Claim:
 		notes := steps(n, Rechecked, Started)
 		notes[0].Outcome = "allowed"

@@ -42,6 +42,8 @@ type Tool struct {
 	Digest      [sha256.Size]byte // of the definition; see DigestText
 	Mirrored    []byte            // the definition, if headers must repeat some arguments
 
+	HasOutputSchema bool // clients check structured results, even of errors
+
 	// Change describes a change of the tool that policy depends on and that no operator has
 	// accepted. Then Annotations are older than the current definition.
 	Change *toolhistory.Change
@@ -368,6 +370,8 @@ func readTool(entry jsonrpc.Value) Tool {
 			t.TaskSupport = readTaskSupport(value.Member("taskSupport"))
 		case "annotations":
 			t.Annotations = readAnnotations(value)
+		case "outputSchema":
+			t.HasOutputSchema = true
 		}
 	}
 	return t

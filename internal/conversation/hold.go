@@ -103,7 +103,7 @@ func (h hold) define(ctx context.Context, m *jsonrpc.Message) approval.Tool {
 
 // describedTool converts a tool of the catalog for approvals.
 func describedTool(t catalog.Tool) approval.Tool {
-	return approval.Tool{Description: t.Description, Annotations: t.Annotations, Digest: t.DigestText(), Change: t.Change, Accepted: t.Accepted}
+	return approval.Tool{Description: t.Description, Annotations: t.Annotations, Digest: t.DigestText(), Change: t.Change, Accepted: t.Accepted, HasOutputSchema: t.HasOutputSchema}
 }
 
 func (h hold) inviter() inviter { return inviter{sender: h.sender, out: h.out} }

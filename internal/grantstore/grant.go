@@ -51,6 +51,10 @@ type Grant struct {
 	// that call run once, even if the workflow allows no grants.
 	Retry bool `json:"again,omitzero"`
 
+	// Correction means that the approver rejected a call and approved this one instead, which no
+	// agent had made yet. It is also a Retry.
+	Correction bool `json:"correction,omitzero"`
+
 	Uses    []Use       `json:"uses,omitempty"` // oldest first
 	Revoked *Revocation `json:"revoked,omitzero"`
 

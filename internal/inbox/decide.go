@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
@@ -48,13 +50,42 @@ func (i *Inbox) decide(what approval.Decision) handlerFunc {
 	}
 }
 
+// fieldCorrection has the arguments of a rejection with a correction.
+const fieldCorrection = "correction"
+
+// correct records the rejection of a call with corrected arguments.
+func (i *Inbox) correct(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	ruling, err := i.correctionForm(r, who)
+	if err == nil {
+		_, err = i.cfg.Approvals.Decide(r.Context(), task.ID(r.PathValue("id")), api.Approver(who), ruling)
+	}
+	if err != nil {
+		return i.showOutcome(w, r, who, ruling, err)
+	}
+	return i.decided(w, r, who)
+}
+
+// correctionForm returns the rejection of a form with corrected arguments. A part of the call that was not
+// shown counts as unread, whatever the approver has ticked.
+func (i *Inbox) correctionForm(r *http.Request, who operator.Operator) (approval.Ruling, error) {
+	ruling := i.ruling(r, who, approval.Reject)
+	ruling.Shown, ruling.Signed = r.PostFormValue("shown"), r.PostFormValue(fieldSigned)
+	ruling.Correction = jsontext.Value(r.PostFormValue(fieldCorrection))
+	var err error
+	if ruling.Unread, err = i.unread(r, task.ID(r.PathValue("id")), who, approval.Approve); err == nil && ruling.Signed != "" {
+		ruling.Site, err = i.site(r)
+	}
+	return ruling, err
+}
+
 // showOutcome shows why a decision does not count, or not in full. It returns errors that are failures.
 func (i *Inbox) showOutcome(w http.ResponseWriter, r *http.Request, who operator.Operator, ruling approval.Ruling, err error) error {
 	if !isOutcome(err) {
 		return err
 	}
 	return i.withCase(w, r, who, func(c review.Details) error {
-		a := callResponse{reason: ruling.Reason}
+		a := callResponse{reason: ruling.Reason, correction: string(ruling.Correction)}
 		a.status, a.notice = i.outcome(c, ruling.Decision, err)
 		return i.showCase(w, r, who, c, a)
 	})
@@ -111,7 +142,8 @@ func (i *Inbox) unread(r *http.Request, id task.ID, who operator.Operator, what 
 func isOutcome(err error) bool {
 	_, refused := errors.AsType[*review.NoGrantError](err)
 	_, notGiven := errors.AsType[*approval.GrantFailedError](err)
-	if refused || notGiven {
+	_, notCorrected := errors.AsType[*review.NoCorrectionError](err)
+	if refused || notGiven || notCorrected {
 		return true
 	}
 	return slices.ContainsFunc([]error{
@@ -123,12 +155,25 @@ func isOutcome(err error) bool {
 // outcome explains why a decision on c does not count, or not in full.
 func (i *Inbox) outcome(c review.Details, what approval.Decision, err error) (int, *notice) {
 	n := &notice{title: "Your " + noun(what) + " was not recorded"}
-	refused, ok := errors.AsType[*review.NoGrantError](err)
-	lost, approved := errors.AsType[*approval.GrantFailedError](err)
 	if n.text = passkeyText(err); n.text != "" {
 		return http.StatusForbidden, n
 	}
+	if wrong, ok := errors.AsType[*review.NoCorrectionError](err); ok {
+		n.text = "The call cannot be rejected with this correction: " + wrong.Reason + "."
+		return http.StatusUnprocessableEntity, n
+	}
+	return i.outcomeOf(c, n, err)
+}
+
+// outcomeOf explains errors that all decisions can have.
+func (i *Inbox) outcomeOf(c review.Details, n *notice, err error) (int, *notice) {
+	refused, ok := errors.AsType[*review.NoGrantError](err)
+	lost, approved := errors.AsType[*approval.GrantFailedError](err)
 	switch {
+	case approved && lost.Corrected:
+		n.title = "Your rejection was recorded, but its correction may not count"
+		n.text = "This call is rejected, but " + lost.Outcome() + ": " + lost.Reason + "."
+		return http.StatusConflict, n
 	case approved:
 		n.title = "Your approval was recorded, but more calls may not be allowed"
 		n.text = "This call is approved, but " + lost.Outcome() + ": " + lost.Reason + "."

@@ -68,6 +68,8 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	route("POST /approvals/{id}/approve", operator.Approver, i.decide(approval.Approve))
 	route("POST /approvals/{id}/confirm", operator.Approver, i.confirm)
 	route("POST /approvals/{id}/reject", operator.Rejecter, i.decide(approval.Reject))
+	route("POST /approvals/{id}/correct", operator.Approver, i.correct)
+	route("POST /approvals/{id}/correct/confirm", operator.Approver, i.confirmCorrection)
 	route("POST /approvals/reject", operator.Rejecter, i.rejectAll)
 	route("GET /grants", operator.Viewer, i.grants)
 	route("GET /grants/{id}", operator.Viewer, i.grant)

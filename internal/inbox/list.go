@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -56,6 +57,8 @@ type callResponse struct {
 	status int // 0 means 200
 	notice *notice
 	reason string // the reason that the operator typed, to keep it in the form
+
+	correction string // the corrected arguments that the operator typed
 }
 
 // showCase shows a held call with a response to a form.
@@ -68,7 +71,7 @@ func (i *Inbox) showCase(w http.ResponseWriter, r *http.Request, who operator.Op
 	if err != nil {
 		return err
 	}
-	d.reason = a.reason
+	d.reason, d.correction = a.reason, cmp.Or(a.correction, string(c.Correction))
 	if d.confirm, err = i.confirmation(r, who, c); err != nil {
 		return err
 	}

@@ -115,12 +115,24 @@ func (i *Inbox) confirm(w http.ResponseWriter, r *http.Request, who operator.Ope
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	id := task.ID(r.PathValue("id"))
 	ruling, err := i.form(r, id, who, approval.Approve)
+	return i.sendStatement(w, r, who, ruling, err)
+}
+
+// confirmCorrection is confirm for a rejection with a correction.
+func (i *Inbox) confirmCorrection(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	ruling, err := i.correctionForm(r, who)
+	return i.sendStatement(w, r, who, ruling, err)
+}
+
+// sendStatement answers with what the approver signs for a decision, unless err is why it cannot count.
+func (i *Inbox) sendStatement(w http.ResponseWriter, r *http.Request, who operator.Operator, ruling approval.Ruling, err error) error {
 	if err != nil {
 		return i.showOutcome(w, r, who, ruling, err)
 	}
-	about, err := i.cfg.Approvals.Statement(r.Context(), id, api.Approver(who), ruling)
+	about, err := i.cfg.Approvals.Statement(r.Context(), task.ID(r.PathValue("id")), api.Approver(who), ruling)
 	if err != nil {
-		return err
+		return i.showOutcome(w, r, who, ruling, err)
 	}
 	s, err := i.signing(r, who, passkey.ToApprove(about))
 	if errors.Is(err, passkey.ErrNoPasskey) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,12 +32,33 @@ type callView struct {
 	find   string
 	reason string // from the form of a decision that did not count
 
+	correction string // the arguments in the form of a rejection with a correction
+
 	confirm confirmation
 
 	list  selection         // the list that the page was opened from
 	place review.Place      // the place of a pending call in that list
 	same  []review.Approval // other calls that the form can decide together with this one
 }
+
+// mayCorrect reports whether the operator can reject the call with a correction. The form has all arguments.
+func (d callView) mayCorrect() bool {
+	return d.Objection == nil && d.confirm.problem == "" && d.Correction != nil
+}
+
+// corrects reports whether the operator has typed a correction that did not count.
+func (d callView) corrects() bool { return d.correction != string(d.Correction) }
+
+// maxRows is the height of the largest field for corrected arguments, in lines.
+const maxRows = 16
+
+// correctionRows returns the height of the field for corrected arguments.
+func (d callView) correctionRows() string {
+	return strconv.Itoa(min(maxRows, 2+strings.Count(d.correction, "\n")))
+}
+
+// correctedLines returns the arguments that were approved instead of those of the call.
+func (d callView) correctedLines() []line { return newFullText(d.Rejection.Correction.Arguments).lines }
 
 // maxFind is the length of the longest search text.
 const maxFind = 200
@@ -300,7 +322,11 @@ func rejectedBy(a review.Approval, now time.Time) string {
 	if a.Rejection == nil {
 		return "It was rejected."
 	}
-	return "Rejected by " + a.Rejection.By + " " + ago(now.Sub(a.Rejection.At)) + said(a.Rejection.Reason)
+	text := "Rejected by " + a.Rejection.By + " " + ago(now.Sub(a.Rejection.At)) + said(a.Rejection.Reason)
+	if a.Rejection.Correction != nil {
+		text += " With a correction: one call with other arguments was approved instead."
+	}
+	return text
 }
 
 func said(reason string) string {

@@ -33,7 +33,8 @@ type Details struct {
 	ToolChange *ToolChange      // see [ToolChange]; nil if the tool has not changed
 	Earlier    []Approval       // earlier calls of the tool by this requester, newest first
 	GrantOffer *Offer           // the standing approval that can be given with an approval
-	Grants     []Grant          // the standing approvals given with the approvals
+	Grants     []Grant          // the standing approvals given with the decisions
+	Correction jsontext.Value   // the arguments for a rejection with a correction; nil if the call cannot have one
 }
 
 // A Context has the details of a call without the call itself.
@@ -103,9 +104,10 @@ func (v *Viewer) addGrants(ctx context.Context, t task.Task, c *Details) error {
 		if offer, err := v.Offer(t); err == nil {
 			c.GrantOffer = &offer
 		}
+		c.Correction = v.correctionForm(t)
 		return nil
 	}
-	if t.Approval == nil || !slices.ContainsFunc(t.Approval.Approvals, func(d gatetask.Decision) bool { return d.NewGrant != nil }) {
+	if !gaveGrant(t) {
 		return nil
 	}
 	all, err := grantstore.Store{Records: v.cfg.Store}.All(ctx)
@@ -115,6 +117,18 @@ func (v *Viewer) addGrants(ctx context.Context, t task.Task, c *Details) error {
 		}
 	}
 	return err
+}
+
+// gaveGrant reports whether an approver of t gave a standing approval.
+func gaveGrant(t task.Task) bool {
+	if t.Approval == nil {
+		return false
+	}
+	all := t.Approval.Approvals
+	if t.Approval.Rejection != nil {
+		all = []gatetask.Decision{*t.Approval.Rejection}
+	}
+	return slices.ContainsFunc(all, func(d gatetask.Decision) bool { return d.NewGrant != nil })
 }
 
 // earlier returns earlier calls of the same tool by the owner of t.

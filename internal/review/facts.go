@@ -37,6 +37,8 @@ type Facts struct {
 	OwnerByName bool                `json:"ByName,omitzero"` // all programs of a user with the same client name share the owner
 	Change      *toolhistory.Change `json:",omitzero"`       // the unaccepted change of the tool
 
+	NoOutputSchema bool `json:",omitzero"` // the tool is known not to have one
+
 	// InBatch has the tool annotations of the messages of a batch.
 	InBatch        []policy.Annotations  `json:",omitempty"`
 	DigestsInBatch []string              `json:",omitempty"` // of the definitions

@@ -279,8 +279,10 @@ func (v *Viewer) ViewGrant(g grantstore.Grant) Grant {
 	if !known {
 		w.Grants = policy.Grants{}
 	}
-	one.Until = earlier(one.Until, g.GivenAt.Add(w.Grants.Longest))
-	one.MaxUses = min(one.MaxUses, w.Grants.Uses)
+	if !g.Retry { // the limits of the workflow are not for one call
+		one.Until = earlier(one.Until, g.GivenAt.Add(w.Grants.Longest))
+		one.MaxUses = min(one.MaxUses, w.Grants.Uses)
+	}
 	switch err := g.Usable(v.cfg.Now(), grantstore.Limits(w.Grants)); {
 	case errors.Is(err, grantstore.ErrRevoked):
 		one.State = GrantRevoked

@@ -219,7 +219,7 @@ func (v *Viewer) facts(t task.Task, f Facts, p *Preview, most int) Approval {
 	a.Agent = agentOf(t, v.cfg.Now())
 	a.Requests = Requests(t)
 	if asked := t.Approval; asked != nil {
-		a.Quorum, a.Approvals, a.Rejection = asked.Quorum, plainDecisions(asked.Approvals), asked.Rejection
+		a.Quorum, a.Approvals, a.Rejection = asked.Quorum, plainDecisions(asked.Approvals), v.shownRejection(t)
 		if w, _ := v.cfg.Workflow(t); NeedsPasskey(w, t) {
 			a.Confirm = "passkey"
 		}

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // A HeldCall is the part of a [task.Task] that only a gateway needs. Servers that run their own
@@ -56,6 +58,19 @@ type Decision struct {
 	Passkey  *Signature  `json:"passkey,omitzero"`
 	NewGrant *GrantTerms `json:"gives,omitzero"` // the grant that the approver gives with the decision, or nil
 	Grant    GrantID     `json:"grant,omitzero"` // the grant that approved the call without an approver
+
+	Correction *Correction `json:"correction,omitzero"` // of a rejection; NewGrant has its terms
+}
+
+// A Correction says with which arguments the approver would have approved a call that they
+// rejected. It is the approval of that call: a grant lets it run once.
+type Correction struct {
+	Arguments jsontext.Value `json:"arguments,omitzero"` // an object; absent in an outline of the task
+	Grant     GrantID        `json:"grant"`
+
+	// Structured means that the agent gets the arguments as structured content too. Clients check
+	// it against the output schema of the tool, so the tool must not have one.
+	Structured bool `json:"structured,omitzero"`
 }
 
 // ByText returns the name of the approver, whether a passkey confirmed the decision, and how one with
@@ -218,6 +233,8 @@ func (a *Approval) Clone() *Approval {
 	}
 	c := *a
 	c.Approvals = slices.Clone(a.Approvals)
-	c.Rejection = copied(a.Rejection)
+	if c.Rejection = copied(a.Rejection); c.Rejection != nil {
+		c.Rejection.Correction = copied(c.Rejection.Correction)
+	}
 	return &c
 }

@@ -62,9 +62,21 @@ func (e Approve) apply(t *task.Task, now time.Time) *task.Error {
 	return nil
 }
 
-func (e Reject) apply(t *task.Task, now time.Time) *task.Error { //nolint:unparam // other events return errors
-	t.Approval = t.Approval.Clone()
-	t.Approval.Rejection = &gatetask.Decision{By: e.By, Authority: e.As, At: now, Reason: e.Reason, Via: e.Via}
+func (e Reject) apply(t *task.Task, now time.Time) *task.Error {
+	a := t.Approval.Clone()
+	switch {
+	case e.Correction == nil:
+	//mutate:false task.TestCorrectionIsAnApproval requesters approve corrections of their own calls
+	case (e.By == t.Owner || e.As.Own) && !a.SelfApproval:
+		return &task.Error{Kind: ErrSelfApproval, Suggest: suggestOthers}
+	//mutate:false task.TestCorrectionIsAnApproval one of several approvers approves a corrected call
+	case a.Quorum > 1 || e.NewGrant == nil || e.Correction.Grant == "":
+		return &task.Error{Kind: task.ErrInvalid, Detail: "a correction needs an approval that is enough"}
+	}
+	a.Rejection = &gatetask.Decision{
+		By: e.By, Authority: e.As, At: now, Reason: e.Reason, Via: e.Via, Correction: e.Correction, NewGrant: e.NewGrant, Passkey: e.Passkey,
+	}
+	t.Approval = a
 	t.Failure = &task.Failure{Stage: StageApprovalRejected, Reason: e.Reason, Ran: task.RanNo}
 	return nil
 }

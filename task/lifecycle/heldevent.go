@@ -31,10 +31,15 @@ type (
 	}
 
 	// Reject is the rejection by one approver, which is final: [task.InputRequired] becomes [task.Rejected].
+	// With a Correction it is also an approval, and is refused where one approval would not be enough.
 	Reject struct {
 		By, Reason string
 		As         gatetask.Authority
 		Via        gatetask.Via
+
+		Correction *gatetask.Correction // [gatetask.Decision.Correction]
+		NewGrant   *gatetask.GrantTerms // of the correction
+		Passkey    *gatetask.Signature  // of the correction
 	}
 )
 

@@ -147,6 +147,9 @@ func explain(err error) *problem {
 	if refused, ok := errors.AsType[*review.NoGrantError](err); ok {
 		return &problem{http.StatusUnprocessableEntity, "grant_refused", refused.Error()}
 	}
+	if refused, ok := errors.AsType[*review.NoCorrectionError](err); ok {
+		return &problem{http.StatusUnprocessableEntity, "correction_refused", refused.Error()}
+	}
 	if lost, ok := errors.AsType[*approval.GrantFailedError](err); ok {
 		return &problem{http.StatusConflict, "grant_not_given", lost.Error()}
 	}

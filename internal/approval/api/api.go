@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/audit"
@@ -182,6 +183,8 @@ type verdict struct {
 	UnreadBytes int    `json:"unreadBytes"`
 
 	Grant *grantWish `json:"grant"` // the standing approval given with an approval
+
+	Correction jsontext.Value `json:"correction"` // the arguments that are approved with a rejection
 }
 
 func (h *handler) decide(what approval.Decision) service {
@@ -192,6 +195,7 @@ func (h *handler) decide(what approval.Decision) service {
 		}
 		ruling := h.ruling(r, who, what, v.Reason)
 		ruling.Shown, ruling.Unread, ruling.Gives = v.ShownDigest, v.UnreadBytes, v.Grant.terms(h.Now())
+		ruling.Correction = v.Correction
 		h.rule(w, r, channel.Answer{ID: task.ID(r.PathValue("id")), By: Approver(who), Ruling: ruling})
 		return nil, nil
 	}

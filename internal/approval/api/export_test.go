@@ -45,7 +45,7 @@ func ErrorTypes() []string {
 		operator.TypeUnauthorized, operator.TypeForbidden, operator.TypeCrossSite, operator.TypeRateLimited, operator.TypeUnavailable,
 		explain(errors.New("unknown")).Type,
 	}
-	for _, err := range []error{errUnknown, errTooLarge, errWrongType, badRequest(""), &review.NoGrantError{}, &approval.GrantFailedError{}} {
+	for _, err := range []error{errUnknown, errTooLarge, errWrongType, badRequest(""), &review.NoCorrectionError{}, &review.NoGrantError{}, &approval.GrantFailedError{}} {
 		types = append(types, explain(err).Type)
 	}
 	for _, p := range problems {

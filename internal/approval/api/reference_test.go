@@ -90,6 +90,7 @@ func errorList() string {
 		{http.StatusForbidden, operator.TypeCrossSite, "with a session: the request does not come from a page of the gate"},
 		{http.StatusTooManyRequests, operator.TypeRateLimited, "too many requests, or too many failed ones; `Retry-After` says how long to wait"},
 		{http.StatusBadRequest, explain(badRequest("")).Type, "a parameter or the body is invalid; unknown ones are refused"},
+		{http.StatusUnprocessableEntity, explain(&review.NoCorrectionError{}).Type, "the call cannot be rejected with this correction; nothing was decided"},
 		{http.StatusUnprocessableEntity, explain(&review.NoGrantError{}).Type, "the standing approval cannot be given; nothing was decided"},
 		{http.StatusConflict, explain(&approval.GrantFailedError{}).Type, "the call was approved, but the standing approval was not made, or that is not known; the message says which"},
 		explain(http.ErrBodyNotAllowed), explain(errUnknown), explain(errTooLarge), explain(errWrongType),

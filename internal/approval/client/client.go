@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/connection"
@@ -130,11 +131,13 @@ type verdict struct {
 	ShownDigest string     `json:"shownDigest,omitzero"`
 	UnreadBytes int        `json:"unreadBytes,omitzero"`
 	Grant       *grantWish `json:"grant,omitzero"`
+
+	Correction jsontext.Value `json:"correction,omitzero"`
 }
 
 // Decide approves or rejects a held call and returns the updated call.
 func (c *Client) Decide(ctx context.Context, id task.ID, r approval.Ruling) (review.Approval, error) {
-	v := verdict{r.Reason, r.Shown, r.Unread, wishOf(r.Gives)}
+	v := verdict{r.Reason, r.Shown, r.Unread, wishOf(r.Gives), r.Correction}
 	return post[review.Approval](ctx, c, approvals+"/"+url.PathEscape(string(id))+"/"+string(r.Decision), v)
 }
 

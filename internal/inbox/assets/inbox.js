@@ -618,7 +618,7 @@ function arm(id, what) {
 const rest = 350;
 
 function guard(event) {
-  const button = event.target.closest?.("#approve, #reject");
+  const button = event.target.closest?.("#approve, #reject, #correct");
   if (!button || (event.key !== "Enter" && event.key !== " ")) return;
   if (event.repeat) { event.preventDefault(); return; }
   if (performance.now() - Math.max(armedAt, shownAt) >= rest) return;
@@ -635,7 +635,7 @@ const settle = 700;
 let arrivedAt = -settle;
 
 function guardClick(event) {
-  if (!event.target.closest?.("#approve, #reject") || performance.now() - arrivedAt >= settle) return;
+  if (!event.target.closest?.("#approve, #reject, #correct") || performance.now() - arrivedAt >= settle) return;
   event.preventDefault();
   hint("This is the next call. That click came too soon after the last decision, so it was not counted.");
 }
@@ -685,10 +685,14 @@ async function onSubmit(event) {
   form.dataset.sent = "yes";
   for (const b of all("button", form)) b.disabled = true;
   await sendRejection(); // the decision before this one
+  const correct = submitter?.matches("#correct");
+  if (correct) data.delete("all"); // it is for this call
+  else data.delete("correction");
   if (submitter?.matches("#reject, #reject-ticked") && isBrief(data)) { rejectSoon(form, where, data); return; }
-  if (form.id === "decision") data.set("advance", "yes");
+  if (form.id === "decision" && !correct) data.set("advance", "yes");
   try {
     if (!await usePasskey(form, sign, data)) return;
+    if (correct && isBrief(data)) { rejectSoon(form, where, data); return; }
     const { answer, text } = await ask(where, { method: "POST", body: data }, 30000);
     const page = new DOMParser().parseFromString(policy.createHTML(text), "text/html");
     if (!$("main", page)) throw new Error("not a page of the gate");
@@ -859,6 +863,10 @@ function show(page) {
   shownAt = performance.now();
   if (kept?.call && kept.call === $("[data-case]")?.dataset.case && $("#reason")) {
     $("#reason").value = kept.data.get("reason");
+    if (kept.data.has("correction") && $("#corrected")) {
+      $("#corrected").value = kept.data.get("correction");
+      $("#correction").open = true;
+    }
     kept = null;
   }
   reveal();
