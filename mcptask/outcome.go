@@ -298,7 +298,7 @@ func corrected(t task.Task) schema.Object {
 		return nil
 	}
 	return schema.Object{
-		{Name: "corrected_arguments", Value: json.RawMessage(c.Arguments)},
+		{Name: "corrected_arguments", Value: c.Arguments},
 		{Name: "approved_until", Value: quoteTime(t.Approval.Rejection.NewGrant.Until)},
 	}
 }

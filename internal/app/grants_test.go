@@ -23,6 +23,7 @@ type grantRig struct {
 	*testing.T
 	gates       []*app.App
 	description atomic.Value
+	more        atomic.Value // further members of the definition
 
 	mu   sync.Mutex
 	seen []string // the calls that reached the upstream, with their headers and URL
@@ -32,6 +33,7 @@ func startGrantRig(t *testing.T, store string, replicas int) *grantRig {
 	t.Helper()
 	r := &grantRig{T: t}
 	r.description.Store("deletes a file")
+	r.more.Store("")
 	up := httptest.NewServer(r)
 	t.Cleanup(up.Close)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
@@ -58,7 +60,7 @@ func (r *grantRig) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	body, _ := io.ReadAll(q.Body)
 	w.Header().Set("Content-Type", "application/json")
 	if strings.Contains(string(body), `"tools/list"`) {
-		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"hold_x","description":%q,"inputSchema":{"type":"object"}}]}}`, idOf(body), r.description.Load())
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"hold_x","description":%q,"inputSchema":{"type":"object"}%s}]}}`, idOf(body), r.description.Load(), r.more.Load())
 		return
 	}
 	r.mu.Lock()

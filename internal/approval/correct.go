@@ -3,6 +3,7 @@ package approval
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -118,7 +119,7 @@ func (d *decider) correction(ctx context.Context, t task.Task, who Approver, r R
 		reject.NewGrant.Until = d.env.now().Add(w.Validity).UTC().Truncate(time.Microsecond)
 	}
 	reject.Passkey = signed
-	reject.Correction = &gatetask.Correction{Arguments: jsontext.Value(instead.Call.Arguments), Grant: grantstore.NewID(scope), Structured: review.ReadFacts(t).NoOutputSchema}
+	reject.Correction = &gatetask.Correction{Arguments: json.RawMessage(instead.Call.Arguments), Grant: grantstore.NewID(scope), Structured: review.ReadFacts(t).NoOutputSchema}
 	return reject, nil
 }
 
@@ -189,7 +190,7 @@ func (d *decider) correct(ctx context.Context, before task.Task, who Approver, e
 // correctionOf returns the grant for the corrected call of a rejected task.
 func (gs *grants) correctionOf(t task.Task) (grantstore.Grant, error) {
 	d := *t.Approval.Rejection
-	instead, err := corrected(t, d.Correction.Arguments)
+	instead, err := corrected(t, jsontext.Value(d.Correction.Arguments))
 	if err != nil {
 		return grantstore.Grant{}, err
 	}
@@ -207,7 +208,7 @@ func correctionNotes(t task.Task, e lifecycle.Reject) []task.Note {
 		return nil
 	}
 	n := note(t, Granted, t.UpdatedAt)
-	instead, err := corrected(t, e.Correction.Arguments)
+	instead, err := corrected(t, jsontext.Value(e.Correction.Arguments))
 	if err != nil {
 		return nil // unreachable: the event was made from a corrected call
 	}

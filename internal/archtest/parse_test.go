@@ -15,6 +15,7 @@ import (
 // call passes between its arrival and the request that is sent for it.
 var parsing = map[string]string{
 	"internal/approval.read":               "a batch, of which some messages may have been changed since it was parsed",
+	"internal/approval.readArguments":      "the arguments that an approver has corrected",
 	"internal/approval.readStored":         "the call of a task that is to run, as the store has it",
 	"internal/approval.NewUpstreamRequest": "the same of a task that runs, to ask the upstream about it",
 	"internal/upstream.parsed":             "what the gate asks for itself, and calls that are made as tasks",

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
@@ -58,7 +60,9 @@ func (d callView) correctionRows() string {
 }
 
 // correctedLines returns the arguments that were approved instead of those of the call.
-func (d callView) correctedLines() []line { return newFullText(d.Rejection.Correction.Arguments).lines }
+func (d callView) correctedLines() []line {
+	return newFullText(jsontext.Value(d.Rejection.Correction.Arguments)).lines
+}
 
 // maxFind is the length of the longest search text.
 const maxFind = 200

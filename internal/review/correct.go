@@ -1,6 +1,7 @@
 package review
 
 import (
+	"encoding/json"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -84,7 +85,8 @@ func (v *Viewer) shownRejection(t task.Task) *gatetask.Decision {
 	}
 	shown, c := *d, *d.Correction
 	//mutate:swap "v.redactions(t)" "nil" internal/approval.TestCorrectionIsRedactedLater a value that is hidden now is shown in a correction
-	c.Arguments, _ = withoutRedacted(neverEnds, string(c.Arguments), v.redactions(t), 0).shown(MaxShown)
+	text, _ := withoutRedacted(neverEnds, string(c.Arguments), v.redactions(t), 0).shown(MaxShown)
+	c.Arguments = json.RawMessage(text)
 	shown.Correction = &c
 	return &shown
 }

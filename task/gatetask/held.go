@@ -1,13 +1,12 @@
 package gatetask
 
 import (
+	"encoding/json"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // A HeldCall is the part of a [task.Task] that only a gateway needs. Servers that run their own
@@ -65,8 +64,8 @@ type Decision struct {
 // A Correction says with which arguments the approver would have approved a call that they
 // rejected. It is the approval of that call: a grant lets it run once.
 type Correction struct {
-	Arguments jsontext.Value `json:"arguments,omitzero"` // an object; absent in an outline of the task
-	Grant     GrantID        `json:"grant"`
+	Arguments json.RawMessage `json:"arguments,omitzero"` // an object; absent in an outline of the task
+	Grant     GrantID         `json:"grant"`
 
 	// Structured means that the agent gets the arguments as structured content too. Clients check
 	// it against the output schema of the tool, so the tool must not have one.
