@@ -1,9 +1,12 @@
 package inbox_test
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"testing"
+	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/task"
@@ -58,5 +61,44 @@ func TestNoCorrectionOfHiddenParts(t *testing.T) {
 	}
 	if next := o.hold(t, held{workflow: "again", args: `{"path":"/b"}`, toolDigest: "v2-1"}); o.state(t, next) != task.InputRequired {
 		t.Errorf("the call is %s", o.state(t, next))
+	}
+}
+
+// With passkeys, the page asks for a signature over the corrected call. It counts for no other arguments.
+func TestPasskeyCorrects(t *testing.T) {
+	o := open(t)
+	o.rule(policy.Verdict{Action: policy.Approve, Workflow: "keys"})
+	ada := o.at(t, "ada")
+	code, err := o.approvals.Passkeys().First(t.Context(), "localhost", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, text := ada.send("/passkeys", "/passkeys", ada.adding(code)); status != http.StatusOK {
+		t.Fatalf("%d\n%s", status, text)
+	}
+	id := o.hold(t, held{workflow: "keys", args: `{"path":"/a"}`, toolDigest: "v2-1"})
+	page := "/approvals/" + string(id)
+	seen := ada.get(page)
+	mustHave(t, seen, `data-sign="`+page+`/correct/confirm"`)
+	form := url.Values{
+		"shown": {regexp.MustCompile(`name="shown" value="([^"]*)"`).FindStringSubmatch(seen)[1]}, "read": {"all"}, "correction": {`{"path":"/b"}`},
+	}
+	if status, text := ada.send(page, page+"/correct", maps.Clone(form)); status != http.StatusForbidden {
+		t.Errorf("without a signature: %d\n%s", status, text)
+	}
+	ada.signing(page, page+"/correct/confirm", form)
+	other := maps.Clone(form)
+	other.Set("correction", `{"path":"/etc"}`)
+	for what, wrong := range map[string]url.Values{"correct": other, "approve": maps.Clone(form)} {
+		if status, text := ada.send(page, page+"/"+what, wrong); status != http.StatusForbidden || o.state(t, id) != task.InputRequired {
+			t.Errorf("%s: %d\n%s", what, status, text)
+		}
+	}
+	o.pass(5 * time.Second) // as the page waits before it sends a rejection
+	if status, text := ada.send(page, page+"/correct", form); status != http.StatusOK || o.state(t, id) != task.Rejected {
+		t.Fatalf("correct: %d\n%s", status, text)
+	}
+	if next := o.hold(t, held{workflow: "keys", args: `{"path":"/b"}`, toolDigest: "v2-1"}); o.state(t, next) != task.Approved {
+		t.Errorf("the corrected call is %s", o.state(t, next))
 	}
 }
