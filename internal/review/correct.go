@@ -31,7 +31,7 @@ func (v *Viewer) MayCorrect(t task.Task) error {
 		return &NoCorrectionError{"the workflow is not known"}
 	case t.Call.Method != mcpname.ToolsCall:
 		return &NoCorrectionError{"only single calls of tools can be corrected"}
-	//mutate:swap "w.Quorum > 1 || t.Approval != nil && t.Approval.Quorum > 1" "false" internal/approval.TestCorrectionIsRefused a correction replaces several approvals
+	//mutate:swap "w.Quorum > 1 || t.Approval != nil && t.Approval.Quorum > 1" "w.Quorum > 999" internal/approval.TestCorrectionIsRefused a correction replaces several approvals
 	case w.Quorum > 1 || t.Approval != nil && t.Approval.Quorum > 1:
 		return &NoCorrectionError{"the call needs more than one approval; reject it with a reason"}
 	case f.SharedOwner || !f.Principal.Anonymous && f.Principal.ID == "":
