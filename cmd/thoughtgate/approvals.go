@@ -460,7 +460,7 @@ func addGrantFlags(cmd *cobra.Command) *grantFlags {
 // terms returns the standing approval that the flags ask for, or nil.
 func (f *grantFlags) terms(cmd *cobra.Command) (*gatetask.GrantTerms, error) {
 	if f.length > 0 {
-		return &gatetask.GrantTerms{Uses: f.uses, Free: f.free}, nil
+		return &gatetask.GrantTerms{Uses: f.uses, GrantShape: gatetask.GrantShape{Free: f.free}}, nil
 	}
 	if f.length < 0 || len(f.free) > 0 || cmd.Flags().Changed("allow-uses") {
 		return nil, &usageError{cmd.CommandPath(), errors.New("--allow-uses and --allow-any need --allow-for with a positive time")}

@@ -80,7 +80,7 @@ func statement(t task.Task, who Approver, r Ruling) (gatetask.Statement, error) 
 	s := gatetask.Statement{
 		Task: string(t.ID), Call: t.CallDigest().String(), Shown: r.Shown, Unread: int64(max(0, r.Unread)), Approver: who.Name, Grant: r.Gives,
 	}
-	scope, meta, err := scopeOf(t, freeIn(r.Gives))
+	scope, meta, err := scopeOf(t, shapeOf(r.Gives), review.ReadFacts(t).ReadOnlyTools)
 	if err != nil {
 		return s, err
 	}
@@ -88,11 +88,11 @@ func statement(t task.Task, who Approver, r Ruling) (gatetask.Statement, error) 
 	return s, err
 }
 
-func freeIn(terms *gatetask.GrantTerms) []string {
+func shapeOf(terms *gatetask.GrantTerms) gatetask.GrantShape {
 	if terms == nil {
-		return nil
+		return gatetask.GrantShape{}
 	}
-	return terms.Free
+	return terms.GrantShape
 }
 
 // scopeDigest returns the digest of all calls in a scope, and of the metadata that may be sent with them.
@@ -215,7 +215,7 @@ func (c *confirmer) check(ctx context.Context, d gatetask.Decision, t task.Task)
 // checkGranted returns nil if d has a valid signature for calls like t on the terms of g.
 func (c *confirmer) checkGranted(ctx context.Context, d gatetask.Decision, g grantstore.Grant, t task.Task) error {
 	signed := d.Passkey.Statement
-	calls, _, err := scopeOf(t, freeIn(signed.Grant))
+	calls, _, err := scopeOf(t, shapeOf(signed.Grant), g.ReadOnly)
 	if err != nil {
 		return err
 	}
@@ -233,9 +233,8 @@ func (c *confirmer) checkGranted(ctx context.Context, d gatetask.Decision, g gra
 // isWider reports whether g covers more than an approver has signed. Nobody signs for retries, except
 // for corrections.
 func isWider(g grantstore.Grant, signed *gatetask.GrantTerms) bool {
-	if signed == nil || g.Retry && (!g.Correction || signed.Uses != 1 || len(signed.Free) > 0) {
+	if signed == nil || g.Retry && (!g.Correction || signed.Uses != 1 || grantstore.Wider(signed.GrantShape, gatetask.GrantShape{})) {
 		return true
 	}
-	return g.MaxUses > signed.Uses || g.Until.After(signed.Until) ||
-		slices.ContainsFunc(g.Free, func(name string) bool { return !slices.Contains(signed.Free, name) })
+	return g.MaxUses > signed.Uses || g.Until.After(signed.Until) || grantstore.Wider(g.GrantShape, signed.GrantShape)
 }

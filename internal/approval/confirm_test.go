@@ -398,6 +398,83 @@ func TestEditedGrantDoesNotRun(t *testing.T) {
 	}
 }
 
+// The signature names the shape: an edited grant, also with an edited pattern, does not run.
+func TestEditedShapeDoesNotRun(t *testing.T) {
+	widen := func(to gatetask.GrantReach) func(*grantstore.Grant, grantstore.Scope) {
+		return func(g *grantstore.Grant, s grantstore.Scope) { g.GrantShape = reach(to); repattern(g, s) }
+	}
+	for name, test := range map[string]struct {
+		given  gatetask.GrantShape
+		change func(*grantstore.Grant, grantstore.Scope)
+	}{
+		"": {reach(gatetask.ReachReadOnly), func(*grantstore.Grant, grantstore.Scope) {}},
+		"another directory": {belowTmp, func(g *grantstore.Grant, s grantstore.Scope) {
+			g.Below = []gatetask.GrantBelow{{Argument: "path", Directory: "/home"}}
+			repattern(g, s)
+		}},
+		"free for below":   {belowTmp, func(g *grantstore.Grant, s grantstore.Scope) { g.Free, g.Below = []string{"path"}, nil; repattern(g, s) }},
+		"server for below": {belowTmp, widen(gatetask.ReachServer)},
+		"server for list":  {reach(gatetask.ReachReadOnly), widen(gatetask.ReachServer)},
+		"agent for server": {reach(gatetask.ReachServer), widen(gatetask.ReachAgent)},
+		"another list": {reach(gatetask.ReachReadOnly), func(g *grantstore.Grant, s grantstore.Scope) {
+			g.ReadOnly = append(g.ReadOnly, gatetask.GrantTool{Name: "write", Digest: "v2-5"})
+			g.Tools = grantstore.ToolsDigest(g.ReadOnly)
+			repattern(g, s)
+		}},
+		"more in the list": {reach(gatetask.ReachReadOnly), func(g *grantstore.Grant, s grantstore.Scope) {
+			g.ReadOnly = append(g.ReadOnly, gatetask.GrantTool{Name: "write", Digest: "v2-5"})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := openConfirmed(t, approval.Workflow{Timeout: time.Hour})
+				o.allowReach("ops", gatetask.ReachAgent)
+				first := reading("read", "v2-1")
+				first.Message = message("read", `{"path":"/tmp/a","n":1}`)
+				asked := o.hold(t, first)
+				r := o.ruling(asked.ID)
+				r.Gives = shaped(test.given)
+				if _, err := o.Decide(t.Context(), asked.ID, alice, o.signed(asked.ID, alice, r)); err != nil {
+					t.Fatal(err)
+				}
+				o.finish(t, asked)
+				next, scope := reading("list", "v2-2"), grantstore.Scope{Owner: "ann", Principal: "named ann", Named: true, Workflow: "ops", ToolDigest: "v2-1", Trusted: true, ReadOnly: true}
+				scope.Call = task.Call{Upstream: "files", Method: "tools/call", Name: "read", Arguments: `{"path":"/home/x","n":1}`}
+				if test.given.Reach == "" {
+					next = reading("read", "v2-1")
+					next.Message = message("read", scope.Call.Arguments)
+				} else if name != "" {
+					next = reading("write", "v2-5")
+					scope.Call.Name, scope.ToolDigest = "write", "v2-5"
+				}
+				editGrant(t, o.store, func(g *grantstore.Grant) { test.change(g, scope) })
+				held := o.hold(t, next)
+				if name == "" {
+					mustState(t, held, task.Approved)
+					mustState(t, o.finish(t, held), task.Completed)
+					return
+				}
+				if held.State != task.InputRequired {
+					mustState(t, must(o.Wait(t.Context(), mine(held), o.upstream.send))(t), task.Failed)
+				}
+				if runs := o.upstream.entries(); len(runs) != 1 {
+					t.Errorf("ran %q", runs)
+				}
+			})
+		})
+	}
+}
+
+// repattern changes the pattern of g as somebody would who edits the store so that g covers s.
+func repattern(g *grantstore.Grant, s grantstore.Scope) {
+	s.GrantShape, s.Tools = g.GrantShape, g.ReadOnly
+	pattern, err := s.Digest()
+	if err != nil {
+		panic(err)
+	}
+	g.Pattern = pattern
+}
+
 // editGrant changes the only grant in a store.
 func editGrant(t *testing.T, s gatestore.Store, change func(*grantstore.Grant)) {
 	t.Helper()

@@ -110,7 +110,7 @@ func (d *decider) correction(ctx context.Context, t task.Task, who Approver, r R
 	if err != nil || !ok {
 		return e, err
 	}
-	scope, _, err := scopeOf(instead, nil)
+	scope, _, err := scopeOf(instead, gatetask.GrantShape{}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/grantstore"
 	"github.com/thoughtgate/thoughtgate-go/internal/human"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -34,7 +35,7 @@ import (
 //   - The use is counted before the task is created. If the process dies in between, the use is
 //     lost: there are never more calls than uses.
 
-// maxGrants is how many active grants one owner can have for one tool.
+// maxGrants is how many active grants one owner can have for one tool, one server or all servers.
 const maxGrants = 20
 
 // maxMeta is how many digests of metadata a grant stores.
@@ -72,22 +73,13 @@ func (gs *grants) mayGive(t task.Task, who Approver, r Ruling) error {
 		why = fmt.Sprintf("it can have 1 to %d uses", offer.Uses)
 	case !r.Gives.Until.After(now) || r.Gives.Until.After(now.Add(offer.Longest())):
 		why = "it must end within " + human.Duration(offer.Longest())
-	case !allIn(r.Gives.Free, offer.Free):
-		why = "only an argument of this call of which everything is shown can be left free, each once"
 	default:
+		why = offer.Refuses(r.Gives.GrantShape)
+	}
+	if why == "" {
 		return nil
 	}
 	return &review.NoGrantError{Reason: why}
-}
-
-// allIn reports whether all has each of names, without duplicates.
-func allIn(names, all []string) bool {
-	for i, name := range names {
-		if !slices.Contains(all, name) || slices.Contains(names[:i], name) {
-			return false
-		}
-	}
-	return true
 }
 
 // give stores the grant that the approvers of t gave, if all of them did. The journal records it
@@ -101,7 +93,7 @@ func (gs *grants) give(ctx context.Context, t task.Task) error {
 	if err != nil {
 		return err
 	}
-	if err := gs.checkCount(ctx, t); err != nil {
+	if err := gs.checkCount(ctx, t, g); err != nil {
 		return err
 	}
 	n := note(t, Granted, g.GivenAt)
@@ -149,18 +141,22 @@ func (gs *grants) giveRetry(ctx context.Context, t task.Task) error {
 
 // grantFrom returns the grant that the approvers of t gave with the given terms.
 func (gs *grants) grantFrom(t task.Task, terms gatetask.GrantTerms) (grantstore.Grant, error) {
-	scope, meta, err := scopeOf(t, terms.Free)
+	var tools []gatetask.GrantTool
+	if slices.ContainsFunc(t.Approval.Approvals, func(d gatetask.Decision) bool { return d.NewGrant != nil && d.NewGrant.Tools != "" }) {
+		tools = review.ReadFacts(t).ReadOnlyTools // also needed to check the signatures, whatever the narrowest reach is
+	}
+	scope, meta, err := scopeOf(t, terms.GrantShape, tools)
 	if err != nil {
 		return grantstore.Grant{}, err
 	}
 	g := grantstore.Grant{
-		ID: grantstore.NewID(scope), Workflow: t.Workflow, Free: terms.Free, Meta: metaDigests(meta), From: t.ID,
+		ID: grantstore.NewID(scope), Workflow: t.Workflow, GrantShape: terms.GrantShape, ReadOnly: tools, Meta: metaDigests(meta), From: t.ID,
 		By: t.Approval.Approvals, GivenAt: gs.env.now().UTC(), Until: terms.Until.UTC(), MaxUses: terms.Uses,
 	}
 	if g.Pattern, err = scope.Digest(); err != nil {
 		return g, err
 	}
-	g.Facts, err = gs.viewer.GrantFacts(t, terms.Free)
+	g.Facts, err = gs.viewer.GrantFacts(t, terms.GrantShape)
 	return g, err
 }
 
@@ -190,42 +186,55 @@ func (gs *grants) addWith(ctx context.Context, g grantstore.Grant, n task.Note, 
 
 // grantText describes the terms of g for the journal, without names of arguments.
 func grantText(g grantstore.Grant) string {
-	return fmt.Sprintf("until %s, uses: %d, free arguments: %d", g.Until.UTC().Format(time.RFC3339), g.MaxUses, len(g.Free))
+	text := fmt.Sprintf("until %s, uses: %d, free arguments: %d", g.Until.UTC().Format(time.RFC3339), g.MaxUses, len(g.Free))
+	if len(g.Below) > 0 {
+		text += fmt.Sprintf(", paths: %d", len(g.Below))
+	}
+	if g.Reach != gatetask.ReachTool {
+		text += ", reach: " + string(g.Reach)
+	}
+	return text
 }
 
-// checkCount returns nil if the owner of t can have one more grant for the tool. Grants of
+// checkCount returns nil if the owner of t can have one more grant like g for the tool. Grants of
 // [grants.allowRetry] are not counted: each stands for one approved call.
-func (gs *grants) checkCount(ctx context.Context, t task.Task) error {
-	scope, _, err := scopeOf(t, nil)
+func (gs *grants) checkCount(ctx context.Context, t task.Task, g grantstore.Grant) error {
+	scope, _, err := scopeOf(t, g.GrantShape, nil)
 	if err != nil {
 		return err
 	}
-	all, err := gs.stored.ForTool(ctx, scope)
+	all, err := gs.stored.For(ctx, scope)
 	if err != nil {
 		return err
 	}
 	live := 0
 	for _, g := range all {
-		if !g.Retry && g.Usable(gs.env.now(), grantstore.Limits{Longest: time.Duration(1<<62 - 1), Uses: grantstore.MaxUses}) == nil {
+		if !g.Retry && g.Usable(gs.env.now(), grantstore.Limits{Longest: time.Duration(1<<62 - 1), Uses: grantstore.MaxUses, Reach: string(gatetask.ReachAgent)}) == nil {
 			live++
 		}
 	}
 	if live >= maxGrants {
-		return &review.NoGrantError{Reason: fmt.Sprintf("the agent has %d for this tool already", live)}
+		what := "for this tool"
+		if g.Reach != gatetask.ReachTool {
+			what = "with this reach"
+		}
+		return &review.NoGrantError{Reason: fmt.Sprintf("the agent has %d %s already", live, what)}
 	}
 	return nil
 }
 
-// scopeOf returns the scope of a grant given for t, and the metadata of t outside that scope.
-func scopeOf(t task.Task, free []string) (grantstore.Scope, map[string]jsontext.Value, error) {
-	p := review.ReadFacts(t).Principal
-	principal := "named " + p.ID
-	if p.Anonymous {
+// scopeOf returns the scope of t in a shape with the given read-only tools, and the metadata of t
+// outside that scope.
+func scopeOf(t task.Task, shape gatetask.GrantShape, tools []gatetask.GrantTool) (grantstore.Scope, map[string]jsontext.Value, error) {
+	f := review.ReadFacts(t)
+	principal := "named " + f.Principal.ID
+	if f.Principal.Anonymous {
 		principal = "anonymous"
 	}
 	call, meta, err := withoutRequestMeta(t.Call)
 	return grantstore.Scope{
-		Owner: t.Owner, Principal: principal, Workflow: t.Workflow, ToolDigest: strings.Join(heldDefinitions(t), " "), Call: call, Free: free,
+		Owner: t.Owner, Principal: principal, Named: f.Principal.ID != "" && !f.Principal.Anonymous, Workflow: t.Workflow,
+		ToolDigest: strings.Join(heldDefinitions(t), " "), Call: call, Trusted: f.Trusted, ReadOnly: f.ReadOnly, GrantShape: shape, Tools: tools,
 	}, meta, err
 }
 
@@ -245,12 +254,21 @@ func metaDigests(meta map[string]jsontext.Value) map[string]task.Digest {
 // covers reports whether g was given for calls like t. Grants that people give require a known
 // tool definition.
 func (gs *grants) covers(g grantstore.Grant, t task.Task) bool {
-	scope, _, err := scopeOf(t, g.Free)
+	//mutate:false TestSecretIsHeld a call with a secret that no approver saw runs
+	if !exact(g) && review.ReadFacts(t).Secret || g.Reach == gatetask.ReachAgent && gs.workflows.mixed {
+		return false
+	}
+	scope, _, err := scopeOf(t, g.GrantShape, g.ReadOnly)
 	if err != nil {
 		return false
 	}
 	pattern, err := scope.Digest()
 	return err == nil && pattern == g.Pattern && g.Workflow == t.Workflow && (g.Retry || t.Verdict.ToolDigest != "" && t.Call.Method == mcpname.ToolsCall)
+}
+
+// exact reports whether g covers only calls with the arguments that its approvers saw.
+func exact(g grantstore.Grant) bool {
+	return g.Reach == gatetask.ReachTool && len(g.Free) == 0 && len(g.Below) == 0
 }
 
 // Revoke ends a grant on every replica. Calls that it approved and that have not started do not
@@ -331,11 +349,7 @@ func (gs *grants) covering(ctx context.Context, c Call, t task.Task) (Workflow, 
 	if !known || t.State != task.InputRequired || c.SharedOwner {
 		return w, nil
 	}
-	scope, _, err := scopeOf(t, nil)
-	if err != nil {
-		return w, nil
-	}
-	all, err := gs.stored.ForTool(ctx, scope)
+	all, err := gs.of(ctx, t, w)
 	if err != nil {
 		gs.env.log.WarnContext(LogContext(ctx, t), "standing approvals not read", "err", err)
 		return w, nil
@@ -350,6 +364,26 @@ func (gs *grants) covering(ctx context.Context, c Call, t task.Task) (Workflow, 
 	})
 	sort.Slice(all, func(i, j int) bool { return all[i].Until.Before(all[j].Until) }) // slices.SortFunc would be compiled for this large type alone
 	return w, all
+}
+
+// of returns the grants of the owner of t that may cover t, with all reaches that w allows.
+func (gs *grants) of(ctx context.Context, t task.Task, w Workflow) ([]grantstore.Grant, error) {
+	var all []grantstore.Grant
+	for _, reach := range gatetask.Reaches() {
+		if !reach.Within(gatetask.GrantReach(w.Grants.Reach)) {
+			break
+		}
+		scope, _, err := scopeOf(t, gatetask.GrantShape{Reach: reach}, nil)
+		if err != nil {
+			return nil, err
+		}
+		found, err := gs.stored.For(ctx, scope)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
 }
 
 // redefined returns c and its task with the tool's current definition, if that is known.
@@ -368,7 +402,7 @@ func (h *holder) redefined(ctx context.Context, c Call, t task.Task, now Tool) (
 // approvedBy returns the task of c as approved by g. It replaces t, and lacks metadata that the
 // approvers of g did not see.
 func (h *holder) approvedBy(ctx context.Context, c Call, t task.Task, g grantstore.Grant) (task.Task, error) {
-	_, meta, err := scopeOf(t, nil)
+	_, meta, err := withoutRequestMeta(t.Call)
 	if err != nil {
 		return t, err
 	}
@@ -423,8 +457,9 @@ func (gs *grants) settleUse(ctx context.Context, c Call, t, held task.Task, err 
 	}
 }
 
-// drift returns a failure if the grant that approved t no longer does, or nil.
-func (gs *grants) drift(ctx context.Context, t task.Task) (*task.Failure, error) {
+// drift returns a failure if the grant that approved t no longer does, or nil. Now is the current
+// verdict of policy.
+func (gs *grants) drift(ctx context.Context, t task.Task, now policy.Verdict) (*task.Failure, error) {
 	id := t.Approval.Grant()
 	if id == "" {
 		return nil, nil // nil means that t may run
@@ -434,6 +469,9 @@ func (gs *grants) drift(ctx context.Context, t task.Task) (*task.Failure, error)
 		return nil, err
 	}
 	why := gs.withdrawn(g, t)
+	if why == "" && now.Secret && !exact(g) {
+		why = "a rule that looks for secrets holds it now"
+	}
 	if why == "" {
 		return nil, nil // nil means that t may run
 	}

@@ -44,7 +44,7 @@ func toolCall(arguments string) approval.Call {
 
 // terms returns the terms of a grant that begins now.
 func terms(uses int, free ...string) *gatetask.GrantTerms {
-	return &gatetask.GrantTerms{Until: time.Now().Add(30 * time.Minute), Uses: uses, Free: free}
+	return &gatetask.GrantTerms{Until: time.Now().Add(30 * time.Minute), Uses: uses, GrantShape: gatetask.GrantShape{Free: free}}
 }
 
 // ruleWith approves a call and gives a grant.

@@ -67,6 +67,10 @@ type Call struct {
 	// answer takes too long. It may be nil.
 	Define func(context.Context) Tool
 
+	// ReadOnlyTools returns the read-only tools of the upstream, whose definitions are the first known
+	// ones or accepted by an operator. It may be nil.
+	ReadOnlyTools func() []gatetask.GrantTool
+
 	// InBatch has the tools of the messages of a batch.
 	InBatch []Tool
 
@@ -88,6 +92,10 @@ type Tool struct {
 
 	// Accepted: an operator has accepted this definition, although it is not the one in the lock file.
 	Accepted bool
+
+	// Trusted: the definition is the first known one, or one that an operator has accepted. ReadOnly:
+	// it says that the tool is read-only.
+	Trusted, ReadOnly bool
 }
 
 // Hold makes a task of a call. When it returns, the task is stored and waits for approvers or, if
@@ -279,12 +287,31 @@ func (h *holder) factsOf(c Call, p jsonrpc.Packet, call task.Call, w Workflow) (
 	known.Preview = h.viewer.Preview(call, c.Verdict.Workflow)
 	if c.Verdict.Action == policy.Approve {
 		known.HoldingGate = h.workflows.holdingGate(w)
+		known.ReadOnlyTools = c.offeredTools(w)
 	}
 	facts, err := known.Text()
 	if err != nil {
 		return "", &task.Error{Kind: task.ErrInvalid, Action: action.Create, Err: err}
 	}
 	return facts, nil
+}
+
+// maxOffered is the most bytes of names and digests of read-only tools that are stored with a call.
+const maxOffered = 16 << 10
+
+// offeredTools returns the read-only tools that a standing approval given with c can cover, or nil.
+func (c Call) offeredTools(w Workflow) []gatetask.GrantTool {
+	if c.grant != nil || c.ReadOnlyTools == nil || !c.Tool.ReadOnly || !gatetask.ReachReadOnly.Within(gatetask.GrantReach(w.Grants.Reach)) {
+		return nil
+	}
+	tools, size := c.ReadOnlyTools(), 0
+	for _, t := range tools {
+		size += len(t.Name) + len(t.Digest)
+	}
+	if size > maxOffered {
+		return nil
+	}
+	return tools
 }
 
 // firstEvent returns the first event of the task of c, and its workflow.
@@ -459,6 +486,7 @@ func (c Call) facts() review.Facts {
 		//mutate:swap "c.Correlation" `""` internal/app.TestLogLinesNameTheirCall log lines about a call lack its correlation id
 		Description: safetext.Text(c.Tool.Description, maxDescription), Trace: c.Trace, Correlation: c.Correlation, Peer: c.Peer, SharedOwner: c.SharedOwner, OwnerByName: c.OwnerByName,
 		HeldBy: heldByOf(c.Verdict), Change: c.Tool.Change, NoOutputSchema: c.Tool.Digest != "" && !c.Tool.HasOutputSchema,
+		Trusted: c.Tool.Trusted, ReadOnly: c.Tool.ReadOnly, Secret: c.Verdict.Secret,
 	}
 	if len(c.Request) <= maxRequestID {
 		f.Request = string(c.Request)

@@ -85,7 +85,7 @@ func (rn *runner) recheckAll(ctx context.Context, held storedCall, send Sender) 
 	if drift != nil {
 		return verdict, drift, nil
 	}
-	drift, err := rn.grants.drift(ctx, held.t)
+	drift, err := rn.grants.drift(ctx, held.t, verdict)
 	if drift == nil && err == nil {
 		drift, err = rn.confirmer.drift(ctx, held.t)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"container/list"
 	"crypto/sha256"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -167,6 +168,17 @@ func (c *cache) lookup(of Client, name string) (handshake Handshake, t Tool, kno
 		t, known = n.tools[name]
 	}
 	return handshake, t, known
+}
+
+// tools returns the tools of a client.
+func (c *cache) tools(of Client) []Tool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.find(of)
+	if n == nil {
+		return nil
+	}
+	return slices.Collect(maps.Values(n.tools))
 }
 
 // page returns the last known result of a list.

@@ -1,7 +1,9 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/mcpname"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/auditlog"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
 // histories caches the stored histories of tools, so that a forwarded call does not read the
@@ -156,6 +159,32 @@ func (g *Catalog) trusted(c Client, t Tool) (_ Tool, known bool) {
 		t.Change = &change
 	}
 	return t, true
+}
+
+// Trust reports whether the definition of a tool is the first known one, or one that an operator has
+// accepted, and whether it says that the tool is read-only. With a lock file, the definition must be
+// in it or accepted.
+func (g *Catalog) Trust(c Client, listed Tool) (trusted, readOnly bool) {
+	t, known := g.trusted(c, listed)
+	//mutate:swap "t.Change != nil || " "" TestTrust a changed tool is trusted
+	if !known || t.Change != nil || listed.several || g.settings.Load().Policy.HasPins() && !g.isPinned(c, listed) {
+		return false, false
+	}
+	a := t.Annotations
+	return true, a.ReadOnly != nil && *a.ReadOnly && (a.Destructive == nil || !*a.Destructive)
+}
+
+// ReadOnlyTools returns the tools that the client has listed and that [Catalog.Trust] reports as
+// read-only, sorted by name.
+func (g *Catalog) ReadOnlyTools(c Client) []gatetask.GrantTool {
+	var all []gatetask.GrantTool
+	for _, t := range g.cache.tools(c) {
+		if _, readOnly := g.Trust(c, t); readOnly {
+			all = append(all, gatetask.GrantTool{Name: t.Name, Digest: t.DigestText()})
+		}
+	}
+	slices.SortFunc(all, func(a, b gatetask.GrantTool) int { return cmp.Compare(a.Name, b.Name) })
+	return all
 }
 
 // changed reports whether a tool, as last listed for the client, has a change that no operator

@@ -120,7 +120,7 @@ func TestDefaults(t *testing.T) {
 	if diff := cmp.Diff(wantUpstream, config.DefaultUpstream(), revealed); diff != "" {
 		t.Errorf("upstream defaults (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(policy.Workflow{Quorum: 1, Timeout: 10 * time.Minute, QuietHours: policy.QuietHours{Timezone: "UTC"}, Grants: policy.Grants{Uses: 10}}, config.DefaultWorkflow()); diff != "" {
+	if diff := cmp.Diff(policy.Workflow{Quorum: 1, Timeout: 10 * time.Minute, QuietHours: policy.QuietHours{Timezone: "UTC"}, Grants: policy.Grants{Uses: 10, Reach: "tool"}}, config.DefaultWorkflow()); diff != "" {
 		t.Errorf("workflow defaults (-want +got):\n%s", diff)
 	}
 }
@@ -175,7 +175,7 @@ default: deny
 mode: observe
 visibility: show
 workflows:
-  ops: { approvers: [alice, "group:oncall"], quorum: 2, self_approval: true, timeout: 15m, validity: 5m, redact: [arguments.password, arguments.a.b, arguments.*.c], channels: [inbox, hook], ask_host: true, remind: [50%, 90%], escalate: { after: 75%, workflow: finance-2 }, quiet_hours: { from: '22:00', to: '07:30', timezone: Europe/Vienna }, grants: { longest: 4h, uses: 7 } }
+  ops: { approvers: [alice, "group:oncall"], quorum: 2, self_approval: true, timeout: 15m, validity: 5m, redact: [arguments.password, arguments.a.b, arguments.*.c], channels: [inbox, hook], ask_host: true, remind: [50%, 90%], escalate: { after: 75%, workflow: finance-2 }, quiet_hours: { from: '22:00', to: '07:30', timezone: Europe/Vienna }, grants: { longest: 4h, uses: 7, reach: read_only } }
   finance-2: { approvers: [mona] }
 channels: { hook: { webhook: { url: https://h/, secret: whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz } } }
 cedar: { policies: [p/*.cedar, /q.cedar], timezone: Europe/Berlin }
@@ -259,7 +259,7 @@ telemetry:
 					Redact: []string{"arguments.password", "arguments.a.b", "arguments.*.c"}, Channels: []string{"inbox", "hook"}, AskHost: true,
 					Remind: []float64{0.5, 0.9}, Escalate: policy.Escalation{After: 0.75, Workflow: "finance-2", Approvers: []string{"mona"}, Channels: []string{"inbox"}},
 					QuietHours: policy.QuietHours{From: 22 * time.Hour, To: 7*time.Hour + 30*time.Minute, Timezone: "Europe/Vienna"},
-					Grants:     policy.Grants{Longest: 4 * time.Hour, Uses: 7},
+					Grants:     policy.Grants{Longest: 4 * time.Hour, Uses: 7, Reach: "read_only"},
 				},
 				{Name: "finance-2", Approvers: []string{"mona"}, Quorum: 1, Timeout: 10 * time.Minute, Channels: []string{"inbox"}, QuietHours: policy.QuietHours{Timezone: "UTC"}},
 			},

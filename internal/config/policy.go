@@ -24,7 +24,7 @@ type Cedar struct {
 
 // DefaultWorkflow returns the default settings of a workflow.
 func DefaultWorkflow() policy.Workflow {
-	return policy.Workflow{Quorum: 1, Timeout: 10 * time.Minute, QuietHours: policy.QuietHours{Timezone: "UTC"}, Grants: policy.Grants{Uses: 10}}
+	return policy.Workflow{Quorum: 1, Timeout: 10 * time.Minute, QuietHours: policy.QuietHours{Timezone: "UTC"}, Grants: policy.Grants{Uses: 10, Reach: "tool"}}
 }
 
 func ruleSettings(r *policy.Rule) Group {
@@ -81,6 +81,7 @@ func workflowSettings(w *policy.Workflow) Group {
 		{"grants", Group{
 			{"longest", Duration(&w.Grants.Longest, 0)},
 			{"uses", number(&w.Grants.Uses, 200)},
+			{"reach", OneOf(&w.Grants.Reach, "tool", "read_only", "server", "agent")},
 		}},
 		{"channels", List(func() Setting {
 			return Each(&w.Channels, "inbox, or the name of a channel", isName).like("^[-a-z0-9]{1,63}$")

@@ -14,6 +14,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/metrics"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
 // A hold keeps a call of one request until it is decided: as a task, or by keeping the request
@@ -80,7 +81,9 @@ func (h hold) create(ctx context.Context, m *jsonrpc.Message, judged catalog.Jud
 		Upstream: h.sender.upstream(),
 		Parsed:   m, Request: m.ID.Bytes, Verdict: judged.Verdict, TTL: ttl, Variables: variables, Session: judged.Session, Send: send,
 		Trace: h.out.reply.Trace(), Correlation: h.out.reply.Correlation(),
-		Tool: describedTool(judged.Tool), Define: func(ctx context.Context) approval.Tool { return h.define(ctx, m) },
+		Tool: h.sender.describe(judged.Tool), Define: func(ctx context.Context) approval.Tool { return h.define(ctx, m) },
+
+		ReadOnlyTools: func() []gatetask.GrantTool { return h.out.gateway.cfg.Catalog.ReadOnlyTools(h.sender.client.Identity()) },
 	}
 	h.sender.identify(&call)
 	h.sender.rememberHost(ctx)
@@ -98,7 +101,14 @@ func (h hold) define(ctx context.Context, m *jsonrpc.Message) approval.Tool {
 		h.out.gateway.cfg.Log.DebugContext(ctx, "tools not listed", "upstream", h.sender.upstream(), "err", err)
 		return approval.Tool{}
 	}
-	return describedTool(tool)
+	return h.sender.describe(tool)
+}
+
+// describe converts a tool of the catalog for approvals, with what the gate knows of its definitions.
+func (s *sender) describe(t catalog.Tool) approval.Tool {
+	tool := describedTool(t)
+	tool.Trusted, tool.ReadOnly = s.gateway.cfg.Catalog.Trust(s.client.Identity(), t)
+	return tool
 }
 
 // describedTool converts a tool of the catalog for approvals.

@@ -13,8 +13,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -34,8 +32,11 @@ import (
 type Grant struct {
 	ID       gatetask.GrantID `json:"id"`
 	Workflow string           `json:"workflow"`
-	Pattern  task.Digest      `json:"pattern"`        // the [Scope.Digest] that all covered calls share
-	Free     []string         `json:"free,omitempty"` // the arguments that may have any value of the same type
+	Pattern  task.Digest      `json:"pattern"` // the [Scope.Digest] that all covered calls share
+	gatetask.GrantShape
+
+	// ReadOnly are the tools of [gatetask.ReachReadOnly].
+	ReadOnly []gatetask.GrantTool `json:"readOnly,omitempty"`
 
 	// Meta has digests, by name, of request metadata that is not part of the pattern. A member
 	// is sent only if its value is the one that the approvers saw.
@@ -78,18 +79,18 @@ type Revocation struct {
 // MaxUses is the maximum number of uses of a grant. They all fit into its record.
 const MaxUses = 200
 
-// Narrowest returns the terms on which all decisions agree: the earliest end, the fewest uses,
-// and the arguments that all of them leave free. It returns false if a decision gives no grant.
+// Narrowest returns the terms on which all decisions agree: the earliest end, the fewest uses, the
+// narrowest reach, and the arguments that all of them leave free. It returns false if a decision
+// gives no grant.
 func Narrowest(all []gatetask.Decision) (gatetask.GrantTerms, bool) {
 	//mutate:swap "if len(all) == 0 || slices.ContainsFunc(all, func(d gatetask.Decision) bool { return d.NewGrant == nil })" "all = slices.DeleteFunc(slices.Clone(all), func(d gatetask.Decision) bool { return d.NewGrant == nil }); if len(all) == 0" internal/approval.TestGrantQuorum one of several approvers gives a grant
 	if len(all) == 0 || slices.ContainsFunc(all, func(d gatetask.Decision) bool { return d.NewGrant == nil }) {
 		return gatetask.GrantTerms{}, false
 	}
 	terms := *all[0].NewGrant
-	terms.Free = slices.Clone(terms.Free)
 	for _, d := range all[1:] {
 		terms.Until, terms.Uses = earliest(terms.Until, d.NewGrant.Until), min(terms.Uses, d.NewGrant.Uses)
-		terms.Free = slices.DeleteFunc(terms.Free, func(name string) bool { return !slices.Contains(d.NewGrant.Free, name) })
+		terms.GrantShape = narrower(terms.GrantShape, d.NewGrant.GrantShape)
 	}
 	return terms, true
 }
@@ -105,6 +106,7 @@ var (
 type Limits struct {
 	Longest time.Duration // from the time when it was given
 	Uses    int
+	Reach   string // a [gatetask.GrantReach]
 }
 
 // Usable returns nil if g can be used at time now, within limits that may have become narrower
@@ -114,6 +116,9 @@ func (g Grant) Usable(now time.Time, l Limits) error {
 		l = Limits{Longest: g.Until.Sub(g.GivenAt), Uses: 1}
 	}
 	switch {
+	//mutate:false internal/approval.TestShapeNeedsCurrentPolicy a workflow that forbids a reach does not end its grants
+	case !g.Reach.Within(gatetask.GrantReach(l.Reach)):
+		return ErrExpired
 	//mutate:false internal/approval.TestGrantNeedsCurrentPolicy a revoked grant is used
 	case g.Revoked != nil:
 		return ErrRevoked
@@ -165,67 +170,6 @@ func (g Grant) Admission(by, reason string) (lifecycle.Admit, error) {
 	return lifecycle.Admit{By: by, Reason: reason, Grant: g.ID, Approvals: g.By}, nil
 }
 
-// A Scope has what all calls of one grant share: the owner, the workflow, the tool and its
-// definition, the pinned arguments, and the other members that are sent.
-type Scope struct {
-	Owner      string
-	Principal  string // identifies the owner to people
-	Workflow   string
-	ToolDigest string    // of the tool's definition
-	Call       task.Call // without request metadata
-	Free       []string
-}
-
-// Digest returns the digest of s. It covers the values of pinned arguments, and the names and
-// types of free ones. So two calls have the same digest only if their arguments have the same
-// names, and only values of free arguments differ. Values are compared as by
-// [task.Call.Digest]. Digest fails if a free argument is missing or named twice.
-func (s Scope) Digest() (task.Digest, error) {
-	b := appendText(nil, "thoughtgate grant 1")
-	for _, part := range [...]string{s.Owner, s.Principal, s.Workflow, s.ToolDigest, s.Call.Upstream, s.Call.Method, s.Call.Name} {
-		b = appendText(b, part)
-	}
-	//mutate:swap "s.Call.Also" `""` internal/approval.TestGrantCoversNothingElse a grant covers calls with other members
-	b, err := appendCanonical(b, s.Call.Also)
-	if err != nil {
-		return task.Digest{}, fmt.Errorf("what is sent besides: %w", err)
-	}
-	if b, err = s.appendArguments(b); err != nil {
-		return task.Digest{}, fmt.Errorf("arguments: %w", err)
-	}
-	return sha256.Sum256(b), nil
-}
-
-// appendArguments appends the arguments. Each is a text with a mark for free arguments, its
-// name, and its value or, if it is free, its type.
-func (s Scope) appendArguments(b []byte) ([]byte, error) {
-	if len(s.Free) == 0 {
-		return appendCanonical(appendText(b, "whole"), s.Call.Arguments)
-	}
-	members, err := arguments(s.Call.Arguments)
-	if err != nil {
-		return nil, err
-	}
-	b = binary.BigEndian.AppendUint64(appendText(b, "members"), uint64(len(members)))
-	free := 0
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		how, value := "pinned", members[name]
-		//mutate:swap "slices.Contains(s.Free, name)" "len(s.Free) > 0" TestGrantScope.* a pinned argument may have any value
-		if slices.Contains(s.Free, name) {
-			//mutate:swap "json.RawMessage(typeOf(value))" "nil" TestGrantScope.* a free argument may have any type
-			how, value = "free", json.RawMessage(typeOf(value))
-			free++
-		}
-		for _, text := range []string{how, name, string(value)} {
-			b = appendText(b, text)
-		}
-	}
-	if free != len(s.Free) {
-		return nil, errors.New("a free argument is missing")
-	}
-	return b, nil
-}
-
 // typeOf returns the JSON Schema type of a value.
 func typeOf(v json.RawMessage) string {
 	kind := jsontext.Value(v).Kind()
@@ -261,11 +205,11 @@ const idLetters = "0123456789abcdefghjkmnpqrstvwxyz"
 
 const (
 	grantPrefix = "gr_"
-	grantTool   = 8  // characters that all grants for one tool and owner share
+	grantTool   = 8  // characters that all grants share that [Store.For] returns together
 	grantRandom = 16 // random characters: 80 bits
 )
 
-// NewID returns an id for a grant of the given scope.
+// NewID returns an id for a grant with the given scope.
 func NewID(s Scope) gatetask.GrantID {
 	var random [grantRandom]byte
 	_, _ = rand.Read(random[:]) // never fails; the program ends if there is no randomness
@@ -278,10 +222,19 @@ func ValidID(id gatetask.GrantID) bool {
 	return ok && len(rest) == grantTool+grantRandom && strings.Trim(rest, idLetters) == ""
 }
 
-// idPrefix returns the common prefix of the ids of all grants for the tool and owner of s.
+// idPrefix returns the common prefix of the ids of all grants with the reach of s for its owner
+// and tool.
 func (s Scope) idPrefix() string {
-	b := appendText(nil, "thoughtgate grants of a tool 1")
-	for _, part := range [...]string{s.Owner, s.Call.Upstream, s.Call.Name} {
+	parts := []string{"thoughtgate grants of a tool 1", s.Owner, s.Call.Upstream, s.Call.Name}
+	switch s.Reach {
+	case gatetask.ReachTool:
+	case gatetask.ReachAgent:
+		parts = []string{"thoughtgate grants of an agent 1", s.Principal}
+	default:
+		parts = []string{"thoughtgate grants of a server 1", s.Owner, s.Call.Upstream}
+	}
+	var b []byte
+	for _, part := range parts {
 		b = appendText(b, part)
 	}
 	sum := sha256.Sum256(b)

@@ -24,7 +24,7 @@ const seen = `{"path":"/tmp/é","n":1,"deep":{"a":[1,"x"],"b":null},"on":true}`
 func grantScope(arguments string, free ...string) grantstore.Scope {
 	return grantstore.Scope{
 		Owner: "files principal:agent", Principal: "named agent", Workflow: "ops", ToolDigest: "v2-1",
-		Call: task.Call{Upstream: "files", Method: "tools/call", Name: "write", Arguments: arguments}, Free: free,
+		Call: task.Call{Upstream: "files", Method: "tools/call", Name: "write", Arguments: arguments}, GrantShape: gatetask.GrantShape{Free: free},
 	}
 }
 
@@ -231,7 +231,7 @@ func TestGrantUsable(t *testing.T) {
 // The narrowest terms of all decisions count. If a decision gives no grant, there are no terms.
 func TestNarrowest(t *testing.T) {
 	gives := func(minutes, uses int, free ...string) gatetask.Decision {
-		return gatetask.Decision{NewGrant: &gatetask.GrantTerms{Until: epoch.Add(time.Duration(minutes) * time.Minute), Uses: uses, Free: free}}
+		return gatetask.Decision{NewGrant: &gatetask.GrantTerms{Until: epoch.Add(time.Duration(minutes) * time.Minute), Uses: uses, GrantShape: gatetask.GrantShape{Free: free}}}
 	}
 	if _, all := grantstore.Narrowest([]gatetask.Decision{gives(5, 1), {By: "bob"}}); all {
 		t.Error("got terms although one approver gave no grant")

@@ -127,9 +127,9 @@ func (s Store) Get(ctx context.Context, id gatetask.GrantID) (Grant, error) {
 	return grant, err
 }
 
-// ForTool returns the grants for the tool and owner of a scope, and possibly others, unordered.
-// Compare their patterns.
-func (s Store) ForTool(ctx context.Context, scope Scope) ([]Grant, error) {
+// For returns the grants for the owner and tool of a scope that have its reach, and possibly
+// others, unordered. Compare their patterns.
+func (s Store) For(ctx context.Context, scope Scope) ([]Grant, error) {
 	return s.list(ctx, scope.idPrefix())
 }
 

@@ -39,6 +39,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
 // A workload is work of the gate whose cost depends on foreign input.
@@ -398,7 +399,7 @@ func scope(t *testing.T, o *fixture, arguments string) func() {
 	return func() {
 		offer, err := o.approvals.Viewer().Offer(held)
 		if err == nil {
-			_, err = grantstore.Scope{Call: held.Call, Free: offer.Free}.Digest()
+			_, err = grantstore.Scope{Call: held.Call, GrantShape: gatetask.GrantShape{Free: offer.Free}}.Digest()
 		}
 		if err != nil {
 			t.Error(err)

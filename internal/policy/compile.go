@@ -129,7 +129,7 @@ func (s *Snapshot) workflowProblem(name string) error {
 
 // verdictFor returns the verdict of a rule that does not use the policies.
 func (s *Snapshot) verdictFor(r *rule, index int, name string) Verdict {
-	v := Verdict{Action: r.Action, Rule: index, Label: r.label, Match: r.Match, Snapshot: s.id}
+	v := Verdict{Action: r.Action, Rule: index, Label: r.label, Match: r.Match, Secret: r.Secrets != nil, Snapshot: s.id}
 	switch r.Action {
 	case Approve:
 		v.Workflow = r.workflow()

@@ -72,6 +72,9 @@ type Verdict struct {
 	// are told.
 	Changed bool `json:"changed,omitzero"`
 
+	// Secret: a rule that looks for secrets in arguments decided.
+	Secret bool `json:"secret,omitzero"`
+
 	// Unpinned: the definition of the tool is not the one in the lock file; see [Pins].
 	Unpinned bool `json:"unpinned,omitzero"`
 }
@@ -201,7 +204,7 @@ func (s *Snapshot) ask(c Call, kind Kind, r *rule) Verdict {
 	if c.Changed && s.policies.readHints(q) {
 		v = s.cautious(v, r)
 	}
-	v.Rule, v.Label, v.Match, v.Snapshot = r.verdict.Rule, r.verdict.Label, r.verdict.Match, s.id
+	v.Rule, v.Label, v.Match, v.Secret, v.Snapshot = r.verdict.Rule, r.verdict.Label, r.verdict.Match, r.verdict.Secret, s.id
 	if s.observe || r.Observe {
 		v = observed(v)
 	}

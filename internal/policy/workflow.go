@@ -50,6 +50,7 @@ type QuietHours struct {
 type Grants struct {
 	Longest time.Duration // the longest validity
 	Uses    int           // the most calls of one grant
+	Reach   string        // the widest reach of one grant: tool, read_only, server or agent; empty means tool
 }
 
 // DefaultWorkflow is the name of the workflow of rules without one.

@@ -14,6 +14,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/internal/toolhistory"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
 // MethodBatch is the method of a held batch.
@@ -45,6 +46,15 @@ type Facts struct {
 	ToolsInBatch   []ToolInBatch         `json:",omitempty"`
 	ChangesInBatch []*toolhistory.Change `json:",omitempty"`
 
+	// Trusted: the definition of the tool is the first known one, or one that an operator has accepted.
+	// ReadOnly: it says that the tool is read-only. Secret: a rule that looks for secrets held the call.
+	Trusted  bool `json:",omitzero"`
+	ReadOnly bool `json:",omitzero"`
+	Secret   bool `json:",omitzero"`
+
+	// ReadOnlyTools are the read-only tools of the server, if a standing approval can cover them.
+	ReadOnlyTools []gatetask.GrantTool `json:",omitempty"`
+
 	// Accepted are the digests of definitions of the tools that are not those in the lock file, but
 	// that operators have accepted.
 	Accepted []string `json:",omitempty"`
@@ -71,6 +81,7 @@ type HoldingGate struct {
 	ValidSeconds  float64  `json:"valid_seconds,omitzero"`
 	GrantSeconds  float64  `json:"grant_seconds,omitzero"`
 	GrantUses     int      `json:"grant_uses,omitzero"`
+	GrantReach    string   `json:"grant_reach,omitzero"`
 
 	EscalateAfter float64  `json:"escalate_after,omitzero"` // the share of the timeout after which EscalateTo may decide
 	EscalateTo    []string `json:"escalate_to,omitempty"`
@@ -81,7 +92,7 @@ func NewHoldingGate(gate string, w policy.Workflow) *HoldingGate {
 	return &HoldingGate{
 		Gate: gate, Approvers: w.Approvers, Redact: w.Redact, SelfApproval: w.SelfApproval, AgentApproval: w.AgentApproval, Passkey: w.Passkey, ValidSeconds: w.Validity.Seconds(),
 		EscalateAfter: w.Escalate.After, EscalateTo: w.Escalate.Approvers,
-		GrantSeconds: w.Grants.Longest.Seconds(), GrantUses: w.Grants.Uses,
+		GrantSeconds: w.Grants.Longest.Seconds(), GrantUses: w.Grants.Uses, GrantReach: w.Grants.Reach,
 	}
 }
 
@@ -91,7 +102,7 @@ func (h *HoldingGate) Workflow() policy.Workflow {
 		Approvers: h.Approvers, SelfApproval: h.SelfApproval, AgentApproval: h.AgentApproval, Passkey: h.Passkey, Redact: h.Redact,
 		Validity: time.Duration(h.ValidSeconds * float64(time.Second)),
 		Escalate: policy.Escalation{After: h.EscalateAfter, Approvers: h.EscalateTo},
-		Grants:   policy.Grants{Longest: time.Duration(h.GrantSeconds * float64(time.Second)), Uses: h.GrantUses},
+		Grants:   policy.Grants{Longest: time.Duration(h.GrantSeconds * float64(time.Second)), Uses: h.GrantUses, Reach: h.GrantReach},
 	}
 }
 

@@ -27,6 +27,63 @@ type Offer struct {
 	Uses           int      `json:"uses"`
 	Free           []string `json:"free,omitempty"`   // the names of the arguments that can be left free, as they came
 	Caution        string   `json:"caution,omitzero"` // the other programs that can use it, in words
+
+	Below    []OfferedPath         `json:"below,omitempty"`    // the arguments that can have any path below a directory
+	Reach    []gatetask.GrantReach `json:"reach,omitempty"`    // besides the tool of the call
+	ReadOnly []string              `json:"readOnly,omitempty"` // the names of the tools of the reach read_only
+	Tools    string                `json:"tools,omitzero"`     // the digest of the list of them
+}
+
+// An OfferedPath is an argument that can have any path below one of some directories.
+type OfferedPath struct {
+	Argument    string   `json:"argument"`    // as it came
+	Directories []string `json:"directories"` // the closest one first
+}
+
+// Refuses returns why a standing approval cannot have a shape, or "".
+func (o Offer) Refuses(s gatetask.GrantShape) string {
+	if s.Reach != gatetask.ReachTool {
+		return o.refusesReach(s)
+	}
+	if s.Tools != "" {
+		return "a list of tools needs the reach read_only"
+	}
+	var names []string
+	for _, b := range s.Below {
+		if !slices.ContainsFunc(o.Below, func(p OfferedPath) bool {
+			return p.Argument == b.Argument && slices.Contains(p.Directories, b.Directory)
+		}) {
+			return "only a plain path of this call of which everything is shown can be below a directory, and only below one above it"
+		}
+		names = append(names, b.Argument)
+	}
+	for _, name := range s.Free {
+		if !slices.Contains(o.Free, name) {
+			return "only an argument of this call of which everything is shown can be left free"
+		}
+	}
+	names = append(names, s.Free...)
+	slices.Sort(names)
+	if len(slices.Compact(slices.Clone(names))) < len(names) {
+		return "an argument can be left free only once"
+	}
+	return ""
+}
+
+// refusesReach is [Offer.Refuses] for a reach of several tools.
+func (o Offer) refusesReach(s gatetask.GrantShape) string {
+	switch {
+	case !slices.Contains(o.Reach, s.Reach):
+		return "the workflow does not allow such a reach, or the call does not"
+	case len(s.Free) > 0 || len(s.Below) > 0:
+		return "a standing approval for several tools has no conditions about arguments"
+	case s.Reach == gatetask.ReachReadOnly && s.Tools != o.Tools:
+		return "the list of read-only tools is another one"
+	case s.Reach != gatetask.ReachReadOnly && s.Tools != "":
+		return "a list of tools needs the reach read_only"
+	default:
+		return ""
+	}
 }
 
 // Longest returns the longest lifetime of the standing approval.
@@ -57,11 +114,40 @@ func (v *Viewer) Offer(t task.Task) (Offer, error) {
 	case f.SharedOwner || !f.Principal.Anonymous && f.Principal.ID == "":
 		return Offer{}, &NoGrantError{"the gate cannot distinguish the agent from others"}
 	}
-	free, err := v.freeable(t)
-	if err != nil {
+	o := Offer{LongestSeconds: int(w.Grants.Longest / time.Second), Uses: min(w.Grants.Uses, grantstore.MaxUses), Caution: f.sharing()}
+	//mutate:false internal/approval.TestSecretIsHeld a standing approval for other calls is offered with a call that has a secret
+	if f.Secret {
+		return o, nil
+	}
+	var err error
+	if o.Free, o.Below, err = v.freeable(t); err != nil {
 		return Offer{}, &NoGrantError{"the arguments cannot be read"}
 	}
-	return Offer{int(w.Grants.Longest / time.Second), min(w.Grants.Uses, grantstore.MaxUses), free, f.sharing()}, nil
+	o.addReach(t, f, gatetask.GrantReach(w.Grants.Reach))
+	return o, nil
+}
+
+// addReach adds the reaches up to the given one that can be offered for a call.
+func (o *Offer) addReach(t task.Task, f Facts, widest gatetask.GrantReach) {
+	if !f.Trusted {
+		return
+	}
+	for _, tool := range f.ReadOnlyTools {
+		o.ReadOnly = append(o.ReadOnly, safetext.Name(tool.Name, maxName))
+	}
+	for _, reach := range gatetask.Reaches()[1:] {
+		switch {
+		case !reach.Within(widest):
+		case reach == gatetask.ReachReadOnly && !slices.Contains(f.ReadOnlyTools, gatetask.GrantTool{Name: t.Call.Name, Digest: t.Verdict.ToolDigest}):
+		case reach == gatetask.ReachAgent && (f.Principal.Anonymous || f.HoldingGate != nil):
+			// The agent has another name at each server, or other gates may identify it in another way.
+		default:
+			o.Reach = append(o.Reach, reach)
+		}
+	}
+	if len(o.ReadOnly) > 0 {
+		o.Tools = grantstore.ToolsDigest(f.ReadOnlyTools)
+	}
 }
 
 // sharing names the programs that share the standing approvals of the owner, or "" if only one
@@ -78,21 +164,21 @@ func (f Facts) sharing() string {
 // pinned.
 const maxFree = 100
 
-// freeable returns the arguments of t that can be left free: those without redacted parts.
-func (v *Viewer) freeable(t task.Task) ([]string, error) {
+// freeable returns the arguments of t that can be left free, those without redacted parts, and
+// those of them that are paths.
+func (v *Viewer) freeable(t task.Task) (names []string, below []OfferedPath, err error) {
 	if t.Call.Arguments == "" || jsontext.Value(t.Call.Arguments).Kind() != '{' {
-		return nil, nil
+		return nil, nil, nil
 	}
 	paths := v.redactions(t)
 	if namesWhole(paths) {
-		return nil, nil
+		return nil, nil, nil
 	}
-	var names []string
 	for name, value := range (jsonrpc.Value{Bytes: []byte(t.Call.Arguments)}).Members() {
 		if inside := (&redaction{}).below(paths, name); len(inside) > 0 {
 			c := withoutRedacted(neverEnds, string(value.Bytes), inside, 0)
 			if c.err != nil {
-				return nil, c.err
+				return nil, nil, c.err
 			}
 			//mutate:false internal/approval.TestGrantIsRefused a redacted argument is left free
 			if len(c.hidden) > 0 || c.parts {
@@ -101,11 +187,18 @@ func (v *Viewer) freeable(t task.Task) ([]string, error) {
 		}
 		names = append(names, name)
 		if len(names) > maxFree {
-			return nil, nil
+			return nil, nil, nil
+		}
+		text, _ := value.Text()
+		if above := grantstore.Directories(text); len(above) > 0 {
+			below = append(below, OfferedPath{name, above[:min(len(above), maxDirectories)]})
 		}
 	}
-	return names, nil
+	return names, below, nil
 }
+
+// maxDirectories is how many directories above a path are offered.
+const maxDirectories = 10
 
 // A GrantState says whether a standing approval can still be used.
 type GrantState string
@@ -125,7 +218,8 @@ type Grant struct {
 	State GrantState       `json:"state"`
 
 	GrantFacts
-	Free     []string `json:"free,omitempty"` // the arguments that may have any value of the same type
+	gatetask.GrantShape
+	ReadOnly []string `json:"readOnly,omitempty"` // the tools of the reach read_only
 	Workflow string   `json:"workflow"`
 
 	From    task.ID                `json:"from"` // the call whose approvers gave the grant
@@ -173,18 +267,20 @@ const (
 	UseUnknown = "unknown"  // the task and its journal entries were deleted
 )
 
-// GrantFacts returns the stored description of t for a standing approval that leaves some of
-// its arguments free.
-func (v *Viewer) GrantFacts(t task.Task, free []string) (string, error) {
+// GrantFacts returns the stored description of t for a standing approval of the given shape.
+func (v *Viewer) GrantFacts(t task.Task, shape gatetask.GrantShape) (string, error) {
 	a, known := v.View(t), ReadFacts(t)
 	f := storedFacts{HoldingGate: known.HoldingGate, GrantFacts: GrantFacts{
 		Tool: a.Tool, Upstream: a.Upstream, Principal: known.Requester(t.Owner), Anonymous: a.Anonymous, Client: a.Client, Caution: known.sharing(), ToolDigest: a.ToolDigest,
 		AlsoSent: a.AlsoSent,
 	}}
-	if t.Call.Arguments != "" {
-		pinned := t.Call.Arguments
-		if len(free) > 0 {
-			pinned = string(jsonrpc.Value{Bytes: []byte(pinned)}.Without(free...))
+	if t.Call.Arguments != "" && shape.Reach == gatetask.ReachTool {
+		pinned, loose := t.Call.Arguments, slices.Clone(shape.Free)
+		for _, b := range shape.Below {
+			loose = append(loose, b.Argument)
+		}
+		if len(loose) > 0 {
+			pinned = string(jsonrpc.Value{Bytes: []byte(pinned)}.Without(loose...))
 		}
 		f.Arguments, f.ArgumentsTruncated = withoutRedacted(neverEnds, pinned, v.redactions(t), maxListed).shown(maxListed)
 	}
@@ -269,8 +365,11 @@ func (v *Viewer) ViewGrant(g grantstore.Grant) Grant {
 		stored = storedFacts{GrantFacts: GrantFacts{Tool: "[unreadable]"}}
 	}
 	one.GrantFacts = stored.GrantFacts
-	for _, name := range g.Free {
-		one.Free = append(one.Free, safetext.Name(name, maxName))
+	one.GrantShape = plainShape(g.GrantShape)
+	if g.Reach == gatetask.ReachReadOnly {
+		for _, tool := range g.ReadOnly {
+			one.ReadOnly = append(one.ReadOnly, safetext.Name(tool.Name, maxName))
+		}
 	}
 	for _, d := range g.By {
 		one.By = append(one.By, d.By)

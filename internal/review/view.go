@@ -242,6 +242,18 @@ func NeedsPasskey(w policy.Workflow, t task.Task) bool {
 	return w.Passkey || t.Approval != nil && t.Approval.Passkey
 }
 
+// plainShape returns s with escaped names of arguments and directories.
+func plainShape(s gatetask.GrantShape) gatetask.GrantShape {
+	plain := gatetask.GrantShape{Reach: s.Reach, Tools: s.Tools}
+	for _, name := range s.Free {
+		plain.Free = append(plain.Free, safetext.Name(name, maxName))
+	}
+	for _, b := range s.Below {
+		plain.Below = append(plain.Below, gatetask.GrantBelow{Argument: safetext.Name(b.Argument, maxName), Directory: safetext.Name(b.Directory, maxName)})
+	}
+	return plain
+}
+
 // plainDecisions returns decisions with escaped names of arguments.
 func plainDecisions(all []gatetask.Decision) []gatetask.Decision {
 	all = slices.Clone(all)
@@ -250,10 +262,7 @@ func plainDecisions(all []gatetask.Decision) []gatetask.Decision {
 			continue
 		}
 		terms := *d.NewGrant
-		terms.Free = nil
-		for _, name := range d.NewGrant.Free {
-			terms.Free = append(terms.Free, safetext.Name(name, maxName))
-		}
+		terms.GrantShape = plainShape(terms.GrantShape)
 		all[i].NewGrant = &terms
 	}
 	return all

@@ -171,7 +171,53 @@ type GrantID string
 type GrantTerms struct {
 	Until time.Time `json:"until"`
 	Uses  int       `json:"uses"`
-	Free  []string  `json:"free,omitempty"` // the names of the arguments that may have any value of the same type
+	GrantShape
+}
+
+// A GrantShape says how calls that a standing approval covers may differ from the one that its
+// approvers saw. Calls in the zero shape have the same tool and the same arguments.
+type GrantShape struct {
+	Free  []string     `json:"free,omitempty"`  // the names of the arguments that may have any value of the same type
+	Below []GrantBelow `json:"below,omitempty"` // the arguments that may have any path below a directory
+	Reach GrantReach   `json:"reach,omitzero"`
+	Tools string       `json:"tools,omitzero"` // of [ReachReadOnly]: the digest of the list of tools, in hexadecimal
+}
+
+// A GrantBelow is an argument that may have any path below a directory.
+type GrantBelow struct {
+	Argument  string `json:"argument"`
+	Directory string `json:"directory"` // absolute
+}
+
+// A GrantReach says which tools an agent may call with a standing approval. A call of another tool
+// than the one that the approvers saw may have any arguments.
+type GrantReach string
+
+// The reaches, the narrowest one first.
+const (
+	ReachTool     GrantReach = ""          // the tool that the approvers saw
+	ReachReadOnly GrantReach = "read_only" // the tools of its server that were read-only, as they were defined then
+	ReachServer   GrantReach = "server"    // all tools of its server
+	ReachAgent    GrantReach = "agent"     // all tools of all servers
+)
+
+// Reaches returns all reaches, the narrowest one first.
+func Reaches() []GrantReach {
+	return []GrantReach{ReachTool, ReachReadOnly, ReachServer, ReachAgent}
+}
+
+// Within reports whether r is one of the reaches and no wider than other. An unknown other counts
+// as the narrowest one.
+func (r GrantReach) Within(other GrantReach) bool {
+	all := Reaches()
+	at := slices.Index(all, r)
+	return at >= 0 && at <= max(0, slices.Index(all, other))
+}
+
+// A GrantTool is a tool with the digest of its definition.
+type GrantTool struct {
+	Name   string `json:"name"`
+	Digest string `json:"digest"`
 }
 
 // An Authority holds the groups and roles of an approver at the time of the decision.

@@ -296,9 +296,10 @@ func (h *handler) grant(_ http.ResponseWriter, r *http.Request, _ operator.Opera
 
 // A grantWish has the terms of a standing approval given with an approval.
 type grantWish struct {
-	Seconds int      `json:"seconds"`
-	Uses    int      `json:"uses"`
-	Free    []string `json:"free"`
+	Seconds int `json:"seconds"`
+	Uses    int `json:"uses"`
+
+	gatetask.GrantShape
 }
 
 // maxWish is longer than any standing approval may last, in seconds.
@@ -309,7 +310,7 @@ func (g *grantWish) terms(now time.Time) *gatetask.GrantTerms {
 	if g == nil {
 		return nil
 	}
-	return &gatetask.GrantTerms{Until: now.Add(time.Duration(min(g.Seconds, maxWish)) * time.Second), Uses: g.Uses, Free: g.Free}
+	return &gatetask.GrantTerms{Until: now.Add(time.Duration(min(g.Seconds, maxWish)) * time.Second), Uses: g.Uses, GrantShape: g.GrantShape}
 }
 
 // A revocation is the body of a request to revoke a standing approval.

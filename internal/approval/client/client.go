@@ -144,16 +144,17 @@ func (c *Client) Decide(ctx context.Context, id task.ID, r approval.Ruling) (rev
 // A grantWish has the terms of a standing approval. Its duration does not depend on the local
 // clock.
 type grantWish struct {
-	Seconds int      `json:"seconds"`
-	Uses    int      `json:"uses"`
-	Free    []string `json:"free,omitempty"`
+	Seconds int `json:"seconds"`
+	Uses    int `json:"uses"`
+
+	gatetask.GrantShape
 }
 
 func wishOf(g *gatetask.GrantTerms) *grantWish {
 	if g == nil {
 		return nil
 	}
-	return &grantWish{int(time.Until(g.Until).Round(time.Second) / time.Second), g.Uses, g.Free}
+	return &grantWish{int(time.Until(g.Until).Round(time.Second) / time.Second), g.Uses, g.GrantShape}
 }
 
 // Grants returns standing approvals, newest first. State is "active" or "all".

@@ -24,12 +24,12 @@ func grantCases() []testCase {
 }
 
 // wide are limits that these cases never reach.
-var wide = grantstore.Limits{Longest: 1000 * time.Hour, Uses: grantstore.MaxUses}
+var wide = grantstore.Limits{Longest: 1000 * time.Hour, Uses: grantstore.MaxUses, Reach: string(gatetask.ReachAgent)}
 
 // scope returns the scope of a grant for calls of owner.
 func scope(owner string, free ...string) grantstore.Scope {
 	d := draft("tg_1", owner)
-	return grantstore.Scope{Owner: owner, Workflow: d.Workflow, ToolDigest: "d1", Call: d.Call, Free: free}
+	return grantstore.Scope{Owner: owner, Workflow: d.Workflow, ToolDigest: "d1", Call: d.Call, GrantShape: gatetask.GrantShape{Free: free}}
 }
 
 // grant returns a grant with the given number of uses.
@@ -38,7 +38,7 @@ func grant(t reporter, s grantstore.Scope, uses int) grantstore.Grant {
 	pattern, err := s.Digest()
 	must(t, err)
 	return grantstore.Grant{
-		ID: grantstore.NewID(s), Workflow: s.Workflow, Pattern: pattern, Free: s.Free, Meta: map[string]task.Digest{"m": {1}},
+		ID: grantstore.NewID(s), Workflow: s.Workflow, Pattern: pattern, GrantShape: s.GrantShape, ReadOnly: s.Tools, Meta: map[string]task.Digest{"m": {1}},
 		From: "tg_1", By: []gatetask.Decision{{By: "bob", Authority: gatetask.Authority{Groups: []string{"oncall"}}, At: epoch}},
 		GivenAt: epoch, Until: epoch.Add(ttl), MaxUses: uses, Facts: `{"é":1}`,
 	}
@@ -56,7 +56,12 @@ func grantKept(t reporter, s gatestore.Store) {
 	ctx, kept := t.Context(), grantstore.Store{Records: s}
 	_, err := kept.Get(ctx, grantstore.NewID(scope("alice")))
 	mustBe(t, err, task.ErrNotFound)
-	g := give(t, s, scope("alice", "path"), 3)
+	of := scope("alice", "path")
+	g := grant(t, of, 3)
+	g.Below = []gatetask.GrantBelow{{Argument: "é", Directory: "/tmp"}}
+	g.ReadOnly = []gatetask.GrantTool{{Name: "read", Digest: "d1"}}
+	g.Reach, g.Tools = gatetask.ReachReadOnly, grantstore.ToolsDigest(g.ReadOnly)
+	must(t, kept.Add(ctx, g))
 	got, err := kept.Get(ctx, g.ID)
 	must(t, err)
 	mustEqual(t, "the grant that was kept", got, g)
@@ -79,7 +84,7 @@ func grantFound(t reporter, s gatestore.Store) {
 	}
 	must(t, s.PutRecord(ctx, gatestore.Record{Name: "grants", Version: 1, Value: []byte("x")}))
 	for owner, ids := range want {
-		found, err := kept.ForTool(ctx, scope(owner))
+		found, err := kept.For(ctx, scope(owner))
 		must(t, err)
 		mustEqual(t, "the grants of "+owner, sortedIDs(found), slices.Sorted(slices.Values(ids)))
 	}
@@ -88,7 +93,7 @@ func grantFound(t reporter, s gatestore.Store) {
 	if len(all) != 205 {
 		t.Fatalf("%d of 205 grants are listed", len(all))
 	}
-	none, err := kept.ForTool(ctx, scope("unknown"))
+	none, err := kept.For(ctx, scope("unknown"))
 	must(t, err)
 	if len(none) > 0 {
 		t.Fatalf("an owner without grants has %d", len(none))

@@ -120,7 +120,7 @@ func full(t reporter, id task.ID, owner string) task.Task {
 		lifecycle.Submit{By: "gate", Quorum: 2, Deadline: epoch.Add(time.Minute)},
 		lifecycle.Contact{PollInterval: 5 * time.Second, WaitsUntil: epoch.Add(10 * time.Second)},
 		lifecycle.Approve{By: "bob", Reason: "fine", As: gatetask.Authority{Groups: []string{"oncall"}, Roles: []string{"approver"}, Own: owner == "bob"}},
-		lifecycle.Approve{By: "eve", NewGrant: &gatetask.GrantTerms{Until: epoch.Add(time.Hour), Uses: 3, Free: []string{"path"}}},
+		lifecycle.Approve{By: "eve", NewGrant: &gatetask.GrantTerms{Until: epoch.Add(time.Hour), Uses: 3, GrantShape: gatetask.GrantShape{Free: []string{"path"}}}},
 		lifecycle.Claim{By: "gate-1", LeaseUntil: epoch.Add(time.Minute)},
 		lifecycle.Progress{
 			By: "gate-1", UpstreamTask: "u1", InputRequests: json.RawMessage(`{"q":{"method":"elicitation/create"}}`),
