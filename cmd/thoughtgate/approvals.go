@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/approval"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/client"
 	"github.com/thoughtgate/thoughtgate-go/internal/human"
 	"github.com/thoughtgate/thoughtgate-go/internal/localdesk"
@@ -447,6 +448,8 @@ type grantFlags struct {
 	length time.Duration
 	uses   int
 	free   []string
+	below  []string // ARGUMENT=DIRECTORY
+	reach  string
 }
 
 func addGrantFlags(cmd *cobra.Command) *grantFlags {
@@ -454,18 +457,67 @@ func addGrantFlags(cmd *cobra.Command) *grantFlags {
 	cmd.Flags().DurationVar(&f.length, "allow-for", 0, "also allow further calls like this one, without asking, for this `time`, such as 30m")
 	cmd.Flags().IntVar(&f.uses, "allow-uses", 1, "`number` of further calls to allow, with --allow-for")
 	cmd.Flags().StringArrayVar(&f.free, "allow-any", nil, "`argument` that may have any value of the same type in them; all others must be as shown (repeatable)")
+	cmd.Flags().StringArrayVar(&f.below, "allow-below", nil, "`ARGUMENT=DIRECTORY`: the argument may be any path below the directory in them (repeatable)")
+	cmd.Flags().StringVar(&f.reach, "allow-tools", "", "allow other `tools` too, with any arguments: read_only (those of this server), server (all of them), or agent (all of all servers)")
 	return f
 }
 
 // terms returns the standing approval that the flags ask for, or nil.
 func (f *grantFlags) terms(cmd *cobra.Command) (*gatetask.GrantTerms, error) {
-	if f.length > 0 {
-		return &gatetask.GrantTerms{Uses: f.uses, GrantShape: gatetask.GrantShape{Free: f.free}}, nil
+	if f.length <= 0 {
+		if f.length < 0 || len(f.free) > 0 || len(f.below) > 0 || f.reach != "" || cmd.Flags().Changed("allow-uses") {
+			return nil, &usageError{cmd.CommandPath(), errors.New("--allow-uses, --allow-any, --allow-below and --allow-tools need --allow-for with a positive time")}
+		}
+		return nil, nil // without a standing approval
 	}
-	if f.length < 0 || len(f.free) > 0 || cmd.Flags().Changed("allow-uses") {
-		return nil, &usageError{cmd.CommandPath(), errors.New("--allow-uses and --allow-any need --allow-for with a positive time")}
+	shape := gatetask.GrantShape{Free: f.free, Reach: gatetask.GrantReach(f.reach)}
+	for _, text := range f.below {
+		// Names of arguments may have any characters, directories have no equals sign here.
+		at := strings.LastIndex(text, "=/")
+		if at < 0 {
+			return nil, &usageError{cmd.CommandPath(), errors.New("--allow-below needs ARGUMENT=/DIRECTORY")}
+		}
+		shape.Below = append(shape.Below, gatetask.GrantBelow{Argument: text[:at], Directory: text[at+1:]})
 	}
-	return nil, nil // without a standing approval
+	return &gatetask.GrantTerms{Uses: f.uses, GrantShape: shape}, nil
+}
+
+// coverage describes what a standing approval would have covered, and completes its terms.
+func (f *grantFlags) coverage(cmd *cobra.Command, c *client.Client, id task.ID, wish *gatetask.GrantTerms) (string, error) {
+	if wish.Reach == gatetask.ReachReadOnly {
+		around, err := c.Context(cmd.Context(), id)
+		if err != nil {
+			return "", err
+		}
+		if around.GrantOffer != nil {
+			wish.Tools = around.GrantOffer.Tools
+		}
+	}
+	wish.Until = time.Now().Add(f.length)
+	known, err := c.Coverage(cmd.Context(), id, *wish)
+	if err != nil {
+		return "", err
+	}
+	return coverageText(known), nil
+}
+
+// coverageText describes what a standing approval would have covered.
+func coverageText(c approval.Coverage) string {
+	text := fmt.Sprintf("Since %s it would have let %d of %s run", c.Since.Local().Format(time.DateTime), c.Covered, count(c.Recorded, "recorded call"))
+	if c.Rejected > 0 {
+		text += fmt.Sprintf("; people rejected %d of them", c.Rejected)
+	}
+	text += ".\n"
+	if c.Unknown > 0 {
+		text += count(c.Unknown, "more call") + " cannot be judged: the arguments are not recorded in full.\n"
+	}
+	if c.Waiting > 0 {
+		text += count(c.Waiting, "call") + " like these wait now; they stay held.\n"
+	}
+	for _, x := range c.Examples {
+		text += "  " + x.Time.Local().Format(time.DateTime) + " " + oneLine(x.Tool, 60) + " on " + oneLine(x.Server, 60) + " " + oneLine(strings.Join(x.Paths, " "), 200) + " " + oneLine(x.Outcome, 40) + "\n"
+	}
+	return text
 }
 
 // text describes the calls that the standing approval allows. It is empty without one.
@@ -473,16 +525,40 @@ func (f *grantFlags) text(offer *review.Offer) string {
 	if f.length <= 0 {
 		return ""
 	}
-	text := fmt.Sprintf("This also allows %s within %s without approval: from the same agent, to the same tool, with the arguments as shown",
-		count(f.uses, "more call"), human.Duration(f.length))
+	text := fmt.Sprintf("This also allows %s within %s without approval: from the same agent", count(f.uses, "more call"), human.Duration(f.length))
+	if f.reach == "" {
+		text += ", to the same tool, with the arguments as shown"
+	} else {
+		text += ", to " + reachText(gatetask.GrantReach(f.reach)) + ", with ANY arguments"
+	}
 	if len(f.free) > 0 {
 		text += ", with ANY value for " + oneLine(strings.Join(f.free, ", "), maxCell)
 	}
+	if len(f.below) > 0 {
+		text += ", with any path below: " + oneLine(strings.Join(f.below, ", "), maxCell)
+	}
 	text += ".\n"
+	if f.reach == string(gatetask.ReachReadOnly) && offer != nil {
+		text += "Read-only tools: " + oneLine(strings.Join(offer.ReadOnly, ", "), maxText) + "\n"
+	}
 	if offer != nil && offer.Caution != "" {
 		text += oneLine(offer.Caution, maxText) + "\n"
 	}
 	return text
+}
+
+// reachText describes the tools of a reach.
+func reachText(r gatetask.GrantReach) string {
+	switch r {
+	case gatetask.ReachReadOnly:
+		return "the read-only tools of this server"
+	case gatetask.ReachServer:
+		return "ALL tools of this server"
+	case gatetask.ReachAgent:
+		return "ALL tools of ALL servers"
+	default:
+		return oneLine(string(r), 40)
+	}
 }
 
 // printGrant prints the standing approval that was given with the approval of a call.
@@ -526,7 +602,22 @@ func grantArguments(g review.Grant) string {
 	if len(g.Free) > 0 {
 		text += " ANY " + oneLine(strings.Join(g.Free, ", "), 60)
 	}
+	if len(g.Below) > 0 {
+		text += " " + belowText(g)
+	}
+	if g.Reach != gatetask.ReachTool {
+		text += " ANY, " + reachText(g.Reach)
+	}
 	return strings.TrimSpace(text)
+}
+
+// belowText returns the paths that may be below a directory.
+func belowText(g review.Grant) string {
+	var all []string
+	for _, b := range g.Below {
+		all = append(all, oneLine(b.Argument, 60)+" BELOW "+oneLine(b.Directory, maxCell))
+	}
+	return strings.Join(all, ", ")
 }
 
 // grantTable prints standing approvals.
@@ -544,6 +635,12 @@ func (s *screen) grant(g review.Grant, now time.Time) error {
 	free := "none"
 	if len(g.Free) > 0 {
 		free = "any value for " + oneLine(strings.Join(g.Free, ", "), maxText)
+	}
+	if len(g.Below) > 0 {
+		free = strings.TrimPrefix(free+", "+belowText(g), "none, ")
+	}
+	if g.Reach != gatetask.ReachTool {
+		free = "any arguments, for " + reachText(g.Reach)
 	}
 	var uses []string
 	for _, u := range g.Uses {

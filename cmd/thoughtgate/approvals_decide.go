@@ -32,18 +32,23 @@ func newApprove(g gateFlags) *cobra.Command {
 			"On a terminal, the command shows the whole call and asks you to confirm. Otherwise pass --shown with the\n" +
 			"digest that \"approvals show\" prints. If the call has changed since then, it is not approved.\n\n" +
 			"With --allow-for, further calls like this one run without approval: from the same agent, to the same tool, with\n" +
-			"the same arguments except those in --allow-any. The workflow must allow standing approvals.",
+			"the same arguments except those in --allow-any and --allow-below; with --allow-tools also to other tools. The workflow\n" +
+			"must allow standing approvals.",
 		ValidArgsFunction: g.completeOne(callIDs("pending")),
 	}
 	reason := cmd.Flags().String("reason", "", "`text` of the reason")
 	shown := cmd.Flags().String("shown", "", "`digest` that \"approvals show\" printed, or at least its first 16 characters")
 	grant := addGrantFlags(cmd)
+	preview := cmd.Flags().Bool("preview", false, "with --allow-for, only show what the standing approval would have covered")
 	var wish *gatetask.GrantTerms
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if *shown != "" && len(*shown) < minShown {
 			return &usageError{cmd.CommandPath(), fmt.Errorf("--shown needs at least %d characters of the digest", minShown)}
 		}
 		wish, err = grant.terms(cmd)
+		if err == nil && wish == nil && *preview {
+			err = &usageError{cmd.CommandPath(), errors.New("--preview needs --allow-for")}
+		}
 		return err
 	}
 	return runOne(g, cmd, (*client.Client).Find, func(cmd *cobra.Command, c *client.Client, id task.ID) error {
@@ -51,7 +56,17 @@ func newApprove(g gateFlags) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := confirm(cmd, c, a, *shown, toApprove(grant)); err != nil {
+		covers := ""
+		if wish != nil {
+			covers, err = grant.coverage(cmd, c, id, wish) // the gate refuses the decision too if the terms are wrong
+		}
+		if *preview {
+			if err != nil {
+				return decisionError(cmd.Context(), c, id, err)
+			}
+			return newScreen(cmd.OutOrStdout()).print(covers)
+		}
+		if err := confirm(cmd, c, a, *shown, toApprove(grant, covers)); err != nil {
 			return err
 		}
 		if wish != nil {
@@ -68,9 +83,9 @@ type consent struct {
 	title string // a word for it
 }
 
-// toApprove asks for an approval, with the standing approval of the flags.
-func toApprove(grant *grantFlags) consent {
-	return consent{func(around review.Context) string { return grant.text(around.GrantOffer) }, "Approve this call? Type yes to approve: ", "approved"}
+// toApprove asks for an approval, with the standing approval of the flags and what it covers.
+func toApprove(grant *grantFlags, covers string) consent {
+	return consent{func(around review.Context) string { return grant.text(around.GrantOffer) + covers }, "Approve this call? Type yes to approve: ", "approved"}
 }
 
 // toCorrect asks for a rejection with a correction.

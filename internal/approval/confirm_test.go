@@ -412,7 +412,10 @@ func TestEditedShapeDoesNotRun(t *testing.T) {
 			g.Below = []gatetask.GrantBelow{{Argument: "path", Directory: "/home"}}
 			repattern(g, s)
 		}},
-		"free for below":   {belowTmp, func(g *grantstore.Grant, s grantstore.Scope) { g.Free, g.Below = []string{"path"}, nil; repattern(g, s) }},
+		"free for below": {belowTmp, func(g *grantstore.Grant, s grantstore.Scope) {
+			g.Free, g.Below = []string{"path"}, nil
+			repattern(g, s)
+		}},
 		"server for below": {belowTmp, widen(gatetask.ReachServer)},
 		"server for list":  {reach(gatetask.ReachReadOnly), widen(gatetask.ReachServer)},
 		"agent for server": {reach(gatetask.ReachServer), widen(gatetask.ReachAgent)},

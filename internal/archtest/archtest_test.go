@@ -85,7 +85,7 @@ var allowed = map[string]string{
 	"internal/grantstore":           "task task/gatestore task/lifecycle task/gatetask task/action",
 	"internal/toolhistory":          "task task/gatestore task/storekit task/auditlog task/action internal/safetext internal/policy",
 	"internal/review":               "internal/callrecord jsonrpc task task/gatestore task/storekit task/auditlog task/gatetask task/action internal/admission internal/audit internal/grantstore internal/policy internal/safetext internal/secrets internal/toolhistory mcpname",
-	"internal/approval":             "internal/passkey jsonrpc task task/gatestore task/lifecycle task/storekit task/gatetask task/action internal/review internal/policy internal/logging internal/safetext internal/ownstack internal/grantstore internal/toolhistory internal/pause mcpname task/auditlog internal/human",
+	"internal/approval":             "internal/passkey jsonrpc task task/gatestore task/lifecycle task/storekit task/gatetask task/action internal/review internal/policy internal/logging internal/safetext internal/ownstack internal/grantstore internal/toolhistory internal/pause mcpname task/auditlog internal/human internal/callrecord",
 	"internal/highlight":            "",
 	"internal/identity":             "internal/localuser internal/admission internal/logging internal/policy",
 	"internal/keyring":              "task task/gatestore",

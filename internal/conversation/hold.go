@@ -83,7 +83,9 @@ func (h hold) create(ctx context.Context, m *jsonrpc.Message, judged catalog.Jud
 		Trace: h.out.reply.Trace(), Correlation: h.out.reply.Correlation(),
 		Tool: h.sender.describe(judged.Tool), Define: func(ctx context.Context) approval.Tool { return h.define(ctx, m) },
 
-		ReadOnlyTools: func() []gatetask.GrantTool { return h.out.gateway.cfg.Catalog.ReadOnlyTools(h.sender.client.Identity()) },
+		ReadOnlyTools: func() []gatetask.GrantTool {
+			return h.out.gateway.cfg.Catalog.ReadOnlyTools(h.sender.client.Identity())
+		},
 	}
 	h.sender.identify(&call)
 	h.sender.rememberHost(ctx)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/a-h/templ"
@@ -63,6 +64,9 @@ const (
 	fieldFor  = "grant_for"
 	fieldFree = "grant_free"
 
+	fieldReach = "grant_reach"
+	fieldBelow = "grant_below"
+
 	fieldUntil = "grant_until" // as an approver has signed it with a passkey
 )
 
@@ -86,18 +90,145 @@ func (i *Inbox) gives(r *http.Request, id task.ID, who operator.Operator) (*gate
 	if signed, err := time.Parse(time.RFC3339, r.PostFormValue(fieldUntil)); err == nil && signed.Before(terms.Until) {
 		terms.Until = signed.UTC()
 	}
+	terms.GrantShape, err = shapeIn(r, *c.GrantOffer)
+	return terms, err
+}
+
+// shapeIn returns the shape of a standing approval in a form. The approval service checks it.
+func shapeIn(r *http.Request, o review.Offer) (gatetask.GrantShape, error) {
 	named := map[string]string{}
-	for _, name := range c.GrantOffer.Free {
+	for _, name := range o.Free {
 		named[freeValue(name)] = name
 	}
+	reach, tools, _ := strings.Cut(r.PostFormValue(fieldReach), ":")
+	shape := gatetask.GrantShape{Reach: gatetask.GrantReach(reach), Tools: tools}
 	for _, value := range r.PostForm[fieldFree] {
 		name, known := named[value]
 		if !known {
-			return nil, &review.NoGrantError{Reason: "an argument cannot be left free"}
+			return shape, &review.NoGrantError{Reason: "an argument cannot be left free"}
 		}
-		terms.Free = append(terms.Free, name)
+		shape.Free = append(shape.Free, name)
 	}
-	return terms, nil
+	below := map[string]gatetask.GrantBelow{"": {}}
+	for _, p := range o.Below {
+		for _, directory := range p.Directories {
+			below[belowValue(p.Argument, directory)] = gatetask.GrantBelow{Argument: p.Argument, Directory: directory}
+		}
+	}
+	for _, value := range r.PostForm[fieldBelow] {
+		b, known := below[value]
+		if !known {
+			return shape, &review.NoGrantError{Reason: "a path cannot be below that directory"}
+		}
+		if value != "" {
+			shape.Below = append(shape.Below, b)
+		}
+	}
+	return shape, nil
+}
+
+// coverage shows what a standing approval would have covered.
+func (i *Inbox) coverage(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	id := task.ID(r.PathValue("id"))
+	terms, err := i.gives(r, id, who)
+	if err == nil && terms == nil {
+		err = &review.NoGrantError{Reason: "choose how many calls it may let run"}
+	}
+	var c approval.Coverage
+	if err == nil {
+		c, err = i.cfg.Approvals.Coverage(r.Context(), id, api.Approver(who), *terms)
+	}
+	p := page{title: "What a standing approval covers"}
+	switch {
+	case err == nil:
+	case isOutcome(err):
+		p.status, p.notice = http.StatusUnprocessableEntity, &notice{title: "It cannot be given", text: api.Message(err)}
+	default:
+		return err
+	}
+	return i.page(w, r, who, p, func(f frame) templ.Component { return coveragePage(f, id, c, terms) })
+}
+
+// coverageText describes what a standing approval would have covered.
+func coverageText(c approval.Coverage) string {
+	if c.Recorded == 0 {
+		return "No calls are recorded since " + c.Since.Format(shortTime) + ", so it cannot be said what it covers."
+	}
+	text := fmt.Sprintf("Since %s it would have let %d of the %s run.", c.Since.Format(shortTime), c.Covered, counted(c.Recorded, "recorded call"))
+	if c.Rejected > 0 {
+		text += fmt.Sprintf(" People rejected %d of these.", c.Rejected)
+	}
+	if c.Unknown > 0 {
+		text += fmt.Sprintf(" %s of the agent cannot be judged, because their arguments are not recorded in full.", counted(c.Unknown, "more call"))
+	}
+	if c.Waiting > 0 {
+		text += fmt.Sprintf(" %s wait now; they stay held.", counted(c.Waiting, "call")+" like these")
+	}
+	return text
+}
+
+// shortTime is the layout of a time in a sentence.
+const shortTime = "2 January, 15:04 UTC"
+
+// exampleText describes a covered call.
+func exampleText(x approval.CoveredExample) string {
+	text := x.Time.UTC().Format(shortTime) + ": " + visible(x.Tool) + " on " + x.Server
+	for _, path := range x.Paths {
+		text += " " + visible(path)
+	}
+	if x.Outcome != "" {
+		text += ", " + x.Outcome
+	}
+	return text
+}
+
+// reachText describes the tools of a reach of several tools.
+func reachText(r gatetask.GrantReach, upstream string) string {
+	switch r {
+	case gatetask.ReachReadOnly:
+		return "read-only tools of " + upstream
+	case gatetask.ReachServer:
+		return "all tools of " + upstream
+	case gatetask.ReachAgent:
+		return "all tools of all servers"
+	default:
+		return ""
+	}
+}
+
+// reachOptions returns the reaches that a form offers.
+func reachOptions(o *review.Offer, upstream string) []option {
+	all := []option{{"", "this tool only"}}
+	for _, r := range o.Reach {
+		value := string(r)
+		if r == gatetask.ReachReadOnly {
+			value += ":" + o.Tools
+		}
+		all = append(all, option{value, reachText(r, upstream) + ", with any arguments"})
+	}
+	return all
+}
+
+// directoryOptions returns the directories that a form offers for a path.
+func directoryOptions(p review.OfferedPath) []option {
+	all := []option{{"", "exactly this path"}}
+	for _, directory := range p.Directories {
+		all = append(all, option{belowValue(p.Argument, directory), "any path below " + visible(directory)})
+	}
+	return all
+}
+
+// belowValue returns the form value for a directory; see [freeValue].
+func belowValue(argument, directory string) string { return freeValue(argument + "\x00" + directory) }
+
+// belowText describes the paths that a standing approval allows.
+func belowText(all []gatetask.GrantBelow) string {
+	var texts []string
+	for _, b := range all {
+		texts = append(texts, visible(b.Argument)+": any path below "+visible(b.Directory))
+	}
+	return strings.Join(texts, "; ")
 }
 
 // freeValue returns the form value for the name of an argument. It is a digest because
@@ -155,6 +286,12 @@ func givenSoFar(a review.Approval) []string {
 			text = fmt.Sprintf("%s allows %s until %s.", d.By, counted(g.Uses, "more call"), g.Until.UTC().Format("2 January, 15:04 UTC"))
 			for n, name := range g.Free {
 				text += map[bool]string{true: " Any value for: ", false: ", "}[n == 0] + visible(name)
+			}
+			if len(g.Below) > 0 {
+				text += " " + belowText(g.Below) + "."
+			}
+			if g.Reach != gatetask.ReachTool {
+				text += " For " + reachText(g.Reach, a.Upstream) + "."
 			}
 		}
 		all = append(all, text)

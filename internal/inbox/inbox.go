@@ -67,6 +67,7 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	route("GET /approvals/{id}/arguments", operator.Viewer, i.arguments)
 	route("POST /approvals/{id}/approve", operator.Approver, i.decide(approval.Approve))
 	route("POST /approvals/{id}/confirm", operator.Approver, i.confirm)
+	route("POST /approvals/{id}/coverage", operator.Approver, i.coverage)
 	route("POST /approvals/{id}/reject", operator.Rejecter, i.decide(approval.Reject))
 	route("POST /approvals/{id}/correct", operator.Approver, i.correct)
 	route("POST /approvals/{id}/correct/confirm", operator.Approver, i.confirmCorrection)

@@ -89,6 +89,7 @@ func (h *handler) routes() []route {
 		{"GET /api/approvals/{id}/context", operator.Viewer, h.context, nil},
 		{"GET /api/approvals/events", operator.Viewer, h.events, nil},
 		{"POST /api/approvals/{id}/approve", operator.Approver, h.decide(approval.Approve), nil},
+		{"POST /api/approvals/{id}/coverage", operator.Approver, h.coverage, nil},
 		{"POST /api/approvals/{id}/reject", operator.Rejecter, h.decide(approval.Reject), nil},
 		{"GET /api/grants", operator.Viewer, h.grants, []string{"state"}},
 		{"GET /api/grants/{id}", operator.Viewer, h.grant, nil},
@@ -199,6 +200,15 @@ func (h *handler) decide(what approval.Decision) service {
 		h.rule(w, r, channel.Answer{ID: task.ID(r.PathValue("id")), By: Approver(who), Ruling: ruling})
 		return nil, nil
 	}
+}
+
+// coverage answers with what a standing approval would have covered.
+func (h *handler) coverage(w http.ResponseWriter, r *http.Request, who operator.Operator) (any, error) {
+	var wish grantWish
+	if err := readBody(w, r, &wish); err != nil {
+		return nil, err
+	}
+	return h.Approvals.Coverage(r.Context(), task.ID(r.PathValue("id")), Approver(who), *wish.terms(h.Now()))
 }
 
 // ruling returns a decision with the way in which it reached the gate. The command line identifies

@@ -141,6 +141,11 @@ func (c *Client) Decide(ctx context.Context, id task.ID, r approval.Ruling) (rev
 	return post[review.Approval](ctx, c, approvals+"/"+url.PathEscape(string(id))+"/"+string(r.Decision), v)
 }
 
+// Coverage returns what a standing approval given with a held call would have covered.
+func (c *Client) Coverage(ctx context.Context, id task.ID, g gatetask.GrantTerms) (approval.Coverage, error) {
+	return post[approval.Coverage](ctx, c, approvals+"/"+url.PathEscape(string(id))+"/coverage", wishOf(&g))
+}
+
 // A grantWish has the terms of a standing approval. Its duration does not depend on the local
 // clock.
 type grantWish struct {
@@ -221,7 +226,7 @@ func get[T any](ctx context.Context, c *Client, path string) (T, error) {
 }
 
 // post makes a POST request.
-func post[T any](ctx context.Context, c *Client, path string, v verdict) (T, error) {
+func post[T any](ctx context.Context, c *Client, path string, v any) (T, error) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		var none T

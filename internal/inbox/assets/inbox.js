@@ -674,6 +674,7 @@ function onKey(event) {
 // the request, and the decision can be sent again: a decision counts once.
 async function onSubmit(event) {
   const form = event.target;
+  if (event.submitter?.id === "cover") { event.preventDefault(); cover(form, event.submitter); return; }
   if (!form.matches("#decision, #bulk, [data-sign], [data-create]")) return;
   event.preventDefault();
   if (form.dataset.sent || down) return;
@@ -703,6 +704,25 @@ async function onSubmit(event) {
     say("The gate did not answer, so it is not known whether this was decided. Your reason is kept; this page shows the state of the request as soon as the gate answers.");
   }
 }
+
+// cover shows what a standing approval would have covered. Another choice makes it invalid.
+async function cover(form, button) {
+  const place = $("#coverage");
+  button.disabled = true;
+  try {
+    const { text } = await ask(button.formAction, { method: "POST", body: new URLSearchParams(new FormData(form)) }, 30000);
+    const page = new DOMParser().parseFromString(policy.createHTML(text), "text/html");
+    const shown = $("#coverage, #notice", page);
+    if (shown) place.replaceChildren(...shown.childNodes); else set(place, "The gate gave no answer.");
+  } catch {
+    set(place, "The gate did not answer.");
+  }
+  button.disabled = false;
+}
+
+document.addEventListener("change", (event) => {
+  if (event.target.closest(".grant-choice")) $("#coverage")?.replaceChildren();
+});
 
 // A rejection is sent after some seconds, so that it can be taken back. Until then the call is
 // pending. When the page is closed or hidden, the rejection is sent at once: if that fails, the
