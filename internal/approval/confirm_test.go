@@ -424,7 +424,7 @@ func TestEditedShapeDoesNotRun(t *testing.T) {
 			g.Tools = grantstore.ToolsDigest(g.ReadOnly)
 			repattern(g, s)
 		}},
-		"more in the list": {reach(gatetask.ReachReadOnly), func(g *grantstore.Grant, s grantstore.Scope) {
+		"more in the list": {reach(gatetask.ReachReadOnly), func(g *grantstore.Grant, _ grantstore.Scope) {
 			g.ReadOnly = append(g.ReadOnly, gatetask.GrantTool{Name: "write", Digest: "v2-5"})
 		}},
 	} {

@@ -131,10 +131,13 @@ func (c *coverage) add(e *callrecord.Entry) {
 	case e.Outcome == callrecord.Attached:
 		return // the call is counted already
 	}
-	c.Recorded++
-	if !c.mayCover(e) {
-		return
+	if c.Recorded++; c.mayCover(e) {
+		c.compare(e)
 	}
+}
+
+// compare counts the entry of a held call if the standing approval covers it.
+func (c *coverage) compare(e *callrecord.Entry) {
 	s := c.scope
 	s.Call.Upstream, s.Call.Method, s.Call.Name, s.Call.Arguments, s.Trusted, s.ReadOnly = e.Upstream, e.Method, e.Name, string(e.Arguments), !e.Changed, true
 	if s.ToolDigest = c.definition(e); s.ToolDigest == "" {

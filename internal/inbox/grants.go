@@ -174,8 +174,8 @@ const shortTime = "2 January, 15:04 UTC"
 // exampleText describes a covered call.
 func exampleText(x approval.CoveredExample) string {
 	text := x.Time.UTC().Format(shortTime) + ": " + visible(x.Tool) + " on " + x.Server
-	for _, path := range x.Paths {
-		text += " " + visible(path)
+	if len(x.Paths) > 0 {
+		text += " " + visible(strings.Join(x.Paths, ", "))
 	}
 	if x.Outcome != "" {
 		text += ", " + x.Outcome
