@@ -213,7 +213,7 @@ func TestQuestionRepeatsTheCautions(t *testing.T) {
 	around := review.Context{Objection: "you have already approved this call", ToolChange: &review.ToolChange{Unknown: true}}
 	var out strings.Builder
 	on := &screen{w: &out, columns: 100, lines: 24}
-	if err := (question{on, on}).show(a, around, toApprove(&grantFlags{})); err != nil {
+	if err := (question{on, on}).show(a, around, toApprove(&grantFlags{}, "")); err != nil {
 		t.Fatal(err)
 	}
 	_, text, _ := strings.Cut(out.String(), "more than fit on the screen")
