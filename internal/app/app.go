@@ -84,7 +84,7 @@ func build(cfg config.Config, log *slog.Logger, complete func(*App) error) (*App
 	a.channels = &channels{base: b, approvals: a.approvals, replaced: make(chan struct{}, 1)}
 	a.channels.current.Store(&channelSet{outbox: channel.New(channel.Config{})})
 	a.operators = &operators{base: b, approvals: a.approvals, channels: a.channels, servers: a.servers}
-	a.channels.page, a.channels.recall = a.operators.page, a.operators.recall
+	a.channels.page, a.channels.url, a.channels.recall = a.operators.page, a.operators.url, a.operators.recall
 	a.agents = &agents{base: b, servers: a.servers, approvals: a.approvals, page: a.operators.page, bodies: b.newBodies(cfg.Limits)}
 	a.shutdown.Store(&b.cfg.Shutdown)
 	if err := complete(a); err != nil {

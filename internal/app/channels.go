@@ -33,6 +33,7 @@ type channels struct {
 
 	approvals *approvals
 	page      func(task.ID) string // returns the URL of a held call's approval page
+	url       func() string        // of the operators' listener
 	recall    func(ctx context.Context, login string) (operator.Operator, error)
 	current   atomic.Pointer[channelSet] // never nil
 	replaced  chan struct{}              // receives when current was replaced
@@ -73,6 +74,11 @@ func (cs *channels) gate(name string) channel.Gate {
 	return channel.Gate{
 		Channel: name, Records: cs.approvals.store.Store, Now: time.Now, Log: cs.base.log,
 		Decide: cs.approvals.service.Decide, Explain: api.Message, FindOperator: cs.recall,
+		Shown: func(ctx context.Context, id task.ID) (string, error) {
+			a, err := cs.approvals.service.Viewer().Show(ctx, id)
+			return a.ShownDigest, err
+		},
+		DecisionsURL: func() string { return cs.url() + "/api/channels/" + name + "/decisions" },
 		MayDecide: func(ctx context.Context, id task.ID, who operator.Operator) (bool, error) {
 			t, err := cs.approvals.store.Get(ctx, task.AnyOwner().Ref(id))
 			if errors.Is(err, task.ErrNotFound) {

@@ -172,6 +172,12 @@ type Gate struct {
 	Decide  func(context.Context, task.ID, approval.Approver, approval.Ruling) (task.Task, error)
 	Explain func(error) string
 
+	// Shown returns the present [review.Approval.ShownDigest] of a call.
+	Shown func(context.Context, task.ID) (string, error)
+
+	// DecisionsURL returns the URL for requests to a [Receiver].
+	DecisionsURL func() string
+
 	// FindOperator returns the operator of a session, as [operator.Auth.FindOperator]
 	// does.
 	FindOperator func(ctx context.Context, session string) (operator.Operator, error)
@@ -189,8 +195,10 @@ type Receiver interface {
 	Receive(ctx context.Context, h http.Header, body []byte) (Answer, error)
 }
 
-// An Answer is a decision from a [Receiver].
+// An Answer is a decision from a [Receiver]. If Reply is not empty, the channel has handled
+// the request itself, and Reply is the JSON text with which the gate responds.
 type Answer struct {
+	Reply  []byte
 	ID     task.ID
 	By     approval.Approver
 	Ruling approval.Ruling

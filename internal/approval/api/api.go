@@ -490,6 +490,11 @@ func (h *handler) receive(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, badRequest(err.Error()))
 		return
 	}
+	if len(answer.Reply) > 0 {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(answer.Reply) // fails if the sender has gone
+		return
+	}
 	h.rule(w, r, answer)
 }
 

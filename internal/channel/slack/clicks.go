@@ -3,7 +3,6 @@ package slack
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"github.com/slack-go/slack"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
@@ -88,11 +88,11 @@ func (s *Slack) handleRejection(ctx context.Context, click slack.InteractionCall
 // channelOf returns the channel in which a user has clicked. If the gate has no such channel,
 // because the configuration changed or another gate uses the app, it tells the user and
 // returns nil.
-func (s *Slack) channelOf(ctx context.Context, user, channel string) *Slack {
-	found := s.app.channel(channel)
+func (s *Slack) channelOf(ctx context.Context, user, place string) *Slack {
+	found := s.app.channel(place)
 	if found == nil {
-		s.cfg.Log.WarnContext(ctx, "click in a Slack channel that is not configured", "slack_channel", channel)
-		s.tellIn(ctx, channel, user, "Your decision does not count: the gate takes no decisions in this Slack channel. Decide in the inbox.")
+		s.cfg.Log.WarnContext(ctx, "click in a Slack channel that is not configured", "slack_channel", place)
+		s.tellIn(ctx, place, user, "Your decision does not count: the gate takes no decisions in this Slack channel. Decide in the inbox.")
 	}
 	return found
 }
@@ -110,16 +110,8 @@ func (s *Slack) decide(ctx context.Context, user string, p buttonValue, r approv
 	}
 	s.report(nil)
 	r.Via = gatetask.Via{Kind: gatetask.ViaChannel, Channel: s.cfg.Name, Account: user}
-	after, err := s.cfg.Decide(ctx, task.ID(p.ID), who, r)
-	switch {
-	case errors.Is(err, approval.ErrUnsure):
-		s.tell(ctx, user, "It is not known whether your decision counts: "+s.cfg.Explain(err))
-	case err != nil && ctx.Err() != nil:
-		s.tell(ctx, user, "The gate did not have time to check whether your decision counts. Look at the call in the inbox.")
-	case err != nil:
-		s.tell(ctx, user, "Your decision does not count: "+s.cfg.Explain(err))
-	case after.State == task.InputRequired:
-		s.tell(ctx, user, fmt.Sprintf("Your approval is recorded: %d of %d approvals.", len(after.Approval.Approvals), after.Approval.Quorum))
+	if told := (channel.Gate{Decide: s.cfg.Decide, Explain: s.cfg.Explain}).DecideFor(ctx, task.ID(p.ID), who, r); told != "" {
+		s.tell(ctx, user, told)
 	}
 }
 
@@ -141,10 +133,10 @@ func (s *Slack) tell(ctx context.Context, user, text string) {
 }
 
 // tellIn is tell for any Slack channel. It works after ctx has ended.
-func (s *Slack) tellIn(ctx context.Context, channel, user, text string) {
+func (s *Slack) tellIn(ctx context.Context, place, user, text string) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer stop()
-	if _, err := s.api.PostEphemeralContext(ctx, channel, user, slack.MsgOptionText(text, true)); err != nil {
+	if _, err := s.api.PostEphemeralContext(ctx, place, user, slack.MsgOptionText(text, true)); err != nil {
 		s.cfg.Log.WarnContext(ctx, "message to a Slack user not sent", "err", s.redact(err), "text", text)
 	}
 }

@@ -48,19 +48,7 @@ func isID(s string, kinds ...string) bool {
 
 // namesByID reads a mapping from ids to names.
 func namesByID(p *map[string]string, kinds ...string) config.Setting {
-	return config.Dict(func(key string) (config.Setting, string) {
-		name := config.Read(new(string), "a name", func(s string) (string, bool) {
-			if *p == nil {
-				*p = map[string]string{}
-			}
-			(*p)[key] = s
-			return s, config.IsWord(s)
-		})
-		if !isID(key, kinds...) {
-			return name, "must be " + wantID(kinds...)
-		}
-		return name, ""
-	})
+	return channel.People(p, wantID(kinds...), func(id string) bool { return isID(id, kinds...) })
 }
 
 // Check implements [config.Section]. It reports two channels with the same app and the same

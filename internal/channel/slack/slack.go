@@ -87,7 +87,7 @@ func (s *Slack) Remind(ctx context.Context, ref string, q channel.Question) erro
 			return outboxError(err)
 		}
 	}
-	text := reminder(q)
+	text := q.ReminderText(maxField)
 	_, _, err := s.api.PostMessageContext(ctx, s.cfg.Channel,
 		slack.MsgOptionTS(ref), slack.MsgOptionBroadcast(), slack.MsgOptionText(text, true),
 		slack.MsgOptionBlocks(slack.NewSectionBlock(plainText(text, maxSection), nil, nil)),
@@ -119,7 +119,7 @@ func (s *Slack) Address() string { return s.cfg.URL + s.cfg.Channel }
 
 func (s *Slack) message(q channel.Question) []slack.MsgOption {
 	return []slack.MsgOption{
-		slack.MsgOptionText(summary(q), true),
+		slack.MsgOptionText(q.Summary(maxField), true),
 		slack.MsgOptionBlocks(blocks(q)...),
 		slack.MsgOptionDisableLinkUnfurl(),
 		slack.MsgOptionMetadata(slack.SlackMetadata{

@@ -179,8 +179,8 @@ func ResponseError(receiver string, res *http.Response) error {
 	case 4:
 		err = channel.NotSent(err)
 	}
-	if seconds, bad := strconv.Atoi(res.Header.Get("Retry-After")); bad == nil && seconds > 0 {
-		return &channel.RetryError{After: time.Duration(min(seconds, 3600)) * time.Second, Err: err}
+	if seconds, bad := strconv.ParseFloat(res.Header.Get("Retry-After"), 64); bad == nil && seconds > 0 {
+		return &channel.RetryError{After: time.Duration(min(seconds, 3600) * float64(time.Second)), Err: err}
 	}
 	return err
 }
