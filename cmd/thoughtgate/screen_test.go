@@ -284,7 +284,7 @@ func TestQuestionNamesTheCall(t *testing.T) {
 func TestQuestionIsPrintedOnce(t *testing.T) {
 	a := spoof(80, "  ")
 	var call, rest strings.Builder
-	if err := (question{&screen{w: &call}, &screen{w: &rest}}).show(a, review.Context{}, toApprove(&grantFlags{})); err != nil {
+	if err := (question{&screen{w: &call}, &screen{w: &rest}}).show(a, review.Context{}, toApprove(&grantFlags{}, "")); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(call.String(), "↪") || strings.Count(call.String(), "\ntool ") != 1 || rest.String() != "Approve this call? Type yes to approve: " {

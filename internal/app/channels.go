@@ -11,9 +11,13 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/approval/api"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/discord"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/email"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/pagerduty"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/push"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/slack"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/teams"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/telegram"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/operator"
@@ -24,7 +28,7 @@ import (
 
 // ChannelKinds returns all kinds of channels, in the order of the documentation.
 func ChannelKinds() []config.ChannelKind {
-	return []config.ChannelKind{webhook.Kind(), slack.Kind(), email.Kind(), push.Kind()}
+	return []config.ChannelKind{webhook.Kind(), slack.Kind(), email.Kind(), push.Kind(), discord.Kind(), telegram.Kind(), teams.Kind(), pagerduty.Kind()}
 }
 
 // channels notifies approvers about held calls.

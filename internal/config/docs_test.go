@@ -31,6 +31,8 @@ const someChannel = "channels: {c: {webhook: {url: https://c/, secret: whsec_MDE
 
 const someHash = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
+const somePublicKey = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+
 // place returns a valid file in which the setting at path has the value, and the same file
 // without the setting.
 func place(path, value string) (with, without string) {
@@ -51,6 +53,10 @@ func place(path, value string) (with, without string) {
 		{"waiting.hosts[].", start + "waiting: {hosts: [{name: a, ", "}]}\n"},
 		{"channels.*.email.", start + "channels: {c: {email: {server: 'a:25', from: a@b, to: [c@d], ", "}}}\n"},
 		{"channels.*.push.", start + "channels: {c: {push: {contact: 'mailto:a@b', ", "}}}\n"},
+		{"channels.*.discord.", start + "channels: {c: {discord: {bot_token: b, public_key: " + somePublicKey + ", channel: '1', ", "}}}\n"},
+		{"channels.*.telegram.", start + "channels: {c: {telegram: {bot_token: b, chat: '-1', ", "}}}\n"},
+		{"channels.*.teams.", start + "channels: {c: {teams: {", "}}}\n"},
+		{"channels.*.pagerduty.", start + "channels: {c: {pagerduty: {routing_key: a, ", "}}}\n"},
 		{"channels.*.slack.", start + "channels: {c: {slack: {bot_token: b, app_token: a, channel: C1, ", "}}}\n"},
 		{"channels.*.webhook.answers.", start + someChannel + "answers: {secret: whsec_OTg3NjU0MzIxMDk4NzY1NDMyMTA5ODc2, approver: a, ", "}}}}\n"},
 		{"channels.*.webhook.", start + someChannel, "}}}\n"},
@@ -194,6 +200,13 @@ func TestRequiredSettingsAreReported(t *testing.T) {
 		"channels.*.slack.bot_token":          "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {slack: {app_token: a, channel: C1}}}",
 		"channels.*.slack.app_token":          "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {slack: {bot_token: a, channel: C1}}}",
 		"channels.*.slack.channel":            "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {slack: {bot_token: a, app_token: a}}}",
+		"channels.*.discord.bot_token":        "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {discord: {public_key: " + somePublicKey + ", channel: '1'}}}",
+		"channels.*.discord.public_key":       "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {discord: {bot_token: a, channel: '1'}}}",
+		"channels.*.discord.channel":          "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {discord: {bot_token: a, public_key: " + somePublicKey + "}}}",
+		"channels.*.telegram.bot_token":       "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {telegram: {chat: '1'}}}",
+		"channels.*.telegram.chat":            "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {telegram: {bot_token: a}}}",
+		"channels.*.teams.url":                "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {teams: {}}}",
+		"channels.*.pagerduty.routing_key":    "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {pagerduty: {url: https://a/}}}",
 		"channels.*.email.server":             "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {email: {from: a@b, to: [c@d]}}}",
 		"channels.*.email.from":               "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {email: {server: 'a:25', to: [c@d]}}}",
 		"channels.*.email.to[]":               "version: 1\nupstreams: [{url: https://a/}]\nchannels: {c: {email: {server: 'a:25', from: a@b}}}",
@@ -229,7 +242,7 @@ func TestRequiredSettingsAreReported(t *testing.T) {
 
 // Users have to learn all settings, so a new one should replace an old one.
 func TestNumberOfSettingsIsBounded(t *testing.T) {
-	if n := len(config.Keys(kinds...)); n > 182 {
+	if n := len(config.Keys(kinds...)); n > 196 {
 		t.Errorf("there are %d settings", n)
 	}
 }

@@ -105,7 +105,7 @@ func TestProblemsOfPolicy(t *testing.T) {
 		{"an unencrypted password", mailTo + "username: u, password: p, security: none}}}\n", []string{"3:98: channels.c.email.security: a password is not sent without encryption"}},
 		{"username without password", mailTo + "username: u}}}\n", []string{"3:72: channels.c.email.username: needs a password"}},
 		{"password without username", mailTo + "password: p}}}\n", []string{"3:72: channels.c.email.password: needs a username"}},
-		{"two kinds", mailTo + "}, slack: {bot_token: b, app_token: a, channel: C1}}}\n", []string{"3:15: channels.c: needs one kind: webhook, slack, email or push"}},
+		{"two kinds", mailTo + "}, slack: {bot_token: b, app_token: a, channel: C1}}}\n", []string{"3:15: channels.c: needs one kind: webhook, slack, email, push, discord, telegram, teams or pagerduty"}},
 		{"push without a contact", "channels: {c: {push: {contact: ops}}}\n", []string{"3:32: channels.c.push.contact: must be mailto: and an address, or a URL with https"}},
 		{"push twice", "channels: {c: {push: {contact: 'mailto:a@b'}}, d: {push: {contact: 'https://c'}}}\n", []string{`3:58: channels.d.push: only one push channel is allowed, and "c" is one`}},
 		{"one Slack channel twice", "channels: {c: {slack: {bot_token: b, app_token: a, channel: C1}}, d: {slack: {bot_token: b, app_token: a, channel: C1}}}\n", []string{
