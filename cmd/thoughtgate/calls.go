@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ func newCalls() *cobra.Command {
 			"store; a SQLite file can be read only while no gate uses it. A gate writes the calls of the last second together.",
 	})
 	a := newAuditFlags(cmd.PersistentFlags())
-	cmd.AddCommand(newCallsList(a), newCallsExport(a), newCallsVerify(a))
+	cmd.AddCommand(newCallsList(a), newCallsSummary(a), newCallsExport(a), newCallsVerify(a))
 	return cmd
 }
 
@@ -140,6 +141,50 @@ func (s *screen) calls(all []callrecord.Entry) error {
 		t.add(
 			e.Time.Local().Format(time.RFC3339), oneLine(e.Upstream, 60), oneLine(e.Name, 60), dash(e.Principal), action, dash(e.Rule), oneLine(e.Outcome, 60),
 			dash(took), dash(cmp.Or(e.ID, e.Ref)), dash(strings.Join(e.By, ", ")))
+	}
+	return s.print(t.text())
+}
+
+func newCallsSummary(a auditFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "summary",
+		Short: "Count calls, and list what was only observed",
+		Long: "Count the calls of the last day, or of another time, by what became of them. List the calls that were forwarded only because\n" +
+			"of \"mode: observe\", with the agents that made them and the rules that would have held or denied them.",
+		Args: noArguments,
+	}
+	var times timeFlags
+	times.add(cmd.Flags())
+	cmd.Flags().Lookup("since").DefValue = "1d"
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		now := time.Now()
+		times.since = cmp.Or(times.since, "1d")
+		since, until, err := times.parse(cmd, now)
+		if err != nil {
+			return err
+		}
+		if until.IsZero() {
+			until = now
+		}
+		return a.useRecord(cmd, func(r record) error {
+			s, err := callrecord.Summarize(callrecord.Entries(cmd.Context(), r.find, callrecord.Filter{Since: since, Until: until, Limit: 1000}), since, until, 1)
+			if err != nil {
+				return err
+			}
+			return newScreen(cmd.OutOrStdout()).numbers(s)
+		})
+	}
+	return cmd
+}
+
+// numbers prints the numbers of calls, and a line for each group of observed calls.
+func (s *screen) numbers(sum callrecord.Summary) error {
+	if err := s.line("%s", sum.Total.Text()); err != nil || len(sum.Observed) == 0 {
+		return err
+	}
+	t := newTable("WOULD BE", "CALLS", "UPSTREAM", "TOOL", "PRINCIPAL", "RULE")
+	for _, n := range sum.Observed {
+		t.add(n.Would(), strconv.Itoa(n.Calls), oneLine(n.Upstream, 60), oneLine(n.Name, 60), dash(n.Principal), dash(n.Rule))
 	}
 	return s.print(t.text())
 }

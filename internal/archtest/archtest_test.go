@@ -76,7 +76,7 @@ var allowed = map[string]string{
 	"internal/secrets":              "",
 	"internal/policy":               "jsonrpc mcpname internal/secrets internal/human",
 	"internal/policytest":           "internal/config internal/policy internal/safetext mcpname",
-	"internal/callrecord":           "internal/pause internal/policy jsonrpc task task/gatestore",
+	"internal/callrecord":           "internal/pause internal/policy jsonrpc task task/gatestore internal/safetext",
 	"internal/callexport":           "internal/callrecord internal/otlp internal/pause",
 	"internal/replay":               "internal/callrecord internal/policy internal/safetext",
 	"internal/toolpin":              "jsonrpc internal/safetext",
