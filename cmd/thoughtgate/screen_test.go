@@ -293,7 +293,7 @@ func TestQuestionIsPrintedOnce(t *testing.T) {
 	a.Arguments = nil
 	var out strings.Builder
 	on := &screen{w: &out, columns: 80, lines: 24}
-	if err := (question{on, on}).show(a, review.Context{}, toApprove(&grantFlags{})); err != nil {
+	if err := (question{on, on}).show(a, review.Context{}, toApprove(&grantFlags{}, "")); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Count(out.String(), "\ntool ") != 1 {
