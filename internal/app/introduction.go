@@ -2,9 +2,11 @@ package app
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 )
 
 // Introduction returns what a person at a terminal needs to know of the gate. It has secrets. Run
@@ -64,6 +66,9 @@ func policyText(cfg config.Config) string {
 	text := strings.Join(append(parts, "default "+string(cfg.Default.Action)), ", ")
 	if cfg.Observe {
 		text += "; mode observe: every call is forwarded"
+		if n := len(slices.DeleteFunc(slices.Clone(cfg.Rules), func(r policy.Rule) bool { return r.Mode != policy.Enforce })); n > 0 {
+			text += ", except by " + number(n, "enforced rule")
+		}
 	}
 	return text
 }

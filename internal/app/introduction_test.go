@@ -30,6 +30,9 @@ func TestPolicyText(t *testing.T) {
 		"2 rules, 1 Cedar file, default deny; mode observe: every call is forwarded": {
 			Policy: config.Policy{Rules: make([]policy.Rule, 2), Default: deny, Cedar: config.Cedar{Sources: make([]policy.Source, 1)}, Observe: true},
 		},
+		"1 rule, default deny; mode observe: every call is forwarded, except by 1 enforced rule": {
+			Policy: config.Policy{Rules: []policy.Rule{{Mode: policy.Enforce}}, Default: deny, Observe: true},
+		},
 	}
 	for want, cfg := range tests {
 		if got := policyText(cfg); got != want {

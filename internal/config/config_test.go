@@ -248,8 +248,8 @@ telemetry:
 		},
 		Policy: config.Policy{
 			Rules: []policy.Rule{
-				{Match: "a*", Action: "approve", Workflow: "ops", Reason: "r 1", Upstream: "f*", Kind: "tool", Principals: []string{"bob", "group:g*"}, Observe: true},
-				{Match: "b", Action: "policy"},
+				{Match: "a*", Action: "approve", Workflow: "ops", Reason: "r 1", Upstream: "f*", Kind: "tool", Principals: []string{"bob", "group:g*"}, Mode: policy.Observe},
+				{Match: "b", Action: "policy", Mode: policy.Enforce},
 			},
 			Default: policy.Rule{Action: "deny"},
 			Observe: true,

@@ -36,7 +36,7 @@ func ruleSettings(r *policy.Rule) Group {
 		Entry{"action", Required(action(&r.Action))},
 		Entry{"workflow", Optional(name(&r.Workflow))},
 		Entry{"reason", Line(&r.Reason)},
-		Entry{"mode", mode(&r.Observe)},
+		Entry{"mode", Optional(OneOf(&r.Mode, "observe", "enforce"))},
 	)
 }
 

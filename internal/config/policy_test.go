@@ -58,7 +58,7 @@ func TestProblemsOfPolicy(t *testing.T) {
 			"4:17: rules[0].match: must be text on one line, not a number",
 			"4:28: rules[0].action: must be forward, approve, deny or policy",
 			"4:40: rules[0].kind: must be tool, resource or prompt, or empty",
-			"4:53: rules[0].mode: must be observe or enforce",
+			"4:53: rules[0].mode: must be observe or enforce, or empty",
 			"4:67: rules[0].workflow: must be at most 63 lower-case letters, digits and hyphens, or empty",
 			"4:78: rules[0].reason: must be text on one line",
 		}},

@@ -45,6 +45,7 @@ func Compile(cfg Config) (*Snapshot, []Problem, error) {
 		return nil, nil, &Error{bad}
 	}
 	s.rules = rules
+	s.enforces = slices.ContainsFunc(rules, func(r rule) bool { return !r.observed })
 	for i := range rules {
 		s.literals = append(s.literals, rules[i].literal)
 		//mutate:drop TestCompileWarnsOfRegularExpressions a rule with a regular expression matches nothing without a warning
@@ -65,7 +66,7 @@ func (w Workflow) problem() error {
 }
 
 func (s *Snapshot) compileRule(r Rule, index int, bad *problems) rule {
-	c := rule{Rule: r, where: Place{Setting: fmt.Sprintf("rules[%d]", index)}}
+	c := rule{Rule: r, where: Place{Setting: fmt.Sprintf("rules[%d]", index)}, observed: s.observes(r)}
 	c.label = c.where.String()
 	if r.Name != "" {
 		c.label = "rule " + r.Name
@@ -86,7 +87,7 @@ func (s *Snapshot) compileRule(r Rule, index int, bad *problems) rule {
 }
 
 func (s *Snapshot) compileDefault(r Rule, bad *problems) rule {
-	c := rule{Rule: r, where: Place{Setting: "default"}}
+	c := rule{Rule: r, where: Place{Setting: "default"}, observed: s.observes(r)}
 	for _, has := range conditions {
 		if has.given(&r) {
 			bad.addText(c.where, "applies to every call, so it cannot have "+has.Key)
@@ -96,6 +97,9 @@ func (s *Snapshot) compileDefault(r Rule, bad *problems) rule {
 	c.verdict = s.verdictFor(&c, ByDefault, "the default")
 	return c
 }
+
+// observes reports whether verdicts of r are only reported.
+func (s *Snapshot) observes(r Rule) bool { return r.Mode == Observe || s.observe && r.Mode != Enforce }
 
 // checkAction checks the action and the workflow of a rule.
 func (s *Snapshot) checkAction(r Rule, at Place, bad *problems) {
@@ -143,7 +147,7 @@ func (s *Snapshot) verdictFor(r *rule, index int, name string) Verdict {
 		v.Reason += ": " + r.Reason
 		v.Says = []string{r.Reason}
 	}
-	if s.observe || r.Observe {
+	if r.observed {
 		v = observed(v)
 	}
 	return v

@@ -78,7 +78,7 @@ func (r *docRule) UnmarshalYAML(text []byte) error {
 func (r docRule) rule() policy.Rule {
 	return policy.Rule{
 		Match: r.Match, Action: policy.Action(r.Action), Workflow: r.Workflow, Reason: r.Reason,
-		Upstream: r.Upstream, Kind: policy.Kind(r.Kind), Principals: r.Principals, Secrets: r.Secrets, Observe: r.Mode == "observe",
+		Upstream: r.Upstream, Kind: policy.Kind(r.Kind), Principals: r.Principals, Secrets: r.Secrets, Mode: policy.Mode(r.Mode),
 	}
 }
 

@@ -95,6 +95,7 @@ type Snapshot struct {
 	workflows map[string]Workflow
 	upstreams []string
 	observe   bool
+	enforces  bool // a rule is enforced
 	zone      *time.Location
 	pins      *Pins // nil without a lock file
 }
@@ -113,14 +114,14 @@ func (s *Snapshot) Judge(c Call) Verdict {
 	}
 	kind, _ := Governed(c.Method)
 	if problem := misspelled(kind, c.spelling()); problem != "" {
-		return s.ambiguous(problem)
+		return s.ambiguous(problem, s.enforces)
 	}
 	v := s.verdict(c, kind)
 	name := c.Name
 	for _, other := range readings(kind, name) {
 		c.Name = other
-		if o := s.verdict(c, kind); o.strict() != v.strict() {
-			return s.ambiguous("a server may read the name as another one, for which the policy decides differently")
+		if o := s.verdict(c, kind); o.strict() != v.strict() || o.Action != v.Action {
+			return s.ambiguous("a server may read the name as another one, for which the policy decides differently", o.Action != Forward || v.Action != Forward)
 		}
 	}
 	if s.pins != nil && kind == Tool {
@@ -148,9 +149,10 @@ func (s *Snapshot) verdict(c Call, kind Kind) Verdict {
 }
 
 // ambiguous returns the verdict on a call with a name that servers may read in several ways.
-func (s *Snapshot) ambiguous(why string) Verdict {
+// A call that an enforced rule may hold or deny is not only observed.
+func (s *Snapshot) ambiguous(why string, enforced bool) Verdict {
 	v := Verdict{Action: Deny, Rule: ByGate, Reason: why, Snapshot: s.id, Ambiguous: true}
-	if s.observe {
+	if s.observe && !enforced {
 		v = observed(v)
 	}
 	return v
@@ -205,7 +207,7 @@ func (s *Snapshot) ask(c Call, kind Kind, r *rule) Verdict {
 		v = s.cautious(v, r)
 	}
 	v.Rule, v.Label, v.Match, v.Secret, v.Snapshot = r.verdict.Rule, r.verdict.Label, r.verdict.Match, r.verdict.Secret, s.id
-	if s.observe || r.Observe {
+	if r.observed {
 		v = observed(v)
 	}
 	return v

@@ -41,6 +41,7 @@ func (s *Snapshot) pinned(v Verdict, n Named) Verdict {
 	if deviation == "" {
 		return v
 	}
+	blocked := v.Action != Forward
 	if v.Would != nil {
 		v = *v.Would
 	}
@@ -63,7 +64,7 @@ func (s *Snapshot) pinned(v Verdict, n Named) Verdict {
 		v.Reason = what + ", so it needs approval by workflow " + v.Workflow + "; otherwise " + v.Reason
 	}
 	v.Changed, v.Unpinned = true, true
-	if s.observe || r.Observe {
+	if r.observed && !blocked {
 		v = observed(v)
 	}
 	return v
@@ -72,7 +73,7 @@ func (s *Snapshot) pinned(v Verdict, n Named) Verdict {
 // pinnedProspect returns the possible outcomes of calls of n, where p are those of the rule r
 // without the lock file.
 func (s *Snapshot) pinnedProspect(p Prospect, r *rule, n Named) Prospect {
-	if s.observe || r.Observe {
+	if r.observed {
 		return p
 	}
 	switch s.deviation(n) {

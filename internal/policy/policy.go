@@ -125,10 +125,10 @@ func TooLong(kind Kind, name string) bool {
 // A Config is the source of a [Snapshot].
 type Config struct {
 	Rules     []Rule
-	Default   Rule                // for calls that no rule matches; only Action, Workflow, Reason and Observe may be set
+	Default   Rule                // for calls that no rule matches; only Action, Workflow, Reason and Mode may be set
 	Workflows map[string]Workflow // empty means one workflow with the name default
 	Cedar     []Source
-	Observe   bool           // forward every call, and only report the verdict
+	Observe   bool           // forward every call, and only report the verdict; rules may have another mode
 	Zone      *time.Location // of context.hour and context.weekday; nil means UTC
 	Upstreams []string       // all names; nil means that any name is valid
 	Pins      *Pins          `json:",omitzero"` // nil without a lock file
@@ -145,8 +145,17 @@ type Rule struct {
 	Kind       Kind     // empty means any
 	Principals []string // globs for ids, or group:GLOB; anonymous principals match none; nil means all
 	Secrets    []string `json:",omitzero"` // the arguments have such a secret; see [secrets.New]; nil means any arguments
-	Observe    bool     // forward the calls that this rule holds or denies, and only report the verdict
+	Mode       Mode     `json:",omitzero"` // empty means that of the policy
 }
+
+// A Mode says what happens to calls that a rule holds or denies.
+type Mode string
+
+// The modes.
+const (
+	Enforce Mode = "enforce"
+	Observe Mode = "observe" // forward them, and only report the verdict
+)
 
 // A Source is a text with Cedar policies.
 type Source struct {

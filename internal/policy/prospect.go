@@ -34,7 +34,8 @@ func (s *Snapshot) Prospect(n Named, who Principal) (all Prospect) {
 		return Prospect{Deny: true}
 	}
 	if misspelled(n.Kind, withoutVariables(n.Name)) != "" {
-		return Prospect{Forward: s.observe, Deny: !s.observe}
+		forwards := s.observe && !s.enforces
+		return Prospect{Forward: forwards, Deny: !forwards}
 	}
 	t := target{known: ofCaller, upstream: n.Upstream, kind: n.Kind, name: n.Name, principal: who}
 	for i := range s.rules {
@@ -56,7 +57,7 @@ func (p Prospect) or(q Prospect) Prospect {
 
 // prospectOf returns the possible outcomes of calls that r decides.
 func (s *Snapshot) prospectOf(r *rule, n Named, who Principal) Prospect {
-	if s.observe || r.Observe {
+	if r.observed {
 		return Prospect{Forward: true}
 	}
 	switch r.Action {

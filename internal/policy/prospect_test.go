@@ -16,8 +16,8 @@ func TestProspectIncludesEveryVerdict(t *testing.T) {
 		cfg := asking(randomPolicies(t))
 		cfg.Rules = []policy.Rule{{
 			Match: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "match"), Principals: rapid.SampledFrom([][]string{nil, {"a"}}).Draw(t, "principals"),
-			Action:  rapid.SampledFrom([]policy.Action{policy.Forward, policy.Approve, policy.Deny}).Draw(t, "action"),
-			Observe: rapid.Bool().Draw(t, "observe"),
+			Action: rapid.SampledFrom([]policy.Action{policy.Forward, policy.Approve, policy.Deny}).Draw(t, "action"),
+			Mode:   rapid.SampledFrom([]policy.Mode{"", policy.Observe, policy.Enforce}).Draw(t, "mode"),
 		}}
 		s, _, err := policy.Compile(cfg)
 		if err != nil {
@@ -55,7 +55,7 @@ permit (principal in ThoughtGate::Group::"staff", action, resource == ThoughtGat
 		{Match: "get_*", Action: policy.Forward},
 		{Match: "delete_*", Action: policy.Approve},
 		{Match: "drop_*", Action: policy.Deny},
-		{Match: "try_*", Action: policy.Deny, Observe: true},
+		{Match: "try_*", Action: policy.Deny, Mode: policy.Observe},
 		{Match: "mine", Principals: []string{"alice"}, Action: policy.Forward},
 	}
 	s := compile(t, cfg)

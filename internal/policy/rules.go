@@ -15,6 +15,7 @@ type rule struct {
 	conditions []ruleCondition
 	literal    string  // a text in every name that the rule matches
 	verdict    Verdict // if the rule does not use the policies
+	observed   bool    // its verdicts are only reported
 }
 
 // A ruleCondition is a condition of a rule.

@@ -30,7 +30,7 @@ func randomRule(t *rapid.T) policy.Rule {
 		Upstream:   pick(t, "upstream", "", "", "crm", "f*"),
 		Principals: pick(t, "principals", nil, nil, []string{"alice"}, []string{"group:staff"}),
 		Action:     pick(t, "action", policy.Forward, policy.Approve, policy.Deny, policy.AskPolicies, policy.AskPolicies),
-		Observe:    pick(t, "observe", false, false, true),
+		Mode:       pick(t, "mode", "", "", policy.Observe, policy.Enforce),
 	}
 	if r.Action == policy.Approve {
 		r.Workflow = pick(t, "workflow", "", "ops")

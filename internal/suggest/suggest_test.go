@@ -243,7 +243,7 @@ func TestProposalsChangeOnlyTheirEvidence(t *testing.T) {
 		cfg := holding(rapid.SliceOfN(rapid.Custom(func(t *rapid.T) policy.Rule {
 			r := policy.Rule{
 				Match: pick("match", "*", "a*", "b", "*"), Action: policy.Action(pick("action", "approve", "approve", "approve", "deny", "forward")),
-				Principals: rapid.SampledFrom([][]string{nil, nil, {"alice"}}).Draw(t, "principals"), Observe: pick("mode", "", "", "", "observe") != "",
+				Principals: rapid.SampledFrom([][]string{nil, nil, {"alice"}}).Draw(t, "principals"), Mode: policy.Mode(pick("mode", "", "", "", "observe", "enforce")),
 			}
 			if r.Action == policy.Approve {
 				r.Workflow = pick("workflow", "", "ops")
