@@ -53,6 +53,7 @@ type channelSet struct {
 func (cs *channels) open(cfg config.Config) (*channelSet, error) {
 	made := &channelSet{channels: map[string]channel.Channel{}}
 	var open []channel.Channel
+	var daily []string
 	for _, c := range cfg.Channels {
 		cs.base.metrics.AddChannel(c.Name)
 		settings, ok := c.Settings.(channel.Settings)
@@ -65,12 +66,26 @@ func (cs *channels) open(cfg config.Config) (*channelSet, error) {
 		}
 		open = append(open, one)
 		made.channels[c.Name] = one
+		if c.Summary != "" {
+			daily = append(daily, c.Name)
+		}
 	}
 	made.outbox = channel.New(channel.Config{
 		Store: cs.approvals.store.Store, Cases: cs.approvals.service.Viewer(), Channels: made.channels, Workflow: cs.workflow, Page: cs.page,
 		Name: string(task.NewID(time.Now())), Metrics: cs.base.metrics, Now: time.Now, Log: cs.base.log,
+		Daily: daily, Summarize: cs.summarize,
 	})
 	return made, nil
+}
+
+// maxNotices is the number of lines of a summary about observed calls.
+const maxNotices = 10
+
+// summarize returns a summary of the calls of a time.
+func (cs *channels) summarize(ctx context.Context, since, until time.Time) (channel.Report, error) {
+	s, err := cs.approvals.summarize(ctx, since, until, 1)
+	const form = "2 January 15:04"
+	return channel.Report{Title: "Calls from " + since.Format(form) + " to " + until.Format(form+" UTC"), Lines: s.Lines(maxNotices)}, err
 }
 
 // gate returns the part of the gate that the named channel may use.

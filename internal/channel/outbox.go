@@ -48,7 +48,7 @@ type Store interface {
 	task.Watcher
 }
 
-// A Config configures an [Outbox]. All fields are required.
+// A Config configures an [Outbox]. All fields but Daily and Summarize are required.
 type Config struct {
 	Store    Store
 	Cases    *review.Viewer
@@ -57,8 +57,12 @@ type Config struct {
 	Page     func(task.ID) string            // the URL of a call in the inbox
 	Name     string                          // of this replica; unique among replicas
 	Metrics  Metrics
-	Now      func() time.Time
-	Log      *slog.Logger
+
+	Daily     []string // the channels that get a daily summary
+	Summarize func(ctx context.Context, since, until time.Time) (Report, error)
+
+	Now func() time.Time
+	Log *slog.Logger
 }
 
 // Metrics count messages.
@@ -113,6 +117,9 @@ func (o *Outbox) Run(ctx context.Context) {
 				w.Close()
 			}
 		})
+		if r, ok := c.(Reporter); ok && slices.Contains(o.cfg.Daily, name) {
+			running.Go(func() { (&reporting{cfg: o.cfg, name: name, to: r}).run(ctx) })
+		}
 		if r, ok := c.(Runner); ok {
 			running.Go(func() { r.Run(ctx, func(err error) { o.setReceiving(name, err) }) })
 		}

@@ -18,13 +18,15 @@ type Channel struct {
 	Name     string
 	Kind     string // the name of its [ChannelKind]
 	Settings Section
+	Summary  string // daily, or "" for no summary of calls
 }
 
 // A ChannelKind is a kind of channel, such as slack. The package of the channel declares
 // the kind and its settings.
 type ChannelKind struct {
-	Name string         // the key of its settings
-	New  func() Section // returns the default settings
+	Name    string         // the key of its settings
+	New     func() Section // returns the default settings
+	Reports bool           // its channels can send a summary of calls
 }
 
 // A Section has the settings of a channel kind, which its package declares.
@@ -46,7 +48,7 @@ func channels(p *[]Channel, kinds []ChannelKind) Dict {
 		}
 		*p = append(*p, Channel{Name: key})
 		c := &(*p)[len(*p)-1]
-		var g Group
+		g := Group{{"summary", Optional(OneOf(&c.Summary, "daily"))}}
 		for _, k := range kinds {
 			g = append(g, Entry{k.Name, section(func() Group {
 				c.Kind, c.Settings = k.Name, k.New()
@@ -82,6 +84,9 @@ func (l *loader) checkChannel(c Channel, earlier []Channel) {
 		kinds = append(kinds, k.Name)
 		if l.given(at + "." + k.Name) {
 			given++
+			if c.Summary != "" && !k.Reports {
+				l.reject(at+".summary", "a "+k.Name+" channel sends no summary")
+			}
 		}
 	}
 	if given != 1 {

@@ -60,6 +60,7 @@ func place(path, value string) (with, without string) {
 		{"channels.*.slack.", start + "channels: {c: {slack: {bot_token: b, app_token: a, channel: C1, ", "}}}\n"},
 		{"channels.*.webhook.answers.", start + someChannel + "answers: {secret: whsec_OTg3NjU0MzIxMDk4NzY1NDMyMTA5ODc2, approver: a, ", "}}}}\n"},
 		{"channels.*.webhook.", start + someChannel, "}}}\n"},
+		{"channels.*.", start + "channels: {c: {teams: {url: 'https://a/'}, ", "}}\n"},
 		{"workflows.*.quiet_hours.", start + "workflows: {w: {escalate: {after: 1%, workflow: v}, quiet_hours: {from: '01:00', to: '02:00', ", "}}, v: {}}\n"},
 		{"workflows.*.", start + "workflows: {w: {", "}}\n"},
 	} {

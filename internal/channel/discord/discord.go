@@ -143,6 +143,16 @@ func (d *Discord) Remind(ctx context.Context, ref string, q channel.Question) er
 	return err
 }
 
+// Report implements [channel.Reporter].
+func (d *Discord) Report(ctx context.Context, r channel.Report) error {
+	m := message{Content: escape(r.Title), Embeds: []embed{{Description: escape(r.Text(maxReport))}}, Nonce: nonce(r.ID), Enforce: true}
+	_, err := d.send(ctx, http.MethodPost, "", m)
+	return err
+}
+
+// maxReport is the greatest length of a summary before it is escaped.
+const maxReport = 2000
+
 // nonce returns the nonce of a message. It has at most 25 characters.
 func nonce(id string) string {
 	sum := sha256.Sum256([]byte(id))

@@ -262,6 +262,21 @@ func TestRejectionHasReason(t *testing.T) {
 	f.Service.Says("Rejected by alice: not on a *Friday*")
 }
 
+// TestReport checks that a summary is sent once although it is repeated, and has no markup.
+func TestReport(t *testing.T) {
+	f := open(t)
+	c := f.Open().(*discord.Discord)
+	defer c.Close()
+	for range 2 {
+		if err := c.Report(t.Context(), channel.Report{ID: "summary.chat.2026-11-19", Title: "Calls from 18 November", Lines: []string{"1 call", strings.Repeat("@everyone *x* ", 900)}}); err != nil {
+			t.Error(err)
+		}
+	}
+	if m := f.Service.Last(1); !strings.Contains(m.Text, "1 call\n@everyone *x*") {
+		t.Errorf("%+v", m)
+	}
+}
+
 // TestDeletedMessage checks that the outcome of a deleted message is not retried.
 func TestDeletedMessage(t *testing.T) {
 	f := open(t)

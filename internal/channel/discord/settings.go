@@ -11,7 +11,7 @@ import (
 
 // Kind is the kind of channel that posts questions to a channel of Discord.
 func Kind() config.ChannelKind {
-	return config.ChannelKind{Name: "discord", New: func() config.Section { return new(Settings) }}
+	return config.ChannelKind{Name: "discord", New: func() config.Section { return new(Settings) }, Reports: true}
 }
 
 // Settings are the settings of a Discord channel.

@@ -12,7 +12,7 @@ import (
 
 // Kind is the kind of channel that posts questions to a channel of Slack.
 func Kind() config.ChannelKind {
-	return config.ChannelKind{Name: "slack", New: func() config.Section { return new(Settings) }}
+	return config.ChannelKind{Name: "slack", New: func() config.Section { return new(Settings) }, Reports: true}
 }
 
 // Settings are the settings of a Slack channel.

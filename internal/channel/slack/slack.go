@@ -98,6 +98,14 @@ func (s *Slack) Remind(ctx context.Context, ref string, q channel.Question) erro
 	return outboxError(err)
 }
 
+// Report implements [channel.Reporter].
+func (s *Slack) Report(ctx context.Context, r channel.Report) error {
+	_, _, err := s.api.PostMessageContext(ctx, s.cfg.Channel, slack.MsgOptionText(r.Title, true), slack.MsgOptionDisableLinkUnfurl(), slack.MsgOptionBlocks(
+		slack.NewHeaderBlock(plainText(r.Title, maxHeader)), slack.NewSectionBlock(plainText(r.Text(maxSection), maxSection), nil, nil),
+	))
+	return outboxError(err)
+}
+
 // metadataReminder marks reminders.
 const metadataReminder = "thoughtgate_reminder"
 

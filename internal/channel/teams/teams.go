@@ -9,6 +9,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
@@ -18,7 +19,7 @@ import (
 
 // Kind is the kind of channel that posts cards to Microsoft Teams.
 func Kind() config.ChannelKind {
-	return config.ChannelKind{Name: "teams", New: func() config.Section { return new(Settings) }}
+	return config.ChannelKind{Name: "teams", New: func() config.Section { return new(Settings) }, Reports: true}
 }
 
 // Settings are the settings of a Teams channel.
@@ -101,6 +102,11 @@ func (t *Teams) Remind(ctx context.Context, _ string, q channel.Question) error 
 	return t.post(ctx, q, q.ReminderText(channel.ChatLimits.Fact))
 }
 
+// Report implements [channel.Reporter].
+func (t *Teams) Report(ctx context.Context, r channel.Report) error {
+	return t.send(ctx, r.Title, r.Lines, []action{})
+}
+
 // Address implements [channel.Channel].
 func (t *Teams) Address() string { return t.url }
 
@@ -111,19 +117,24 @@ func (t *Teams) Close() { t.client.CloseIdleConnections() }
 // decide in the inbox.
 func (t *Teams) post(ctx context.Context, q channel.Question, reminder string) error {
 	text := q.Text(channel.ChatLimits)
-	body := []block{{"RichTextBlock", []run{{Type: "TextRun", Text: text.Title, Weight: "bolder", Size: "medium"}}}}
-	for _, line := range append(append([]string{reminder}, text.Facts...), append(text.Cautions, text.Outcome)...) {
+	lines := slices.Concat([]string{reminder}, text.Facts, text.Cautions, []string{text.Outcome})
+	button := "Open in the inbox"
+	if q.Stage == channel.Pending {
+		button = "Sign in and decide"
+	}
+	return t.send(ctx, text.Title, lines, []action{{"Action.OpenUrl", button, q.Page}})
+}
+
+// send sends a card.
+func (t *Teams) send(ctx context.Context, title string, lines []string, actions []action) error {
+	body := []block{{"RichTextBlock", []run{{Type: "TextRun", Text: title, Weight: "bolder", Size: "medium"}}}}
+	for _, line := range lines {
 		if line != "" {
 			body = append(body, block{"RichTextBlock", []run{{Type: "TextRun", Text: line}}})
 		}
 	}
-	title := "Open in the inbox"
-	if q.Stage == channel.Pending {
-		title = "Sign in and decide"
-	}
 	m := message{"message", []attachment{{"application/vnd.microsoft.card.adaptive", card{
-		Schema: "http://adaptivecards.io/schemas/adaptive-card.json", Type: "AdaptiveCard", Version: "1.4",
-		Body: body, Actions: []action{{"Action.OpenUrl", title, q.Page}},
+		Schema: "http://adaptivecards.io/schemas/adaptive-card.json", Type: "AdaptiveCard", Version: "1.4", Body: body, Actions: actions,
 	}}}}
 	_, err := webhook.Exchange(ctx, t.client, webhook.Request{Service: "Teams", Method: http.MethodPost, URL: t.url, Body: m})
 	return err

@@ -10,7 +10,7 @@ import (
 
 // Kind is the kind of channel that posts questions to a chat of Telegram.
 func Kind() config.ChannelKind {
-	return config.ChannelKind{Name: "telegram", New: func() config.Section { return new(Settings) }}
+	return config.ChannelKind{Name: "telegram", New: func() config.Section { return new(Settings) }, Reports: true}
 }
 
 // Settings are the settings of a Telegram channel.

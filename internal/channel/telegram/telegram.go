@@ -133,6 +133,15 @@ func (t *Telegram) Remind(ctx context.Context, ref string, q channel.Question) e
 	return err
 }
 
+// Report implements [channel.Reporter].
+func (t *Telegram) Report(ctx context.Context, r channel.Report) error {
+	_, err := t.send(ctx, "sendMessage", t.plain(r.Title, r.Text(maxReport)))
+	return err
+}
+
+// maxReport is the greatest length of a summary.
+const maxReport = 3900
+
 // number returns the id in a reference, or 0.
 func number(ref string) int64 {
 	id, _ := strconv.ParseInt(ref, 10, 64)

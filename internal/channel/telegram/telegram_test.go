@@ -217,6 +217,19 @@ func TestForgedUpdates(t *testing.T) {
 	f.Service.Says("Rejected by alice")
 }
 
+// TestReport checks a long summary.
+func TestReport(t *testing.T) {
+	f := open(t)
+	c := f.Open().(*telegram.Telegram)
+	defer c.Close()
+	if err := c.Report(t.Context(), channel.Report{Title: "Calls from 18 November", Lines: []string{"1 call", strings.Repeat("@everyone *x* ", 900)}}); err != nil {
+		t.Error(err)
+	}
+	if m := f.Service.Last(1); !strings.Contains(m.Text, "1 call\n@everyone *x*") {
+		t.Errorf("%+v", m)
+	}
+}
+
 // TestMissingMessages checks that the outcome of a deleted message is not retried, and that
 // one whose message is unknown is sent.
 func TestMissingMessages(t *testing.T) {
