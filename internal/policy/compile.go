@@ -45,7 +45,9 @@ func Compile(cfg Config) (*Snapshot, []Problem, error) {
 		return nil, nil, &Error{bad}
 	}
 	s.rules = rules
-	s.enforces = slices.ContainsFunc(rules, func(r rule) bool { return !r.observed })
+	if s.strictest = Forward; slices.ContainsFunc(rules, func(r rule) bool { return !r.observed }) {
+		s.strictest = Deny
+	}
 	for i := range rules {
 		s.literals = append(s.literals, rules[i].literal)
 		//mutate:drop TestCompileWarnsOfRegularExpressions a rule with a regular expression matches nothing without a warning

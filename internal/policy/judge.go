@@ -95,7 +95,7 @@ type Snapshot struct {
 	workflows map[string]Workflow
 	upstreams []string
 	observe   bool
-	enforces  bool // a rule is enforced
+	strictest Action // Forward if no rule is enforced, otherwise Deny
 	zone      *time.Location
 	pins      *Pins // nil without a lock file
 }
@@ -114,14 +114,14 @@ func (s *Snapshot) Judge(c Call) Verdict {
 	}
 	kind, _ := Governed(c.Method)
 	if problem := misspelled(kind, c.spelling()); problem != "" {
-		return s.ambiguous(problem, s.enforces)
+		return s.ambiguous(problem, s.strictest)
 	}
 	v := s.verdict(c, kind)
 	name := c.Name
 	for _, other := range readings(kind, name) {
 		c.Name = other
 		if o := s.verdict(c, kind); o.strict() != v.strict() || o.Action != v.Action {
-			return s.ambiguous("a server may read the name as another one, for which the policy decides differently", o.Action != Forward || v.Action != Forward)
+			return s.ambiguous("a server may read the name as another one, for which the policy decides differently", o.Action, v.Action)
 		}
 	}
 	if s.pins != nil && kind == Tool {
@@ -149,10 +149,11 @@ func (s *Snapshot) verdict(c Call, kind Kind) Verdict {
 }
 
 // ambiguous returns the verdict on a call with a name that servers may read in several ways.
-// A call that an enforced rule may hold or deny is not only observed.
-func (s *Snapshot) ambiguous(why string, enforced bool) Verdict {
+// If one of the possible actions is not Forward, an enforced rule may decide, and the call is not
+// only observed.
+func (s *Snapshot) ambiguous(why string, possible ...Action) Verdict {
 	v := Verdict{Action: Deny, Rule: ByGate, Reason: why, Snapshot: s.id, Ambiguous: true}
-	if s.observe && !enforced {
+	if s.observe && !slices.ContainsFunc(possible, func(a Action) bool { return a != Forward }) {
 		v = observed(v)
 	}
 	return v

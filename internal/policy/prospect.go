@@ -34,7 +34,7 @@ func (s *Snapshot) Prospect(n Named, who Principal) (all Prospect) {
 		return Prospect{Deny: true}
 	}
 	if misspelled(n.Kind, withoutVariables(n.Name)) != "" {
-		forwards := s.observe && !s.enforces
+		forwards := s.observe && s.strictest == Forward
 		return Prospect{Forward: forwards, Deny: !forwards}
 	}
 	t := target{known: ofCaller, upstream: n.Upstream, kind: n.Kind, name: n.Name, principal: who}
