@@ -22,6 +22,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/bridge"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/stdioclient"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/translate"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
@@ -31,6 +32,7 @@ type servers struct {
 
 	clients   []*httpclient.Client     // serve agents, in the order of the configuration
 	bridges   []*bridge.Bridge         // to the upstreams that are programs
+	eras      []*translate.Translator  // to the upstreams of another era than their clients
 	upstreams []*upstream.Upstream     // for requests of the gate itself
 	records   func() gatestore.Records // returns the store of sessions, which is opened after connect
 
@@ -71,6 +73,9 @@ func (s *servers) connect() (map[string]mcphttp.Endpoint, error) {
 			cfg.URL, cfg.Transport = &url.URL{Scheme: "stdio", Host: "process"}, b
 			cfg.StartTimeout = stdioclient.InitializeTimeout
 		}
+		if u.Translate {
+			cfg = s.translated(u, cfg)
+		}
 		client := httpclient.New(cfg)
 		s.clients, s.upstreams = append(s.clients, client), append(s.upstreams, client.Upstream())
 		protection := s.protection(u, cfg.TLS)
@@ -80,6 +85,23 @@ func (s *servers) connect() (map[string]mcphttp.Endpoint, error) {
 	}
 	return routes, nil
 }
+
+// translated returns the settings of a client that reaches the server of cfg through a translator.
+func (s *servers) translated(u config.Upstream, cfg httpclient.Config) httpclient.Config {
+	outer := cfg
+	outer.Tokens = nil
+	cfg.Metrics, cfg.Tracing = nil, nil // the outer client measures
+	t := translate.New(translate.Config{
+		Name: u.Name, Client: httpclient.New(cfg), Program: u.Command != nil, Sessions: s.sessions,
+		MaxMessage: maxLine(s.base.cfg.Limits), Depth: s.base.cfg.Limits.MaxDepth, Patience: questionPatience,
+	})
+	s.eras = append(s.eras, t)
+	outer.Transport = t
+	return outer
+}
+
+// questionPatience is how long a server may wait for the answer to a question that is translated.
+const questionPatience = 10 * time.Minute
 
 // clientConfig returns the settings of an upstream's client.
 func (s *servers) clientConfig(u config.Upstream) (httpclient.Config, error) {
@@ -179,6 +201,9 @@ func (s *servers) close() {
 	var all sync.WaitGroup
 	for _, c := range s.clients {
 		c.Close()
+	}
+	for _, t := range s.eras {
+		all.Go(t.Close)
 	}
 	for _, b := range s.bridges {
 		all.Go(b.Close)

@@ -128,6 +128,7 @@ type Upstream struct {
 	Scopes               []string          // that the JWT of an agent needs
 	TLS                  TLS
 	ConnectTimeout       time.Duration
+	Translate            bool          // between the eras of clients and of the server
 	MaxTaskTTL           time.Duration // longest TTL to request for its own tasks; 0 means that of the gate's task
 }
 

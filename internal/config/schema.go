@@ -177,6 +177,7 @@ func (u *Upstream) settings() Group {
 		}},
 		{"connect_timeout", Duration(&u.ConnectTimeout, shortestTimeout)},
 		{"max_task_ttl", Duration(&u.MaxTaskTTL, 0)},
+		{"translate", Bool(&u.Translate)},
 	}
 }
 

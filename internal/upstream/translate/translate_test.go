@@ -1,0 +1,250 @@
+package translate_test
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/translate"
+	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
+	"github.com/thoughtgate/thoughtgate-go/task/memstore"
+)
+
+// newTranslator returns a translator for the server that handler is.
+func newTranslator(t *testing.T, patience time.Duration, handler http.HandlerFunc) *translate.Translator {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	at, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := memstore.New(memstore.Options{})
+	sessions := upstream.NewSessions(func() gatestore.Records { return store }, slog.New(slog.DiscardHandler))
+	client := httpclient.New(httpclient.Config{Name: "server", URL: at, ResponseTimeout: time.Minute, CallTimeout: time.Minute, Sessions: sessions})
+	tr := translate.New(translate.Config{Name: "server", Client: client, Sessions: sessions, MaxMessage: 1 << 20, Patience: patience})
+	t.Cleanup(func() { tr.Close(); client.Close() })
+	return tr
+}
+
+// A sent request is a message of a client.
+type sent struct {
+	principal string
+	session   string
+	body      string
+}
+
+// ask sends a message and returns the status, the answer, and the session that began with it.
+func ask(t *testing.T, tr *translate.Translator, m sent) (status int, answer, session string) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(m.body))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	if m.session != "" {
+		r.Header.Set("Mcp-Session-Id", m.session)
+	}
+	resp, err := tr.RoundTrip(r, httpclient.Peer{Principal: m.principal, Owner: m.principal})
+	if err != nil {
+		return 0, err.Error(), ""
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text), resp.Header.Get("Mcp-Session-Id")
+}
+
+const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{"form":{}}}}`
+
+// askingServer is a legacy server whose tool asks a question. answered gets the client's answers, and
+// cancelled the requests that were cancelled.
+func askingServer(answered, cancelled chan<- string) http.HandlerFunc {
+	waiting := make(chan string, 10)
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		var m struct {
+			ID     json.RawMessage
+			Method string
+			Result json.RawMessage
+			Params struct{ RequestID json.RawMessage }
+		}
+		json.Unmarshal(body, &m)
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case m.Method == "initialize":
+			w.Header().Set("Mcp-Session-Id", "s1")
+			io.WriteString(w, `{"jsonrpc":"2.0","id":`+string(m.ID)+`,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"asks","version":"1"}}}`)
+		case m.Method == "tools/call":
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"id\":\"q1\",\"method\":\"elicitation/create\",\"params\":{\"message\":\"sure?\",\"elicitationId\":\"x\"}}\n\n")
+			w.(http.Flusher).Flush()
+			select {
+			case answer := <-waiting:
+				io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"id\":"+string(m.ID)+",\"result\":{\"content\":[{\"type\":\"text\",\"text\":"+answer+"}]}}\n\n")
+			case <-r.Context().Done():
+			}
+		case m.Result != nil:
+			answered <- string(m.Result)
+			text, _ := json.Marshal(string(m.Result))
+			waiting <- string(text)
+			w.WriteHeader(http.StatusAccepted)
+		case m.Method == "notifications/cancelled":
+			cancelled <- string(m.Params.RequestID)
+			w.WriteHeader(http.StatusAccepted)
+		case m.ID == nil:
+			w.WriteHeader(http.StatusAccepted)
+		default:
+			w.WriteHeader(http.StatusBadRequest)
+			io.WriteString(w, `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Bad Request: no session"}}`)
+		}
+	}
+}
+
+func call(id, tool, more string) string {
+	return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `","arguments":{"n":1}` + more + `,` + modernMeta + `}}`
+}
+
+// stateOf returns the requestState of an answer, and the key of its question.
+func stateOf(t *testing.T, answer string) (state, key string) {
+	t.Helper()
+	var m struct {
+		Result struct {
+			ResultType    string
+			RequestState  string
+			InputRequests map[string]struct {
+				Method string
+				Params map[string]any
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(strings.TrimSpace(answer), "data: ")), &m); err != nil || m.Result.ResultType != "input_required" {
+		t.Fatalf("the answer is no question: %s (%v)", answer, err)
+	}
+	for k, q := range m.Result.InputRequests {
+		if q.Method != "elicitation/create" || q.Params["elicitationId"] != nil {
+			t.Errorf("the question is %+v", q)
+		}
+		key = k
+	}
+	return m.Result.RequestState, key
+}
+
+// Only the client that was asked answers a server's question, and only for the same call.
+func TestQuestionBelongsToItsCall(t *testing.T) {
+	answered := make(chan string, 10)
+	tr := newTranslator(t, time.Minute, askingServer(answered, make(chan string, 10)))
+	_, asked, _ := ask(t, tr, sent{principal: "ann", body: call("1", "delete", "")})
+	state, key := stateOf(t, asked)
+	answer := `,"requestState":"` + state + `","inputResponses":{"` + key + `":{"action":"accept"}}`
+	for name, other := range map[string]sent{
+		"another client": {principal: "bob", body: call("2", "delete", answer)},
+		"another tool":   {principal: "ann", body: call("2", "drop", answer)},
+	} {
+		if _, text, _ := ask(t, tr, other); !strings.Contains(text, "does not wait for this answer") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+	if _, text, _ := ask(t, tr, sent{principal: "ann", body: call("3", "delete", `,"requestState":"`+state+`"`)}); !strings.Contains(text, "input_required") {
+		t.Errorf("without an answer: %s", text)
+	} else {
+		state, key = stateOf(t, text)
+	}
+	answer = `,"requestState":"` + state + `","inputResponses":{"` + key + `":{"action":"accept"}}`
+	_, text, _ := ask(t, tr, sent{principal: "ann", body: call("4", "delete", answer)})
+	if !strings.Contains(text, `"id":4`) || !strings.Contains(text, "accept") || !strings.Contains(text, `"resultType":"complete"`) {
+		t.Fatalf("the call ended with %s", text)
+	}
+	if got := <-answered; got != `{"action":"accept"}` {
+		t.Errorf("the server got %s", got)
+	}
+	if _, text, _ := ask(t, tr, sent{principal: "ann", body: call("5", "delete", answer)}); !strings.Contains(text, "does not wait for this answer") {
+		t.Errorf("the second answer: %s", text)
+	}
+}
+
+// A question that nobody answers does not keep the server waiting for ever.
+func TestQuestionExpires(t *testing.T) {
+	cancelled := make(chan string, 1)
+	tr := newTranslator(t, time.Millisecond, askingServer(make(chan string, 1), cancelled))
+	_, asked, _ := ask(t, tr, sent{principal: "ann", body: call("1", "delete", "")})
+	state, key := stateOf(t, asked)
+	<-cancelled
+	late := call("2", "delete", `,"requestState":"`+state+`","inputResponses":{"`+key+`":{"action":"accept"}}`)
+	if _, text, _ := ask(t, tr, sent{principal: "ann", body: late}); !strings.Contains(text, "came too late") {
+		t.Errorf("the late answer: %s", text)
+	}
+}
+
+// modernServer is a modern server whose tool wants an argument repeated in a header.
+func modernServer(calls *atomic.Int64) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		var m struct{ ID json.RawMessage }
+		json.Unmarshal(body, &m)
+		result := `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}`
+		w.Header().Set("Content-Type", "application/json")
+		switch r.Header.Get("Mcp-Method") {
+		case "tools/list":
+			result = `{"resultType":"complete","ttlMs":0,"cacheScope":"public","tools":[{"name":"query","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}},"outputSchema":{"type":"array"}}]}`
+		case "tools/call":
+			if r.Header.Get("Mcp-Param-Region") != "eu" || r.Header.Get("Mcp-Name") != "query" {
+				w.WriteHeader(http.StatusBadRequest)
+				io.WriteString(w, `{"jsonrpc":"2.0","id":`+string(m.ID)+`,"error":{"code":-32020,"message":"Mcp-Param-Region is missing"}}`)
+				return
+			}
+			calls.Add(1)
+			result = `{"resultType":"complete","content":[],"structuredContent":[1]}`
+		case "unknown":
+			w.WriteHeader(http.StatusNotFound)
+			io.WriteString(w, `{"jsonrpc":"2.0","id":`+string(m.ID)+`,"error":{"code":-32601,"message":"no such method"}}`)
+			return
+		}
+		io.WriteString(w, `{"jsonrpc":"2.0","id":`+string(m.ID)+`,"result":`+result+`}`)
+	}
+}
+
+// A legacy client works with a modern server, which demands headers that the client does not know, and
+// answers in ways that the client would misunderstand.
+func TestLegacyClientOfModernServer(t *testing.T) {
+	var calls atomic.Int64
+	tr := newTranslator(t, time.Minute, modernServer(&calls))
+	status, text, session := ask(t, tr, sent{principal: "ann", body: `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"old","version":"1"}}}`})
+	if status != http.StatusOK || session == "" || !strings.Contains(text, `"protocolVersion":"2025-06-18"`) {
+		t.Fatalf("initialize: %d %s", status, text)
+	}
+	for _, test := range []struct{ name, principal, method, params, want string }{
+		{"mirrored argument", "ann", "tools/call", `{"name":"query","arguments":{"region":"eu"}}`, `{"jsonrpc":"2.0","id":9,"result":{"content":[]}}`},
+		{"again", "ann", "tools/call", `{"name":"query","arguments":{"region":"eu"}}`, `{"jsonrpc":"2.0","id":9,"result":{"content":[]}}`},
+		{"wrong argument", "ann", "tools/call", `{"name":"query","arguments":{"region":"us"}}`, `"code":-32600`},
+		{"list", "ann", "tools/list", `{}`, `{"jsonrpc":"2.0","id":9,"result":{"tools":[{"name":"query","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}]}}`},
+		{"method", "ann", "unknown", `{}`, `"code":-32601`},
+		{"task", "ann", "tasks/get", `{"taskId":"1"}`, `"code":-32601`},
+		{"ping", "ann", "ping", `{}`, `"result":{}`},
+		{"level", "ann", "logging/setLevel", `{"level":"loud"}`, `"code":-32602`},
+	} {
+		body := `{"jsonrpc":"2.0","id":9,"method":"` + test.method + `","params":` + test.params + `}`
+		if status, text, _ := ask(t, tr, sent{principal: test.principal, session: session, body: body}); status != http.StatusOK || !strings.Contains(text, test.want) {
+			t.Errorf("%s: %d %s; want %s", test.name, status, text, test.want)
+		}
+	}
+	if n := calls.Load(); n != 2 {
+		t.Errorf("the tool ran %d times; want 2", n)
+	}
+	// The session belongs to its principal.
+	if status, text, _ := ask(t, tr, sent{principal: "bob", session: session, body: `{"jsonrpc":"2.0","id":9,"method":"tools/list"}`}); status != http.StatusNotFound {
+		t.Errorf("another principal: %d %s", status, text)
+	}
+	if _, text, _ := ask(t, tr, sent{principal: "ann", session: session, body: `[{"jsonrpc":"2.0","id":9,"method":"tools/list"}]`}); !strings.Contains(text, "batches are not translated") {
+		t.Errorf("batch: %s", text)
+	}
+}
