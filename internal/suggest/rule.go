@@ -85,8 +85,8 @@ func YAML(r *policy.Rule) string {
 	if r.Reason != "" {
 		fields = append(fields, "reason: "+quote(r.Reason))
 	}
-	if r.Observe {
-		fields = append(fields, "mode: observe")
+	if r.Mode != "" {
+		fields = append(fields, "mode: "+string(r.Mode))
 	}
 	return "- { " + strings.Join(fields, ", ") + " }"
 }
