@@ -194,6 +194,9 @@ func (a *App) logAddresses() {
 		}
 		a.base.log.Info("upstream", "name", u.Name, "host", u.URL.Host, "paths", u.Paths)
 	}
+	for _, e := range a.base.cfg.Endpoints {
+		a.base.log.Info("endpoint", "path", e.Path, "servers", len(e.Servers))
+	}
 	if !hasPolicy(a.base.cfg) {
 		a.base.log.Warn("no rules: every call is forwarded")
 	}

@@ -12,16 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 )
-
-func TestMain(m *testing.M) {
-	// The Redis client leaves a timer of one second behind when it is closed.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
-}
 
 // start runs the gate that the YAML text configures. The returned function stops the gate,
 // waits, and returns the error of Run.

@@ -21,6 +21,7 @@ type ToolLister struct{ app *App }
 
 // NewToolLister returns a lister for some upstreams of cfg.
 func NewToolLister(cfg config.Config, upstreams []string, log *slog.Logger) (*ToolLister, error) {
+	cfg.Endpoints = nil
 	cfg.Policy, cfg.Channels, cfg.Tasks.ForceRequired = config.Policy{Workflows: cfg.Workflows}, nil, nil
 	cfg.Upstreams = slices.DeleteFunc(slices.Clone(cfg.Upstreams), func(u config.Upstream) bool { return !slices.Contains(upstreams, u.Name) })
 	a, err := build(cfg, log, func(a *App) error {

@@ -267,6 +267,7 @@ func restartSettings(c config.Config) []restartSetting {
 		{"operators.os_users", c.Operators.OSUsers},
 		{"operators.tls", c.Operators.TLS.CertFile != ""},
 		{"upstreams", comparableUpstreams(c.Upstreams)},
+		{"endpoints", c.Endpoints},
 		{"execution.lease", c.Execution.Lease},
 		{"store", c.Store.Reveal()},
 		// A gate that starts without a policy has not opened a store.

@@ -21,6 +21,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/bridge"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/several"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/stdioclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/translate"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
@@ -83,6 +84,7 @@ func (s *servers) connect() (map[string]mcphttp.Endpoint, error) {
 			routes[path] = mcphttp.Endpoint{Upstream: client, Scopes: u.Scopes, Protection: protection}
 		}
 	}
+	s.combine(routes)
 	return routes, nil
 }
 
@@ -102,6 +104,28 @@ func (s *servers) translated(u config.Upstream, cfg httpclient.Config) httpclien
 
 // questionPatience is how long a server may wait for the answer to a question that is translated.
 const questionPatience = 10 * time.Minute
+
+// combine adds the configured endpoints to routes.
+func (s *servers) combine(routes map[string]mcphttp.Endpoint) {
+	for _, e := range s.base.cfg.Endpoints {
+		route := mcphttp.Endpoint{Scopes: e.Scopes}
+		var members []several.ServerConfig
+		for _, member := range e.Servers {
+			at := slices.IndexFunc(s.base.cfg.Upstreams, func(u config.Upstream) bool { return u.Name == member.Upstream })
+			u := s.base.cfg.Upstreams[at]
+			members = append(members, several.ServerConfig{
+				Client: s.clients[at], Prefix: member.Prefix, Rename: member.Rename, Include: member.Include, Exclude: member.Exclude,
+				OwnCredentials: u.CredentialHeaders,
+			})
+			route.Upstream, route.Protection = s.clients[at], routes[u.Paths[0]].Protection
+		}
+		if !e.IsPlain() {
+			route.Upstream, route.Protection = nil, nil
+			route.Several = several.New(members, s.base.log)
+		}
+		routes[e.Path] = route
+	}
+}
 
 // clientConfig returns the settings of an upstream's client.
 func (s *servers) clientConfig(u config.Upstream) (httpclient.Config, error) {

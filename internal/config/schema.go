@@ -98,6 +98,7 @@ func (c *Config) settings(kinds []ChannelKind) Group {
 		{"listen_tls", c.ListenTLS.settings()},
 		{"operators", c.Operators.settings()},
 		{"upstreams", listOf(&c.Upstreams, DefaultUpstream(), (*Upstream).settings)},
+		{"endpoints", listOf(&c.Endpoints, Endpoint{}, (*Endpoint).settings)},
 		{"rules", listOf(&c.Rules, policy.Rule{}, ruleSettings)},
 		{"default", action(&c.Default.Action)},
 		{"mode", mode(&c.Observe)},

@@ -354,11 +354,16 @@ func Optional(l Leaf) Leaf {
 	return l
 }
 
-// mcpPath parses a path that needs no escapes and that every router reads the same way.
+// wantPath describes a path that needs no escapes and that every router reads the same way.
+const wantPath = "a path such as /mcp, of letters, digits and -._~"
+
+func isPath(s string) bool {
+	return len(s) > 1 && s[0] == '/' && path.Clean(s) == s && only(s, letters+digits+"-._~/")
+}
+
+// mcpPath parses a path.
 func mcpPath(p *[]string) Leaf {
-	return Read(p, "a path such as /mcp, of letters, digits and -._~", func(s string) ([]string, bool) {
-		return []string{s}, len(s) > 1 && s[0] == '/' && path.Clean(s) == s && only(s, letters+digits+"-._~/")
-	})
+	return Read(p, wantPath, func(s string) ([]string, bool) { return []string{s}, isPath(s) })
 }
 
 func host(p *[]string) Leaf {

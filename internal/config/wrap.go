@@ -8,7 +8,7 @@ import (
 
 // unusedByWrap are settings that a wrap ignores: its agent is connected by a pipe, and its
 // server comes from the command line.
-var unusedByWrap = []string{"listen", "listen_tls", "identity", "upstreams"}
+var unusedByWrap = []string{"listen", "listen_tls", "identity", "upstreams", "endpoints"}
 
 // wrap makes server the only upstream, and discards the settings that a wrap does not use
 // with their problems. It keeps the names of the file's upstreams, which rules may use.
@@ -20,7 +20,7 @@ func (l *loader) wrap(server Upstream) {
 		}
 	}
 	l.cfg.Listen, l.cfg.ListenTLS, l.cfg.Identity = unset.Listen, unset.ListenTLS, unset.Identity
-	l.isWrap, l.cfg.Upstreams = true, []Upstream{server}
+	l.isWrap, l.cfg.Upstreams, l.cfg.Endpoints = true, []Upstream{server}, nil
 	maps.DeleteFunc(l.origins, func(path string, _ Position) bool { return isUnusedByWrap(path) })
 	ignored := func(p Problem) bool { return isUnusedByWrap(p.Setting) }
 	l.problems = slices.DeleteFunc(l.problems, ignored)

@@ -26,6 +26,7 @@ type requestBody struct {
 	reserved int64            // reserved bytes
 	unread   bool             // the client may still be sending it
 	until    time.Time        // deadline for its arrival; zero if there is no body
+	text     []byte           // the body, if it was read before
 }
 
 // expect sets the deadline for the body. The deadline also limits how long the server drains
@@ -47,6 +48,9 @@ const jsonType = "application/json"
 // read reads the whole body. It refuses a media type that the upstream might decode
 // differently, and replaces equivalent spellings by [jsonType].
 func (b *requestBody) read(ctx context.Context) ([]byte, *mcp.Problem) {
+	if b.text != nil {
+		return b.text, nil
+	}
 	if !plainJSON(b.r.Header) {
 		return nil, &mcp.Problem{Type: mcp.MediaType}
 	}

@@ -29,8 +29,14 @@ type client struct {
 	r        *http.Request
 	ctx      *conversation.RequestContext // of r
 	out      *response
-	path     string // of the endpoint
-	upstream *httpclient.Client
+	path     string             // of the endpoint
+	upstream *httpclient.Client // nil for an endpoint with several servers, before one is chosen
+	down     *mcp.Problem       // why the upstream is not asked; may be nil
+	reached  bool               // the upstream has answered
+
+	// shown is the request as the client sent it, which identifies the client. At an endpoint with several
+	// servers, r is the part of it that one of them gets. Otherwise it is r.
+	shown *http.Request
 
 	agent         identity.Agent // see recognise
 	epoch         *identityEpoch // when the agent was recognised
@@ -54,16 +60,16 @@ func (c *client) recognise() *mcp.Problem {
 	if recogniser == nil {
 		return nil
 	}
-	agent, err := recogniser.Authenticate(c.ctx, c.r, c.h.resource(c.epoch, c.path))
+	agent, err := recogniser.Authenticate(c.ctx, c.shown, c.h.resource(c.epoch, c.path))
 	if err != nil {
 		return c.unrecognised(err)
 	}
 	c.agent = agent
-	c.authorization = c.r.Header["Authorization"]
+	c.authorization = c.shown.Header["Authorization"]
 	if !agent.Principal.Anonymous {
 		c.ctx.Principal = agent.Principal.ID
 	}
-	if agent.UsedToken && !c.upstream.ForwardsCredential() {
+	if agent.UsedToken && c.upstream != nil && !c.upstream.ForwardsCredential() {
 		c.r.Header.Del("Authorization")
 	}
 	return nil
@@ -76,7 +82,7 @@ func (c *client) recogniseAgain() *mcp.Problem {
 		return nil
 	}
 	if c.authorization != nil {
-		c.r.Header["Authorization"] = c.authorization
+		c.shown.Header["Authorization"] = c.authorization
 	}
 	return c.recognise()
 }
@@ -140,7 +146,7 @@ func (c *client) credentials() string {
 		if name == "Authorization" && c.agent.UsedToken {
 			continue // a token may change while its owner stays the same
 		}
-		for _, value := range c.r.Header[name] {
+		for _, value := range c.shown.Header[name] {
 			given = true
 			_, _ = fmt.Fprintf(hash, "%s %d %s\n", name, len(value), value)
 		}
@@ -191,7 +197,7 @@ var proxyHeaders = [...]string{"Forwarded", "Via", "X-Forwarded-For", "X-Forward
 func (c *client) Local() bool {
 	guard := c.h.settings().Guard
 	user, known := c.r.Context().Value(localUserKey{}).(*localUser)
-	proxied := func(name string) bool { return c.r.Header[name] != nil }
+	proxied := func(name string) bool { return c.shown.Header[name] != nil }
 	return known && c.agent.Principal.Anonymous && guard.Loopback && len(guard.Hosts) == 0 &&
 		//mutate:swap "proxyHeaders[:]" "proxyHeaders[:0]" TestLocalHostAttachesInAnotherSession a host behind a proxy counts as one on this machine
 		!slices.ContainsFunc(proxyHeaders[:], proxied) && c.credentials() == "" && user.isOwn()
@@ -308,8 +314,8 @@ type recognition struct {
 
 // Authentication implements [conversation.Client].
 func (c *client) Authentication() conversation.Authentication {
-	shown := c.r.WithContext(context.WithoutCancel(c.r.Context()))
-	shown.Body, shown.Header = nil, c.r.Header.Clone()
+	shown := c.shown.WithContext(context.WithoutCancel(c.r.Context()))
+	shown.Body, shown.Header = nil, c.shown.Header.Clone()
 	if c.authorization != nil {
 		shown.Header["Authorization"] = c.authorization
 	}

@@ -24,13 +24,15 @@ type exchange struct {
 	body    requestBody
 	slot    slot
 	reply   reply
+
+	delegated bool // parts of this exchange with single servers are recorded instead
 }
 
 func newExchange(h *Handler, w http.ResponseWriter, r *http.Request) *exchange {
 	ctx := &conversation.RequestContext{Context: r.Context(), Remote: r.RemoteAddr, Principal: anonymous}
 	x := &exchange{h: h, r: r, account: h.cfg.Gateway.NewTelemetry(ctx, r.Method), slot: slot{h: h}}
 	x.reply = reply{h: h, account: &x.account, client: &x.client, body: &x.body, slot: &x.slot, out: newResponse(w, h.cfg.Limits.WriteTimeout)}
-	x.client = client{h: h, r: r, ctx: ctx, out: &x.reply.out}
+	x.client = client{h: h, r: r, shown: r, ctx: ctx, out: &x.reply.out}
 	x.body = requestBody{h: h, r: r, out: &x.reply.out}
 	return x
 }
@@ -43,6 +45,9 @@ func (x *exchange) serve() error {
 	events, problem := x.enter()
 	if problem != nil {
 		return x.reply.Refuse(problem)
+	}
+	if several := x.h.cfg.Routes[x.client.path].Several; several != nil {
+		return (&combined{x: x, endpoint: several}).serve(events)
 	}
 	if events != "" {
 		return x.withSlot(x.h.streams, func() error { return x.taskEvents(task.ID(events)) })
@@ -70,8 +75,13 @@ func (x *exchange) enter() (events string, problem *mcp.Problem) {
 	if x.client.path, events, ok = x.h.route(x.r.URL.Path); !ok {
 		return "", &mcp.Problem{Type: mcp.NotFound}
 	}
-	x.client.upstream = x.h.cfg.Routes[x.client.path].Upstream
-	if problem := ambiguous(x.r.Header, x.client.upstream.IsCredential); problem != nil {
+	endpoint := x.h.cfg.Routes[x.client.path]
+	x.client.upstream = endpoint.Upstream
+	isCredential := endpoint.Several.IsCredential
+	if endpoint.Several == nil {
+		isCredential = endpoint.Upstream.IsCredential
+	}
+	if problem := ambiguous(x.r.Header, isCredential); problem != nil {
 		return "", problem
 	}
 	return events, x.client.recognise()
@@ -245,6 +255,16 @@ func (x *exchange) forward(ctx context.Context, packet jsonrpc.Packet, p *conver
 // finish records the exchange in the metrics and the log. It breaks the connection if the answer is
 // incomplete or the client has no time left to read its end.
 func (x *exchange) finish(err error) {
+	if x.delegated && err == nil {
+		return
+	}
+	if x.delegated || x.record(err) {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// record records the exchange, and reports whether the connection must be broken.
+func (x *exchange) record(err error) (broken bool) {
 	out, took := &x.reply.out, time.Since(x.account.Start)
 	//mutate:swap ">= " "> 2*" TestUpstreamErrorsAreCounted a status of the upstream does not count
 	x.account.Failed = x.account.Failed || out.status >= http.StatusBadRequest
@@ -254,7 +274,5 @@ func (x *exchange) finish(err error) {
 	}
 	x.account.Finish(x.reply.request, name, took, err)
 	//mutate:swap "|| took > out.timeout/2 && out.extend() != nil " "" TestLateEndIsDelivered the end of an answer is late
-	if err != nil || took > out.timeout/2 && out.extend() != nil { // the server sends the end of the answer after this function returns
-		panic(http.ErrAbortHandler)
-	}
+	return err != nil || took > out.timeout/2 && out.extend() != nil // the server sends the end of the answer after this function returns
 }

@@ -88,6 +88,9 @@ func (f *forwarding) relay(resp *http.Response) relay {
 
 // ask sends the body upstream and returns the answer, if its headers are valid.
 func (f *forwarding) ask(ctx context.Context) (*http.Response, error) {
+	if f.client.down != nil {
+		return nil, f.client.down
+	}
 	key := f.client.Identity().Key
 	//mutate:swap "catalog.OwnerIn(key)" `"all"` Test(AnswersStayWithTheirPrincipal|PrincipalsUseSeparateHTTP2Connections) principals share a pool
 	by := httpclient.Peer{Use: f.use, Principal: catalog.PrincipalIn(key), Owner: catalog.OwnerIn(key), Share: f.body.client}
@@ -98,6 +101,7 @@ func (f *forwarding) ask(ctx context.Context) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.client.reached = true
 	if problem := httpclient.CheckResponse(resp); problem != nil {
 		_ = resp.Body.Close()
 		return nil, problem

@@ -24,6 +24,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
 	"github.com/thoughtgate/thoughtgate-go/internal/tracing"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/several"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
@@ -58,7 +59,8 @@ type Config struct {
 
 // An Endpoint is what agents reach at a path.
 type Endpoint struct {
-	Upstream *httpclient.Client
+	Upstream *httpclient.Client // nil if Several is given
+	Several  *several.Endpoint
 	Scopes   []string // that the JWT of an agent needs
 
 	// Protection tells where agents get tokens of the upstream, which the gate forwards unless it
@@ -136,6 +138,11 @@ func (h *Handler) settings() *Settings { return &h.current.Load().Settings }
 func (h *Handler) EndStreams() {
 	h.cancelStreams()
 	h.cfg.Gateway.Close()
+	for _, e := range h.cfg.Routes {
+		if e.Several != nil {
+			e.Several.Close()
+		}
+	}
 }
 
 // endable returns a context that also ends with [Handler.EndStreams], and when the identity

@@ -23,6 +23,7 @@ type reply struct {
 	slot    *slot
 	out     response
 	request *conversation.Request // nil until the body was read
+	stale   bool                  // the answer is an earlier one of the upstream
 }
 
 // Context implements [conversation.Reply].
@@ -126,6 +127,7 @@ func (r *reply) substitute(p *conversation.Plan) []byte {
 	}
 	message := p.Fallback()
 	if message != nil {
+		r.stale = true
 		r.h.cfg.Log.WarnContext(r.account.Context.Limited(r.client.upstream.Name()), "the upstream failed to list: the client gets the last known list",
 			"method", r.account.Label)
 		clear(r.out.header())

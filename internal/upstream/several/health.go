@@ -1,0 +1,153 @@
+package several
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Pauses between attempts to use a server that has failed.
+const (
+	minPause = time.Second
+	maxPause = time.Minute
+)
+
+// listLimit bounds the part of one server in the answer of all. Servers that take longer are missing
+// in it.
+const listLimit = 10 * time.Second
+
+// RetryLimit bounds how long a request waits for a server that has failed before.
+const RetryLimit = 2 * time.Second
+
+// reachLimit bounds one attempt to reach a server that has failed.
+const reachLimit = 5 * time.Second
+
+// A health keeps requests from a server that has failed. After a pause, which doubles with each
+// failure, one request may try the server again, while all others still fail at once.
+type health struct {
+	mu       sync.Mutex
+	failures int
+	until    time.Time // the end of the pause
+	trying   time.Time // until when a request tries the server
+	watched  bool
+}
+
+// Admit reports whether a request may use the server. If it has failed before, only one request at a time may.
+func (s *Server) Admit() bool {
+	h := &s.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failures == 0 {
+		return true
+	}
+	now := time.Now()
+	if now.Before(h.until) || now.Before(h.trying) {
+		return false
+	}
+	h.trying = now.Add(listLimit) // it may be a call that lasts
+	return true
+}
+
+// IsDown reports whether the server has failed and not been used since.
+func (s *Server) IsDown() bool {
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	return s.health.failures > 0
+}
+
+// Succeeded notes that the server has answered.
+func (e *Endpoint) Succeeded(s *Server) {
+	h := &s.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failures > 0 {
+		e.log.Info("a server of the endpoint is available again", "upstream", s.Name())
+	}
+	h.failures, h.trying = 0, time.Time{}
+}
+
+// Failed notes that the server cannot be used. It is watched until it can be reached again.
+func (e *Endpoint) Failed(s *Server, why string) {
+	if s.health.failed(func() {
+		e.log.Warn("a server of the endpoint is unavailable", "upstream", s.Name(), "reason", why)
+	}) {
+		e.Go(context.Background(), 24*time.Hour, func(ctx context.Context) { e.watch(ctx, s) })
+	}
+}
+
+// failed notes a failure. It calls first if it is the first one, and reports whether the server must be watched.
+func (h *health) failed(first func()) (watch bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failures == 0 {
+		first()
+	}
+	now := time.Now()
+	if !now.Before(h.until) { // requests that failed together count once
+		h.failures++
+		pause := min(maxPause, minPause<<min(h.failures-1, 10))
+		h.until = now.Add(pause/2 + rand.N(pause/2))
+	}
+	h.trying = time.Time{}
+	watch = !h.watched
+	h.watched = true
+	return watch
+}
+
+// watch waits until a server can be reached, and tells clients that its lists may have changed.
+func (e *Endpoint) watch(ctx context.Context, s *Server) {
+	defer func() {
+		s.health.mu.Lock()
+		s.health.watched = false
+		s.health.mu.Unlock()
+	}()
+	for {
+		s.health.mu.Lock()
+		pause := max(minPause/4, time.Until(s.health.until))
+		s.health.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		if !s.IsDown() {
+			e.returned.send()
+			return
+		}
+		trying, cancel := context.WithTimeout(ctx, reachLimit)
+		err := s.Client.Reach(trying)
+		cancel()
+		if err == nil {
+			e.returned.send()
+			return
+		}
+	}
+}
+
+// Returned returns a channel that is closed when a server can be reached again.
+func (e *Endpoint) Returned() <-chan struct{} { return e.returned.next() }
+
+// A broadcast wakes all that wait for it.
+type broadcast struct {
+	mu sync.Mutex
+	c  chan struct{}
+}
+
+func (b *broadcast) next() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.c == nil {
+		b.c = make(chan struct{})
+	}
+	return b.c
+}
+
+func (b *broadcast) send() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.c != nil {
+		close(b.c)
+		b.c = nil
+	}
+}
