@@ -114,7 +114,7 @@ func startThree(t *testing.T, version, more string) *threeRig {
 	return r
 }
 
-// connect returns a session of the official client.
+// connect returns a session of the official client, which must be closed before the gate stops.
 func (r *threeRig) connect(version string, opts *mcp.ClientOptions) *mcp.ClientSession {
 	r.Helper()
 	transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -125,7 +125,7 @@ func (r *threeRig) connect(version string, opts *mcp.ClientOptions) *mcp.ClientS
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.Cleanup(func() { cs.Close(); transport.CloseIdleConnections() })
+	r.Cleanup(transport.CloseIdleConnections)
 	return cs
 }
 
@@ -198,6 +198,9 @@ func TestEndpointOfThreeServers(t *testing.T) {
 				}
 			}
 			wantOthers(t, cs)
+			if err := cs.Close(); err != nil {
+				t.Error(err)
+			}
 			r.wantOwnHeaders()
 		})
 	}
@@ -269,6 +272,7 @@ func TestEndpointHoldsCalls(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			r := startThree(t, version, "rules: [{match: hold, action: approve}, {match: '*', action: forward}]\ndefault: deny\n")
 			cs := r.connect(version, nil)
+			defer cs.Close()
 			answer := make(chan string, 1)
 			go func() {
 				result, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "n__hold", Arguments: jsonText(`{"b":2}`)})

@@ -121,7 +121,7 @@ func (s *servers) combine(routes map[string]mcphttp.Endpoint) {
 		}
 		if !e.IsPlain() {
 			route.Upstream, route.Protection = nil, nil
-			route.Several = several.New(members, s.base.log)
+			route.Several = several.New(members, min(several.ListLimit, s.base.cfg.Limits.RequestTimeout), s.base.log)
 		}
 		routes[e.Path] = route
 	}

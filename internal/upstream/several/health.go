@@ -13,9 +13,8 @@ const (
 	maxPause = time.Minute
 )
 
-// listLimit bounds the part of one server in the answer of all. Servers that take longer are missing
-// in it.
-const listLimit = 10 * time.Second
+// ListLimit is how long a server may take at most for its part of an answer of all.
+const ListLimit = 10 * time.Second
 
 // RetryLimit bounds how long a request waits for a server that has failed before.
 const RetryLimit = 2 * time.Second
@@ -45,7 +44,7 @@ func (s *Server) Admit() bool {
 	if now.Before(h.until) || now.Before(h.trying) {
 		return false
 	}
-	h.trying = now.Add(listLimit) // it may be a call that lasts
+	h.trying = now.Add(ListLimit) // it may be a call that lasts
 	return true
 }
 

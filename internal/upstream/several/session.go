@@ -268,9 +268,6 @@ const JoinLimit = time.Minute
 // ListLimit returns how long a server may take for its part in an answer of all.
 func (e *Endpoint) ListLimit() time.Duration { return e.listLimit }
 
-// SetListLimit changes [Endpoint.ListLimit]. It must be called before the endpoint is used.
-func (e *Endpoint) SetListLimit(d time.Duration) { e.listLimit = d }
-
 // Wait waits until ctx ends or a channel is closed, and reports the latter.
 func Wait(ctx context.Context, c <-chan struct{}) bool {
 	select {

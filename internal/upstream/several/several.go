@@ -79,9 +79,10 @@ type Endpoint struct {
 	listLimit time.Duration
 }
 
-// New returns the endpoint with the servers in configs. It must be closed.
-func New(configs []ServerConfig, log *slog.Logger) *Endpoint {
-	e := &Endpoint{log: log, byPrefix: make(map[string]*Server), renamed: make(map[string]target), listLimit: listLimit}
+// New returns the endpoint with the servers in configs, each of which has a time limit for its part of
+// an answer of all. It must be closed.
+func New(configs []ServerConfig, limit time.Duration, log *slog.Logger) *Endpoint {
+	e := &Endpoint{log: log, byPrefix: make(map[string]*Server), renamed: make(map[string]target), listLimit: limit}
 	e.closing, e.close = context.WithCancel(context.Background())
 	for _, c := range configs {
 		s := &Server{ServerConfig: c}
