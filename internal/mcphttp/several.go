@@ -413,11 +413,13 @@ func (c *combined) tryOnce(ctx context.Context, one partRequest, member *several
 // note notes whether a server can be used, after it was asked.
 func (c *combined) note(ctx context.Context, p *exchange, s *several.Server, down *mcp.Problem) {
 	problem := p.account.Problem
+	// A slow call says nothing of a server that was well.
+	timedOut := problem != nil && problem.Type == mcp.UpstreamTimeout && (s.IsDown() || p.account.Label != mcpname.ToolsCall)
 	switch {
 	case down != nil:
 	case problem != nil && problem.Type == mcp.UpstreamDown:
 		c.endpoint.Failed(s, "it cannot be reached")
-	case !p.client.reached && errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case !p.client.reached && (timedOut || errors.Is(ctx.Err(), context.DeadlineExceeded)):
 		c.endpoint.Failed(s, "it did not answer in time")
 	case p.client.reached && s.IsDown():
 		c.endpoint.Succeeded(s)
@@ -684,6 +686,9 @@ func (c *combined) taskEvents(id string) error {
 // get serves the stream on which servers send messages on their own initiative.
 func (c *combined) get() error {
 	x := c.x
+	if x.r.Header.Get(sessionHeader) == "" {
+		return x.reply.Refuse(&mcp.Problem{Type: mcp.MethodNotAllowed, Detail: "only sessions have such a stream"})
+	}
 	if problem := c.findSession(); problem != nil {
 		return x.reply.Refuse(problem)
 	}

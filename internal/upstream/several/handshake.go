@@ -18,17 +18,17 @@ func (e *Endpoint) Initialized(version string, parts []Part) []byte {
 	if i := slices.Index(mcp.Versions(), version); i < 0 || version >= mcp.Version20260728 {
 		version = mcp.Version20251125
 	}
-	return e.handshake(parts, jsonrpc.Member{Name: "protocolVersion", JSON: jsonrpc.AppendString(nil, version)})
+	return e.handshake(parts, offered(parts), jsonrpc.Member{Name: "protocolVersion", JSON: jsonrpc.AppendString(nil, version)})
 }
 
 // Discovered returns the result of server/discover.
 func (e *Endpoint) Discovered(parts []Part) []byte {
-	return e.handshake(parts, jsonrpc.Member{Name: "resultType", JSON: []byte(`"complete"`)},
+	return e.handshake(parts, withoutNotifications(offered(parts)), jsonrpc.Member{Name: "resultType", JSON: []byte(`"complete"`)},
 		jsonrpc.Member{Name: "supportedVersions", JSON: []byte(`["` + mcp.Version20260728 + `"]`)},
 		jsonrpc.Member{Name: "ttlMs", JSON: []byte("0")}, jsonrpc.Member{Name: "cacheScope", JSON: []byte(`"private"`)})
 }
 
-func (e *Endpoint) handshake(parts []Part, members ...jsonrpc.Member) []byte {
+func (e *Endpoint) handshake(parts []Part, offers []jsonrpc.Member, members ...jsonrpc.Member) []byte {
 	var instructions strings.Builder
 	for _, p := range parts {
 		for _, result := range p.Results {
@@ -37,7 +37,7 @@ func (e *Endpoint) handshake(parts []Part, members ...jsonrpc.Member) []byte {
 			}
 		}
 	}
-	members = append(members, jsonrpc.Member{Name: "capabilities", JSON: offered(parts)},
+	members = append(members, jsonrpc.Member{Name: "capabilities", JSON: jsonrpc.AppendObject(nil, offers...)},
 		jsonrpc.Member{Name: "serverInfo", JSON: []byte(`{"name":"thoughtgate","version":"1"}`)})
 	if text := strings.TrimSpace(instructions.String()); text != "" {
 		members = append(members, jsonrpc.Member{Name: "instructions", JSON: jsonrpc.AppendString(nil, text)})
@@ -49,7 +49,7 @@ func (e *Endpoint) handshake(parts []Part, members ...jsonrpc.Member) []byte {
 }
 
 // offered returns the capabilities of all servers together.
-func offered(parts []Part) []byte {
+func offered(parts []Part) []jsonrpc.Member {
 	all := make(map[string]jsonrpc.Value)
 	missing := false
 	for _, p := range parts {
@@ -74,7 +74,16 @@ func offered(parts []Part) []byte {
 			members = append(members, jsonrpc.Member{Name: name, JSON: value.Bytes})
 		}
 	}
-	return jsonrpc.AppendObject(nil, members...)
+	return members
+}
+
+// withoutNotifications returns capabilities without those that need subscriptions/listen, which an
+// endpoint with several servers does not serve.
+func withoutNotifications(offers []jsonrpc.Member) []jsonrpc.Member {
+	for i, o := range offers {
+		offers[i].JSON = jsonrpc.Value{Bytes: o.JSON}.Without("listChanged", "subscribe")
+	}
+	return offers
 }
 
 // introduction returns the heading of the server's part of the instructions.
