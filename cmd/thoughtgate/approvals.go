@@ -503,21 +503,22 @@ func (f *grantFlags) coverage(cmd *cobra.Command, c *client.Client, id task.ID, 
 
 // coverageText describes what a standing approval would have covered.
 func coverageText(c approval.Coverage) string {
-	text := fmt.Sprintf("Since %s it would have let %d of %s run", c.Since.Local().Format(time.DateTime), c.Covered, count(c.Recorded, "recorded call"))
+	var text strings.Builder
+	fmt.Fprintf(&text, "Since %s it would have let %d of %s run", c.Since.Local().Format(time.DateTime), c.Covered, count(c.Recorded, "recorded call"))
 	if c.Rejected > 0 {
-		text += fmt.Sprintf("; people rejected %d of them", c.Rejected)
+		fmt.Fprintf(&text, "; people rejected %d of them", c.Rejected)
 	}
-	text += ".\n"
+	text.WriteString(".\n")
 	if c.Unknown > 0 {
-		text += count(c.Unknown, "more call") + " cannot be judged: the arguments are not recorded in full.\n"
+		text.WriteString(count(c.Unknown, "more call") + " cannot be judged: the arguments are not recorded in full.\n")
 	}
 	if c.Waiting > 0 {
-		text += count(c.Waiting, "call") + " like these wait now; they stay held.\n"
+		text.WriteString(count(c.Waiting, "call") + " like these wait now; they stay held.\n")
 	}
 	for _, x := range c.Examples {
-		text += "  " + x.Time.Local().Format(time.DateTime) + " " + oneLine(x.Tool, 60) + " on " + oneLine(x.Server, 60) + " " + oneLine(strings.Join(x.Paths, " "), 200) + " " + oneLine(x.Outcome, 40) + "\n"
+		fmt.Fprintf(&text, "  %s %s on %s %s %s\n", x.Time.Local().Format(time.DateTime), oneLine(x.Tool, 60), oneLine(x.Server, 60), oneLine(strings.Join(x.Paths, " "), 200), oneLine(x.Outcome, 40))
 	}
-	return text
+	return text.String()
 }
 
 // text describes the calls that the standing approval allows. It is empty without one.

@@ -116,7 +116,7 @@ func TestCorrectionReachesEveryAgent(t *testing.T) {
 				t.Errorf("the upstream got %q", calls)
 			}
 			agent.call(r, `{"path":"/b"}`)
-			if !r.waits(0, r.pending()) {
+			if !r.waits(r.pending()) {
 				t.Error("the corrected call runs twice")
 			}
 		})

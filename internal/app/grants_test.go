@@ -115,9 +115,9 @@ func (r *grantRig) approve(gate int, id, grant string) (int, string) {
 }
 
 // waits reports whether a call waits for an approval.
-func (r *grantRig) waits(gate int, id string) bool {
+func (r *grantRig) waits(id string) bool {
 	r.Helper()
-	_, text := r.api(gate, "GET", "/api/approvals/"+id, "")
+	_, text := r.api(0, "GET", "/api/approvals/"+id, "")
 	var a review.Approval
 	decode(r.T, text, &a)
 	return a.State == "input_required"
@@ -166,7 +166,7 @@ func (r *grantRig) test() {
 		"an unknown param": r.call(last, "ann", `{"path":"/c","n":1}`, `,"evil":1`),
 		"another agent":    r.call(last, "bob", `{"path":"/c","n":1}`, ""),
 	} {
-		if !r.waits(0, id) {
+		if !r.waits(id) {
 			r.Errorf("%s: the call ran without approval", name)
 		}
 	}
@@ -205,7 +205,7 @@ func (r *grantRig) listed(last int, covered string) {
 		r.Fatalf("revoke: %d %s", status, text)
 	}
 	d.valid(r.T, "post", "/api/grants/{id}/revoke", "application/json", text)
-	if after := r.call(last, "ann", `{"path":"/d","n":1}`, ""); !r.waits(0, after) {
+	if after := r.call(last, "ann", `{"path":"/d","n":1}`, ""); !r.waits(after) {
 		r.Error("a revoked grant let a call run")
 	}
 	if status, text := r.api(last, "POST", "/api/grants/"+id+"/revoke", ""); status != http.StatusConflict || !strings.Contains(text, "already_revoked") {
@@ -229,7 +229,7 @@ func TestGrantEndsWhenToolChanges(t *testing.T) {
 	r.result(0, asked)
 	r.description.Store("deletes everything")
 	changed := r.call(0, "ann", `{"path":"/b"}`, "")
-	if !r.waits(0, changed) || len(r.calls()) != 1 {
+	if !r.waits(changed) || len(r.calls()) != 1 {
 		t.Errorf("the upstream got %q", r.calls())
 	}
 	if _, text := r.api(0, "GET", "/api/approvals/"+changed, ""); !strings.Contains(text, "deletes everything") {

@@ -63,7 +63,7 @@ func (r *grantRig) callTool(tool, arguments string) (id string, waits bool) {
 		return "", true // refused, for example because of a name twice
 	}
 	id, _, _ = strings.Cut(rest, `"`)
-	return id, r.waits(0, id)
+	return id, r.waits(id)
 }
 
 // coverage asks what a grant given with a call would have covered, until the record has enough calls.

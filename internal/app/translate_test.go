@@ -13,10 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-const (
-	legacyVersion = "2025-11-25"
-	modernVersion = "2026-07-28"
-)
+const legacyVersion = "2025-11-25"
 
 // serverOf is a real server that speaks one era only.
 type serverOf struct {

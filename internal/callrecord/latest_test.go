@@ -87,7 +87,7 @@ func TestLatest(t *testing.T) {
 		"since and until":          {callrecord.Filter{Event: callrecord.Ended, Since: at(1010), Until: at(1030)}, []string{"tg_1020", "tg_1010"}},
 		"who decided":              {callrecord.Filter{By: "eve", Since: at(3980)}, []string{"tg_3990", "tg_3980"}},
 		"who did not":              {callrecord.Filter{By: "ev"}, nil},
-		"id":                       {callrecord.Filter{ID: "tg_20"}, []string{"tg_20"}},
+		"id":                       {callrecord.Filter{ID: "tg_399"}, []string{"tg_3990"}},
 		"a condition of one's own": {callrecord.Filter{Match: func(e *callrecord.Entry) bool { return e.ID == "tg_0" }}, []string{"tg_0"}},
 	} {
 		one.f.Limit = 3

@@ -166,7 +166,7 @@ func (g *Catalog) trusted(c Client, t Tool) (_ Tool, known bool) {
 // in it or accepted.
 func (g *Catalog) Trust(c Client, listed Tool) (trusted, readOnly bool) {
 	t, known := g.trusted(c, listed)
-	//mutate:swap "t.Change != nil || " "" TestTrust a changed tool is trusted
+	//mutate:swap "t.Change != nil || " "" internal/app.TestReadOnlyGrantAtTheWire a changed tool is trusted
 	if !known || t.Change != nil || listed.several || g.settings.Load().Policy.HasPins() && !g.isPinned(c, listed) {
 		return false, false
 	}

@@ -78,7 +78,7 @@ func (g Gate) Press(ctx context.Context, by Account, p Press) string {
 	}
 	if p.Decision == approval.Approve {
 		var err error
-		//mutate:swap "mark(r.Shown) != p.shown" "p.shown == \"\"" internal/channel/discord.TestOnlyApproversDecide a call that differs from the message is approved
+		//mutate:swap "mark(r.Shown) != p.shown" "p.shown == \"\"" internal/channel/discord.TestDiscord a call that differs from the message is approved
 		if r.Shown, err = g.Shown(ctx, p.ID); err == nil && mark(r.Shown) != p.shown {
 			err = review.ErrViewChanged
 		}

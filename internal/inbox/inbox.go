@@ -83,25 +83,9 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 	route("GET /connections/callback/{server}", operator.Viewer, i.connected)
 	route("POST /connections/{id}/connect", operator.Viewer, i.connect)
 	route("POST /connections/{id}/remove", operator.Viewer, i.disconnect)
-	route("GET /passkeys", operator.Viewer, i.passkeys)
-	route("POST /passkeys", operator.Approver, i.addPasskey)
-	route("POST /passkeys/new", operator.Approver, i.newPasskey)
-	route("POST /passkeys/confirm", operator.Approver, i.confirmPasskey)
-	route("POST /passkeys/remove", operator.Approver, i.removePasskey)
-	route("POST /passkeys/remove/confirm", operator.Approver, i.confirmRemoval)
-	//mutate:swap "Admin" "Approver" TestPasskeyPage an approver invites others
-	route("POST /passkeys/invite", operator.Admin, i.invite)
-	route("POST /passkeys/invite/confirm", operator.Admin, i.confirmInvitation)
+	i.registerPasskeys(route)
 	route("GET /history", operator.Viewer, i.history)
-	//mutate:swap "Admin" "Viewer" TestHistoryOfOtherCalls a viewer sees a call that was forwarded
-	route("GET /history/call", operator.Admin, i.recordedCall)
-	//mutate:swap "Admin" "Viewer" TestOverview a viewer sees who calls what
-	route("GET /overview", operator.Admin, i.overview)
-	//mutate:swap "Admin" "Approver" TestOnlyAdminsTry an approver sees values of arguments
-	route("GET /suggestions", operator.Admin, i.suggestions)
-	//mutate:swap "Admin" "Approver" TestOnlyAdminsTry an approver sees the policy
-	route("GET /try", operator.Admin, i.try)
-	route("POST /try", operator.Admin, i.tryCall)
+	i.registerOverview(route)
 	route("GET /events", operator.Viewer, i.events)
 	//mutate:swap "Approver" "Viewer" TestOnlyApproversSubscribe viewers are notified
 	route("POST /push/subscribe", operator.Approver, i.subscribe)
@@ -117,6 +101,33 @@ func (i *Inbox) Register(mux *http.ServeMux, auth *operator.Auth) {
 			i.serveAsset(w, r)
 		}))
 	}
+}
+
+// A routeFunc adds a page for operators of a role.
+type routeFunc func(pattern string, role operator.Role, serve handlerFunc)
+
+func (i *Inbox) registerPasskeys(route routeFunc) {
+	route("GET /passkeys", operator.Viewer, i.passkeys)
+	route("POST /passkeys", operator.Approver, i.addPasskey)
+	route("POST /passkeys/new", operator.Approver, i.newPasskey)
+	route("POST /passkeys/confirm", operator.Approver, i.confirmPasskey)
+	route("POST /passkeys/remove", operator.Approver, i.removePasskey)
+	route("POST /passkeys/remove/confirm", operator.Approver, i.confirmRemoval)
+	//mutate:swap "Admin" "Approver" TestPasskeyPage an approver invites others
+	route("POST /passkeys/invite", operator.Admin, i.invite)
+	route("POST /passkeys/invite/confirm", operator.Admin, i.confirmInvitation)
+}
+
+func (i *Inbox) registerOverview(route routeFunc) {
+	//mutate:swap "Admin" "Viewer" TestHistoryOfOtherCalls a viewer sees a call that was forwarded
+	route("GET /history/call", operator.Admin, i.recordedCall)
+	//mutate:swap "Admin" "Viewer" TestOverview a viewer sees who calls what
+	route("GET /overview", operator.Admin, i.overview)
+	//mutate:swap "Admin" "Approver" TestOnlyAdminsTry an approver sees values of arguments
+	route("GET /suggestions", operator.Admin, i.suggestions)
+	//mutate:swap "Admin" "Approver" TestOnlyAdminsTry an approver sees the policy
+	route("GET /try", operator.Admin, i.try)
+	route("POST /try", operator.Admin, i.tryCall)
 }
 
 // contentPolicy is the Content-Security-Policy of every page. It allows styles,
