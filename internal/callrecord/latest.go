@@ -3,7 +3,6 @@ package callrecord
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -11,22 +10,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
 // A Past is a page of entries, those that were written last first.
 type Past struct {
-	Entries    []Placed
+	Entries    []Entry
 	Next       string // cursor for older entries; empty if there are none
 	Unreadable int    // blocks that could not be read
-}
-
-// A Placed has an entry and its place in the record, for [At].
-type Placed struct {
-	Entry
-
-	Place string
 }
 
 // maxLines is after how many bytes of lines a page ends, which is less than a second of work.
@@ -36,7 +27,7 @@ const maxLines = 16 << 20
 // are recorded when they end, and blocks wait while the store fails.
 const lateEntry = time.Hour
 
-// A place is the position of an entry. As a cursor, it stands for all entries before it.
+// A place is the position of an entry, as a cursor for all entries before it.
 type place struct {
 	block string // the name of its record
 	index int    // in the block, from 0
@@ -108,7 +99,8 @@ func (p *Past) add(f *Filter, r gatestore.Record, below int, lines *int) (full b
 	if !f.mayHave(&b) {
 		return false
 	}
-	var found []Placed
+	var found []Entry
+	var at []int // their indexes
 	n := 0
 	for e, err := range b.wanted(func(line []byte) bool { *lines += len(line); return f.wants(line) }) {
 		if err != nil {
@@ -116,14 +108,15 @@ func (p *Past) add(f *Filter, r gatestore.Record, below int, lines *int) (full b
 			break
 		}
 		if n < below && e.Event != "" && f.Selects(&e) {
-			found = append(found, Placed{e, place{b.name, n}.String()})
+			found, at = append(found, e), append(at, n)
 		}
 		n++
 	}
 	slices.Reverse(found)
 	if space := max(f.Limit, 1) - len(p.Entries); len(found) > space {
 		p.Entries = append(p.Entries, found[:space]...)
-		p.Next = p.Entries[len(p.Entries)-1].Place
+		at = append(at, math.MaxInt32) // for a page that was full before this block
+		p.Next = place{b.name, at[len(at)-1-space]}.String()
 		return true
 	}
 	p.Entries = append(p.Entries, found...)
@@ -137,31 +130,3 @@ func (f *Filter) wants(line []byte) bool {
 
 // eventWithin is how many bytes of a line the time and the event take at most.
 const eventWithin = 100
-
-// At returns the entry at a place that [Latest] has returned. The error is [task.ErrNotFound] if
-// there is none.
-func At(ctx context.Context, s gatestore.Records, at string) (Entry, error) {
-	p, err := parsePlace(at)
-	if err != nil {
-		return Entry{}, errors.Join(task.ErrNotFound, err)
-	}
-	r, err := s.GetRecord(ctx, p.block)
-	if err != nil {
-		return Entry{}, err
-	}
-	b, err := readBlock(r)
-	if err != nil {
-		return Entry{}, err
-	}
-	n := 0
-	for e, err := range b.entries() {
-		if err != nil {
-			return Entry{}, err
-		}
-		if n == p.index {
-			return e, nil
-		}
-		n++
-	}
-	return Entry{}, task.ErrNotFound
-}

@@ -27,7 +27,7 @@ func ended(n int) callrecord.Entry {
 }
 
 // back returns all entries that f selects, newest first, and the number of pages.
-func back(t *testing.T, s gatestore.Records, f callrecord.Filter) (all []callrecord.Placed, pages int) {
+func back(t *testing.T, s gatestore.Records, f callrecord.Filter) (all []callrecord.Entry, pages int) {
 	t.Helper()
 	for {
 		p, err := callrecord.Latest(t.Context(), s, f)
@@ -65,7 +65,7 @@ func TestLatest(t *testing.T) {
 		writeAll(t, cfg, all...)
 	}
 	slices.Reverse(newest)
-	ids := func(all []callrecord.Placed) (ids []string) {
+	ids := func(all []callrecord.Entry) (ids []string) {
 		for _, e := range all {
 			ids = append(ids, e.ID)
 		}
@@ -96,8 +96,8 @@ func TestLatest(t *testing.T) {
 			t.Errorf("%s: %v; want %v", name, ids(all), one.want)
 		}
 		for _, e := range all {
-			if got, err := callrecord.At(t.Context(), s, e.Place); err != nil || got.ID != e.ID {
-				t.Errorf("%s: at %s is %q, %v; want %q", name, e.Place, got.ID, err, e.ID)
+			if got, err := callrecord.At(t.Context(), s, e.Ref); err != nil || got.ID != e.ID {
+				t.Errorf("%s: at %s is %q, %v; want %q", name, e.Ref, got.ID, err, e.ID)
 			}
 		}
 	}
@@ -106,11 +106,11 @@ func TestLatest(t *testing.T) {
 			t.Errorf("cursor %q: %v", bad, err)
 		}
 		if _, err := callrecord.At(t.Context(), s, bad); !errors.Is(err, task.ErrNotFound) {
-			t.Errorf("place %q: %v", bad, err)
+			t.Errorf("reference %q: %v", bad, err)
 		}
 	}
-	if _, err := callrecord.At(t.Context(), s, "20260101T120000.000000Z-a-1.1"); !errors.Is(err, task.ErrNotFound) {
-		t.Errorf("a place in no block: %v", err)
+	if _, err := callrecord.At(t.Context(), s, "c_aaaaaaa-1-1"); !errors.Is(err, task.ErrNotFound) {
+		t.Errorf("a reference to no block: %v", err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
 )
 
@@ -58,6 +59,19 @@ func parseRef(text string) (r reference, err error) {
 // names reports whether r names an entry of b.
 func (r reference) names(b *block) bool {
 	return b.Seq == r.seq && strings.HasPrefix(b.Chain, r.chain) && r.entry <= b.Entries
+}
+
+// At returns the entry with a reference. The error is [task.ErrNotFound] if there is none.
+func At(ctx context.Context, s gatestore.Records, ref string) (Entry, error) {
+	p, err := findRef(ctx, s, ref)
+	switch {
+	case errors.Is(err, ErrRef), err == nil && len(p.Entries) == 0:
+		return Entry{}, errors.Join(task.ErrNotFound, err)
+	case err != nil:
+		return Entry{}, err
+	default:
+		return p.Entries[0], nil
+	}
 }
 
 // findRef returns the page with the entry of a reference, which is empty if the entry is gone.

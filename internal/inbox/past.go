@@ -151,11 +151,10 @@ type pastCall struct {
 	review.Approval
 
 	entry *callrecord.Entry // nil if it has not ended
-	place string            // of the entry
 }
 
 // newPastCall returns a recorded call.
-func newPastCall(e *callrecord.Entry, place string) pastCall {
+func newPastCall(e *callrecord.Entry) pastCall {
 	a := review.Approval{
 		ID: task.ID(e.ID), Tool: safetext.Name(e.Name, maxName), Name: e.Name, Method: e.Method, Upstream: e.Upstream,
 		Principal: safetext.Name(e.Principal, maxName), Anonymous: e.Principal == "",
@@ -167,7 +166,7 @@ func newPastCall(e *callrecord.Entry, place string) pastCall {
 	if e.Stage != "" {
 		a.Failure = &task.Failure{Stage: e.Stage, Ran: e.Ran}
 	}
-	return pastCall{a, e, place}
+	return pastCall{a, e}
 }
 
 // decisionsIn returns the recorded decisions.
@@ -219,7 +218,11 @@ func (c pastCall) link() string {
 	if c.entry != nil && c.entry.Event == callrecord.Judged {
 		path = "/history/call"
 	}
-	return withValues(path, map[string]string{"entry": c.place})
+	ref := ""
+	if c.entry != nil {
+		ref = c.entry.Ref
+	}
+	return withValues(path, map[string]string{"entry": ref})
 }
 
 // status returns what became of c, in words.
@@ -289,14 +292,14 @@ func (i *Inbox) findPast(ctx context.Context, v *historyView) error {
 	i.flushRecord(ctx)
 	found, err := i.cfg.Viewer.Recorded(ctx, callrecord.Filter{
 		Since: s.from, Until: s.to, Event: s.outcome.event, Text: s.text, Before: s.cursor, Limit: max(1, pageSize-len(v.calls)),
-		Match: func(e *callrecord.Entry) bool { return s.selects(newPastCall(e, "")) },
+		Match: func(e *callrecord.Entry) bool { return s.selects(newPastCall(e)) },
 	})
 	if err != nil {
 		return err
 	}
 	for _, e := range found.Entries {
 		v.calls = slices.DeleteFunc(v.calls, func(c pastCall) bool { return string(c.ID) == e.ID }) // it has ended now
-		v.calls = append(v.calls, newPastCall(&e.Entry, e.Place))
+		v.calls = append(v.calls, newPastCall(&e))
 	}
 	v.next, v.unreadable = found.Next, found.Unreadable
 	return nil
@@ -341,13 +344,13 @@ func (i *Inbox) showStory(w http.ResponseWriter, r *http.Request, who operator.O
 	return i.page(w, r, who, page{title: v.tool(), self: r.URL.RequestURI()}, func(f frame) templ.Component { return storyPage(f, v) })
 }
 
-// recordedEnd returns the recorded end of a held call, or nil if it is not found: at the place that
+// recordedEnd returns the recorded end of a held call, or nil if it is not found: at the reference that
 // the request names, or at the time that the journal has.
 func (i *Inbox) recordedEnd(r *http.Request, id task.ID, story []auditlog.Entry) *pastCall {
-	if place := r.URL.Query().Get("entry"); place != "" {
-		e, err := callrecord.At(r.Context(), i.cfg.Viewer.Records(), place)
+	if ref := r.URL.Query().Get("entry"); ref != "" {
+		e, err := callrecord.At(r.Context(), i.cfg.Viewer.Records(), ref)
 		if err == nil && e.ID == string(id) && e.Event == callrecord.Ended {
-			c := newPastCall(&e, place)
+			c := newPastCall(&e)
 			return &c
 		}
 	}
@@ -361,18 +364,18 @@ func (i *Inbox) recordedEnd(r *http.Request, id task.ID, story []auditlog.Entry)
 		i.cfg.Log.DebugContext(r.Context(), "a call is not in the record", "err", err)
 		return nil
 	}
-	c := newPastCall(&p.Entries[0], "")
+	c := newPastCall(&p.Entries[0])
 	return &c
 }
 
 // recordedCall shows the entry of a call that was not held.
 func (i *Inbox) recordedCall(w http.ResponseWriter, r *http.Request, who operator.Operator) error {
-	place := r.URL.Query().Get("entry")
-	e, err := callrecord.At(r.Context(), i.cfg.Viewer.Records(), place)
+	ref := r.URL.Query().Get("entry")
+	e, err := callrecord.At(r.Context(), i.cfg.Viewer.Records(), ref)
 	if err != nil {
 		return err
 	}
-	c := newPastCall(&e, place)
+	c := newPastCall(&e)
 	v := storyView{call: &c}
 	return i.page(w, r, who, page{title: v.tool()}, func(f frame) templ.Component { return storyPage(f, v) })
 }
