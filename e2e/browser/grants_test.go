@@ -1,6 +1,9 @@
 package browser_test
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 const grantRules = plainRules + "workflows: {default: {grants: {longest: 1h, uses: 5}}}\n"
 
@@ -40,5 +43,43 @@ func TestGrantInTheBrowser(t *testing.T) {
 	p.eventually(`document.querySelectorAll(".row").length === 1`, "the call is held again")
 	if calls := s.upstream.calls(); len(calls) != 2 {
 		t.Errorf("the upstream got %q", calls)
+	}
+}
+
+// A correction can be taken back for some seconds. Then it rejects the call, and lets exactly the
+// corrected call of the agent run.
+func TestCorrectInTheBrowser(t *testing.T) {
+	s := open(t, plainRules)
+	p, ok := openBrowser(t, s)
+	if !ok {
+		return
+	}
+	p.logIn(s.token)
+	asked := s.ask(t, "delete_file", map[string]any{"path": "/a"})
+	p.eventually(`document.querySelectorAll(".row").length === 1`, "a row")
+	p.open(value[string](p, `document.querySelector(".row .open").pathname`))
+	p.click("#correction summary")
+	p.eventually(`document.querySelector("#corrected").value.includes('"/a"')`, "the arguments can be edited")
+	value[string](p, `document.querySelector("#corrected").value = '{"path":"/old"}'`)
+	if script, err := axe(); err == nil {
+		p.accessible("a correction", script)
+	}
+	p.settles()
+	p.click("#correct")
+	p.sees("delete_file: rejected in 5 seconds.")
+	p.press("u")
+	p.sees("delete_file: not rejected.")
+	p.click("#undo a")
+	p.eventually(`document.querySelector("#correction")?.open && document.querySelector("#corrected").value === '{"path":"/old"}'`, "the correction is kept")
+	p.settles()
+	p.click("#correct")
+	p.sees("delete_file: rejected in 5 seconds.")
+	p.sees("Rejected by operator") // after five seconds
+	if got := asked.wait(t); !strings.Contains(got, `/old`) {
+		t.Errorf("the agent gets %q", got)
+	}
+	s.ask(t, "delete_file", map[string]any{"path": "/old"}).wait(t)
+	if got := s.upstream.calls(); len(got) != 1 || !strings.Contains(got[0], "/old") {
+		t.Errorf("ran: %v", got)
 	}
 }
