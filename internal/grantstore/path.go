@@ -11,11 +11,16 @@ import (
 const maxPath = 4096
 
 // Below reports whether path is below directory, however a server reads it. Both must be absolute
-// and plain; see [plainName]. The gate does not see the files of a server, so it cannot know where
-// a symbolic link leads. The directory itself is not below it.
+// and plain; see [plainName]. Below the directory, the path has no spaces: a shell may read what
+// follows them as another path, or as an option. The gate does not see the files of a server, so it
+// cannot know where a symbolic link leads. The directory itself is not below it.
 func Below(directory, path string) bool {
 	rest, inside := strings.CutPrefix(path, directory+"/")
-	return inside && rest != "" && IsPlainPath(directory) && IsPlainPath(path)
+	//mutate:swap ` || strings.Contains(rest, " ")` "" TestPathScope a path after a space is covered
+	if !inside || rest == "" || strings.Contains(rest, " ") {
+		return false
+	}
+	return IsPlainPath(directory) && IsPlainPath(path)
 }
 
 // IsPlainPath reports whether path is absolute, is not the root, and has only plain names.
@@ -36,7 +41,8 @@ func IsPlainPath(path string) bool {
 // allows letters, digits, spaces between them and a few marks. All else may have a meaning for a
 // server or for the shell that it starts: "..", an empty name, a backslash, a percent sign, a
 // variable, a pattern, a separator of lists, and characters that Unicode normalizes to those.
-// Windows ignores dots and spaces at the end.
+// Windows ignores dots and spaces at the end. Some programs drop letters outside of ASCII, and some
+// file systems ignore invisible ones, so none of these may hide "..".
 func plainName(name string) bool {
 	if name == "" || strings.HasPrefix(name, " ") || strings.HasSuffix(name, " ") || strings.HasSuffix(name, ".") {
 		return false
@@ -46,22 +52,26 @@ func plainName(name string) bool {
 			return false
 		}
 	}
-	return norm.NFKC.IsNormalString(name)
+	//mutate:swap "!hidesParent(name) && " "" TestPathScope a name that some programs read as the parent directory is covered
+	return !hidesParent(name) && norm.NFKC.IsNormalString(name)
 }
 
-// Directories returns the directories above a path, the closest one first, or nil if the path is
-// not plain.
+// hidesParent reports whether a name has dots, and no other ASCII characters than spaces.
+func hidesParent(name string) bool {
+	return strings.Count(name, ".") > 1 && !strings.ContainsFunc(name, func(r rune) bool { return r < unicode.MaxASCII && r != '.' && r != ' ' })
+}
+
+// Directories returns the directories that path is [Below], the closest one first.
 func Directories(path string) []string {
-	if !IsPlainPath(path) {
-		return nil
-	}
 	var all []string
-	for {
-		at := strings.LastIndexByte(path, '/')
+	for directory := path; ; {
+		at := strings.LastIndexByte(directory, '/')
 		if at <= 0 {
 			return all
 		}
-		path = path[:at]
-		all = append(all, path)
+		if directory = directory[:at]; !Below(directory, path) {
+			return all
+		}
+		all = append(all, directory)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,10 +30,9 @@ func TestPathScope(t *testing.T) {
 		"deep below":           `{"path":"/tmp/a/b.txt/c-d_e=f@g~","n":1}`,
 		"other order":          `{"n":1,"path":"/tmp/x"}`,
 		"escapes of JSON":      `{"path":"\/tm\u0070\u002fx","n":1}`,
-		"a name with spaces":   `{"path":"/tmp/My Documents/a","n":1}`,
 		"a hidden file":        `{"path":"/tmp/.config","n":1}`,
 		"dots inside":          `{"path":"/tmp/a..b","n":1}`,
-		"letters of the world": `{"path":"/tmp/é/日本/ключ","n":1}`,
+		"letters of the world": `{"path":"/tmp/é/日本/ключ.日","n":1}`,
 	}
 	held := map[string]string{
 		"the directory":             `{"path":"/tmp","n":1}`,
@@ -59,6 +59,14 @@ func TestPathScope(t *testing.T) {
 		"another case":              `{"path":"/TMP/x","n":1}`,
 		"relative":                  `{"path":"tmp/x","n":1}`,
 		"relative parent":           `{"path":"../tmp/x","n":1}`,
+		"a name with spaces":        `{"path":"/tmp/My Documents/a","n":1}`,
+		"home after a space":        `{"path":"/tmp/x ~/.ssh/id_rsa","n":1}`,
+		"option after a space":      `{"path":"/tmp/x --checkpoint-action=exec=id","n":1}`,
+		"relative after a space":    `{"path":"/tmp/x etc/passwd","n":1}`,
+		"parent and a letter":       `{"path":"/tmp/..日/etc","n":1}`,
+		"parent in accents":         `{"path":"/tmp/.\u0301.\u0301/etc","n":1}`,
+		"parent and a joiner":       `{"path":"/tmp/..\u034f/etc","n":1}`,
+		"parent and a filler":       `{"path":"/tmp/..\u115f/etc","n":1}`,
 		"space first":               `{"path":" /tmp/x","n":1}`,
 		"parent and space":          `{"path":"/tmp/.. /etc","n":1}`,
 		"parent and dots":           `{"path":"/tmp/.../etc","n":1}`,
@@ -121,6 +129,24 @@ func TestPathScope(t *testing.T) {
 	}
 	for name, arguments := range held {
 		check(name, arguments, false)
+	}
+}
+
+// A directory that the approvers have seen may have spaces in its name.
+func TestDirectories(t *testing.T) {
+	for from, want := range map[string][]string{
+		"/home/ann/a.txt":       {"/home/ann", "/home"},
+		"/tmp/My Documents/a":   {"/tmp/My Documents"},
+		"/tmp/My Documents/a b": nil,
+		"/tmp":                  nil,
+		"/tmp/../a":             nil,
+	} {
+		if got := grantstore.Directories(from); !slices.Equal(got, want) {
+			t.Errorf("Directories(%q) = %q, want %q", from, got, want)
+		}
+	}
+	if !grantstore.Below("/tmp/My Documents", "/tmp/My Documents/a") {
+		t.Error("a directory with a space covers nothing")
 	}
 }
 
