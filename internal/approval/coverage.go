@@ -15,7 +15,6 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
-	"github.com/thoughtgate/thoughtgate-go/task/storekit"
 )
 
 // A Coverage says which of the recorded calls a standing approval would have covered, had it been
@@ -65,6 +64,11 @@ func (s *Service) Coverage(ctx context.Context, id task.ID, who Approver, gives 
 	if err != nil {
 		return Coverage{}, err
 	}
+	ctx, done, err := s.grants.viewer.Begin(ctx)
+	if err != nil {
+		return Coverage{}, err
+	}
+	defer done()
 	now := s.env.now()
 	for _, period := range coveragePeriods {
 		if err = c.read(ctx, now.Add(-period)); !errors.Is(err, errTooManyCalls) {
@@ -108,7 +112,7 @@ func (gs *grants) newCoverage(t task.Task, shape gatetask.GrantShape) (*coverage
 func (c *coverage) read(ctx context.Context, since time.Time) error {
 	c.Coverage, c.ids = Coverage{Since: since.UTC()}, map[task.ID]bool{}
 	n := 0
-	for e, err := range callrecord.All(storekit.SlowRead(ctx), c.grants.env.store, callrecord.Filter{Since: since}) {
+	for e, err := range callrecord.All(ctx, c.grants.env.store, callrecord.Filter{Since: since}) {
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/approval"
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
@@ -24,6 +25,25 @@ type readStore struct {
 	gets, wholeLists, notAside atomic.Int64
 	active, most               atomic.Int64
 	gate                       chan struct{} // reads wait until it is closed; nil if they do not wait
+	records                    string        // reads of records with this prefix wait too
+}
+
+func (s *readStore) ListRecords(ctx context.Context, q gatestore.RecordQuery) ([]gatestore.Record, error) {
+	if s.records != "" && strings.HasPrefix(q.Prefix, s.records) {
+		defer s.wait()()
+	}
+	return s.Store.ListRecords(ctx, q)
+}
+
+// wait counts a read, and waits until it may go on. The caller must call the result when it ends.
+func (s *readStore) wait() (end func()) {
+	now := s.active.Add(1)
+	for most := s.most.Load(); now > most && !s.most.CompareAndSwap(most, now); most = s.most.Load() {
+	}
+	if s.gate != nil {
+		<-s.gate
+	}
+	return func() { s.active.Add(-1) }
 }
 
 func (s *readStore) Get(ctx context.Context, ref task.Ref) (task.Task, error) {
@@ -41,13 +61,7 @@ func (s *readStore) List(ctx context.Context, q task.Query) (task.Page, error) {
 	if !storekit.IsSlowRead(ctx) {
 		s.notAside.Add(1)
 	}
-	now := s.active.Add(1)
-	defer s.active.Add(-1)
-	for most := s.most.Load(); now > most && !s.most.CompareAndSwap(most, now); most = s.most.Load() {
-	}
-	if s.gate != nil {
-		<-s.gate
-	}
+	defer s.wait()()
 	return s.Store.List(ctx, q)
 }
 
@@ -172,5 +186,46 @@ func TestConcurrentListsAreLimited(t *testing.T) {
 	}
 	if n := watched.most.Load(); n > 4 {
 		t.Errorf("%d concurrent reads of lists", n)
+	}
+}
+
+// An operator reads the record for two standing approvals at the same time, not for any number.
+func TestConcurrentCoverageIsLimited(t *testing.T) {
+	watched := &readStore{records: callrecord.Prefix}
+	o := open(t, func(c *approval.Config) {
+		watched.Store = c.Store
+		c.Store = watched
+	})
+	o.allowGrants("ops")
+	id := o.hold(t, toolCall(`{"path":"/a"}`)).ID
+	watched.gate = make(chan struct{})
+	ctx := admission.WithClient(t.Context(), admission.Principal("alice"))
+	const previews = 10
+	begun, done := make(chan struct{}, previews), make(chan error, previews)
+	for range previews {
+		go func() {
+			begun <- struct{}{}
+			_, err := o.Coverage(ctx, id, alice, *terms(1))
+			done <- err
+		}()
+	}
+	for range previews {
+		<-begun
+	}
+	for deadline := time.After(30 * time.Second); watched.active.Load() < 2; {
+		select {
+		case <-deadline:
+			t.Fatal("no record is read")
+		case <-time.After(time.Millisecond):
+		}
+	}
+	close(watched.gate)
+	for range previews {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := watched.most.Load(); n > 2 {
+		t.Errorf("%d concurrent reads of the record", n)
 	}
 }

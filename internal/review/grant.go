@@ -291,7 +291,7 @@ func (v *Viewer) GrantFacts(t task.Task, shape gatetask.GrantShape) (string, err
 // Grants returns the stored standing approvals, newest first: all of them, or only the active
 // ones.
 func (v *Viewer) Grants(ctx context.Context, all bool) ([]Grant, error) { //nolint:revive // a choice of what is listed
-	ctx, done, err := v.begin(ctx)
+	ctx, done, err := v.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -311,7 +311,7 @@ func (v *Viewer) Grants(ctx context.Context, all bool) ([]Grant, error) { //noli
 
 // Grant returns one standing approval with its uses.
 func (v *Viewer) Grant(ctx context.Context, id gatetask.GrantID) (Grant, error) {
-	ctx, done, err := v.begin(ctx)
+	ctx, done, err := v.Begin(ctx)
 	if err != nil {
 		return Grant{}, err
 	}

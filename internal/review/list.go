@@ -38,7 +38,7 @@ func (v *Viewer) Pending(ctx context.Context, f Filter) (Page, error) {
 	if len(f.States) == 0 {
 		f.States = []task.State{task.InputRequired}
 	}
-	ctx, done, err := v.begin(ctx)
+	ctx, done, err := v.Begin(ctx)
 	if err != nil {
 		return Page{}, err
 	}

@@ -135,7 +135,7 @@ func withoutID(a Approval) string {
 
 // eachPending calls do with the outline and the item of each pending call.
 func (v *Viewer) eachPending(ctx context.Context, do func(task.Task, *item)) error {
-	ctx, done, err := v.begin(ctx)
+	ctx, done, err := v.Begin(ctx)
 	if err != nil {
 		return err
 	}

@@ -68,9 +68,9 @@ func New(c Config) *Viewer {
 //mutate:swap ", Client: 2" "" internal/inbox.TestSlowPagesDelayOnlyTheirOperator slow pages of one operator block all operators
 var operatorReads = admission.Limits{Total: 4, Client: 2}
 
-// begin waits until a read for an operator may start. It returns its context and the function that
+// Begin waits until a read for an operator may start. It returns its context and the function that
 // ends it.
-func (v *Viewer) begin(ctx context.Context) (context.Context, func(), error) {
+func (v *Viewer) Begin(ctx context.Context) (context.Context, func(), error) {
 	who := admission.ClientOf(ctx)
 	if err := v.reads.Acquire(ctx, who, 1, math.MaxInt64); err != nil {
 		return ctx, nil, err
@@ -85,7 +85,7 @@ func (v *Viewer) Audit(ctx context.Context, f audit.Filter) (audit.Page, error) 
 
 // Recorded returns a page of the record of calls, newest first.
 func (v *Viewer) Recorded(ctx context.Context, f callrecord.Filter) (callrecord.Past, error) {
-	ctx, done, err := v.begin(ctx)
+	ctx, done, err := v.Begin(ctx)
 	if err != nil {
 		return callrecord.Past{}, err
 	}

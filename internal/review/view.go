@@ -152,7 +152,7 @@ func (v *Viewer) show(ctx context.Context, id task.ID, most int, also func(conte
 
 // read calls do with a current task, within the limits for operators.
 func (v *Viewer) read(ctx context.Context, id task.ID, do func(context.Context, task.Task) error) error {
-	ctx, done, err := v.begin(ctx)
+	ctx, done, err := v.Begin(ctx)
 	if err != nil {
 		return err
 	}
