@@ -117,11 +117,10 @@ func (s *Snapshot) Judge(c Call) Verdict {
 		return s.ambiguous(problem, s.strictest)
 	}
 	v := s.verdict(c, kind)
-	name := c.Name
-	for _, other := range readings(kind, name) {
-		c.Name = other
+	name, others := c.Name, readings(kind, c.Name)
+	for _, c.Name = range others {
 		if o := s.verdict(c, kind); o.strict() != v.strict() || o.Action != v.Action {
-			return s.ambiguous("a server may read the name as another one, for which the policy decides differently", o.Action, v.Action)
+			return s.ambiguous("a server may read the name as another one, for which the policy decides differently", s.actions(c, kind, append(others, name))...)
 		}
 	}
 	if s.pins != nil && kind == Tool {
@@ -146,6 +145,15 @@ func (s *Snapshot) verdict(c Call, kind Kind) Verdict {
 		return r.verdict
 	}
 	return s.ask(c, kind, r)
+}
+
+// actions returns the actions for the readings of a name.
+func (s *Snapshot) actions(c Call, kind Kind, names []string) []Action {
+	var all []Action
+	for _, c.Name = range names {
+		all = append(all, s.verdict(c, kind).Action)
+	}
+	return all
 }
 
 // ambiguous returns the verdict on a call with a name that servers may read in several ways.

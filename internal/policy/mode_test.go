@@ -56,3 +56,22 @@ func TestPinsWithRuleModes(t *testing.T) {
 		}
 	}
 }
+
+// TestEnforcedReadingOfSeveral checks that a URI that a server may read as one that an enforced rule
+// denies is denied, although another reading is only observed.
+func TestEnforcedReadingOfSeveral(t *testing.T) {
+	s := compile(t, policy.Config{
+		Rules: []policy.Rule{
+			{Match: "file://host/x", Action: policy.Approve},
+			{Match: "file:///x", Action: policy.Deny, Mode: policy.Enforce},
+		},
+		Default: policy.Rule{Action: policy.Forward}, Observe: true,
+		Workflows: map[string]policy.Workflow{"default": {Quorum: 1, Timeout: time.Hour}},
+	})
+	for name, want := range map[string]string{"file://host/x#y": "deny", "file://host/x": "deny", "file:///x": "deny"} {
+		c := policy.Call{Method: "resources/read", Name: name, Principal: policy.Principal{ID: "alice"}}
+		if got := short(s.Judge(c)); got != want {
+			t.Errorf("%q gets %s; want %s", name, got, want)
+		}
+	}
+}
