@@ -27,6 +27,7 @@ const candidateName = "rules"
 const (
 	maxRegexSize = 1000                   // of all regular expressions, in nodes of their syntax
 	maxPatterns  = 24 << 10               // bytes of the conditions of all rules, which are compared with each other
+	maxReasons   = 1 << 20                // bytes of the reasons of all rules, which aliases repeat
 	maxNested    = 30                     // expressions of a Cedar policy inside each other
 	slowVerdict  = 100 * time.Millisecond // after which no alternatives are looked for
 )
@@ -135,9 +136,10 @@ func (t trials) compile(c inbox.Candidate) (*policy.Snapshot, []string, error) {
 // tooCostly refuses candidates that would take much memory or time: many long patterns, regular
 // expressions that repeat others, and Cedar policies with deeply nested expressions.
 func tooCostly(rules []policy.Rule, sources []policy.Source) error {
-	size, patterns := 0, 0
+	size, patterns, reasons := 0, 0, 0
 	for _, r := range rules {
 		patterns += len(r.Match) + len(r.Upstream)
+		reasons += len(r.Reason)
 		for _, text := range r.Principals {
 			patterns += len(text)
 		}
@@ -152,6 +154,9 @@ func tooCostly(rules []policy.Rule, sources []policy.Source) error {
 	}
 	if patterns > maxPatterns {
 		return errors.New("the patterns in the rules are too large to be tried here; use thoughtgate explain")
+	}
+	if reasons > maxReasons {
+		return errors.New("the reasons in the rules are too large to be tried here; use thoughtgate explain")
 	}
 	if size > maxRegexSize {
 		return errors.New("the regular expressions in secrets are too large to be tried here; use thoughtgate explain")
@@ -183,23 +188,27 @@ var cedarToken = regexp.MustCompile(`"(?:\\.|[^"\\])*"|//[^\n]*|[(\[{}\])]|[.!-]
 // deeplyNested reports whether a text has many brackets, members, operators or conditions inside
 // each other. It may count too many.
 func deeplyNested(text []byte) bool {
-	depth, row, conditions := 0, 0, 0
+	rows, conditions := []int{0}, 0 // the members and operators of an operand, also of those around it
 	for _, at := range cedarToken.FindAll(text, -1) {
+		row := &rows[len(rows)-1]
 		switch string(at) {
-		case "(", "[", "{":
-			depth++
+		case "(", "{":
+			rows = append(rows, 0)
+		case "[": // of a set or a member
+			*row++
+			rows = append(rows, 0)
 		case ")", "]", "}":
-			depth--
+			rows = rows[:max(len(rows)-1, 1)]
 		case ";":
-			row, conditions = 0, 0
+			*row, conditions = 0, 0
 		case ",", "&&", "||":
-			row = 0
+			*row = 0
 		case "!", "-", ".":
-			row++
+			*row++
 		case "if":
 			conditions++
 		}
-		if max(depth, row, conditions) > maxNested {
+		if max(len(rows)-1, rows[len(rows)-1], conditions) > maxNested {
 			return true
 		}
 	}

@@ -160,6 +160,9 @@ func TestCostlyCandidates(t *testing.T) {
 		"or":               {"rules: [{match: '*', action: policy}]\ndefault: deny", policy("false" + repeat(" || context.arguments has x", size))},
 		"plus":             {"rules: [{match: '*', action: policy}]\ndefault: deny", policy("1" + repeat(" + 1", size) + " == 2")},
 		"members":          {"rules: [{match: '*', action: policy}]\ndefault: deny", policy("context" + repeat(".arguments", size) + " == 2")},
+		"indexes":          {"rules: [{match: '*', action: policy}]\ndefault: deny", policy("context" + repeat(`["arguments"]`, size) + " == 2")},
+		"calls":            {"rules: [{match: '*', action: policy}]\ndefault: deny", policy("[1]" + repeat(`.contains([1,1])`, size))},
+		"repeated reason":  {"rules:\n- {match: '*', action: deny, reason: &r '" + repeat("x", size/2) + "'}\n" + repeat("- {match: a, action: deny, reason: *r}\n", size/2) + "default: deny\n", ""},
 		"like":             {"rules: [{match: '*', action: policy}]\ndefault: deny", policy(`context.arguments.n like "` + repeat("*a", size) + `b"`)},
 		"set":              {"rules: [{match: '*', action: policy}]\ndefault: deny", policy(`[` + repeat("1,", size) + `1].contains(2)`)},
 		"many policies":    {"rules: [{match: '*', action: policy}]\ndefault: deny", repeat(policy("context.arguments has n && false")+"\n", size)},
@@ -170,12 +173,15 @@ func TestCostlyCandidates(t *testing.T) {
 			"kind": {"tool"}, "upstream": {"default"}, "name": {"get_x"}, "arguments": {arguments}, "rules": {c[0]}, "cedar_name": {"x"}, "cedar": {c[1]},
 		})
 		verdict := "other"
-		for _, text := range []string{"has errors", "is too large", "too deeply", "takes too long", "edited policy decides"} {
+		for _, text := range []string{"has errors", "too large", "too deeply", "takes too long", "edited policy decides"} {
 			if strings.Contains(page, text) {
 				verdict = text
 			}
 		}
 		t.Logf("%s: %v, %s", name, time.Since(begun).Round(time.Millisecond), verdict)
+		if refused := verdict == "too large" || verdict == "too deeply"; (name == "indexes" || name == "calls" || name == "repeated reason") && !refused {
+			t.Errorf("%s: %s; want a refusal", name, verdict)
+		}
 		if verdict == "other" || verdict == "takes too long" && time.Since(begun) < time.Second {
 			t.Errorf("%s: %s: %.3000s", name, verdict, page)
 		}
