@@ -104,7 +104,7 @@ func (q Question) facts(limit int) []string {
 		all = append(all, "The agent says (not verified): "+a.ClientReason.Text)
 	}
 	for i := range all {
-		all[i] = Cut(all[i], limit)
+		all[i] = Cut(oneLine(all[i]), limit)
 	}
 	return all
 }
@@ -144,8 +144,14 @@ func outcome(a review.Approval) string {
 	if a.Failure != nil && isFailure(a) {
 		lines = append(lines, "It failed: "+a.Failure.Reason)
 	}
+	for i := range lines {
+		lines[i] = oneLine(lines[i])
+	}
 	return strings.Join(lines, "\n")
 }
+
+// oneLine returns text without line breaks, after which an agent could write a fact of its own.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", " ") }
 
 // isFailure reports whether an approved call failed or did not run in time. Rejected and
 // withdrawn calls have a Failure too.
