@@ -45,6 +45,8 @@ func complete(ctx context.Context, store gatestore.Store, e *callrecord.Entry) e
 		return nil // it was deleted
 	case err != nil:
 		return err
+	case t.Abridged():
+		return nil // its arguments are no longer kept
 	case t.Call.Name == e.Name && t.Call.Method == e.Method:
 		e.Arguments, e.Redacted = jsontext.Value(t.Call.Arguments), false
 		if t.Call.Arguments == "" {

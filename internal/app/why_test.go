@@ -49,3 +49,26 @@ func TestHeldCallIsExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A held call that was withdrawn has lost its arguments. So its verdict is unknown if it depends on them.
+func TestWithdrawnCallIsExplained(t *testing.T) {
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	policies := filepath.Join(t.TempDir(), "p.cedar")
+	writeText(t, policies, `@id("asked") @approval permit (principal, action, resource) when { context.arguments has force };`)
+	text := strings.Replace(holding(toolServer(t), "memory:"), "rules: [", "rules: [{match: 'cedar_*', action: policy}, ", 1) + "cedar: {policies: ['" + policies + "']}\nworkflows: {default: {}}\n"
+	a, stop := start(t, text)
+	created := say(t, a.AgentAddr(), "tools/call", `{"name":"cedar_x","arguments":{"force":true},"task":{}}`)
+	_, rest, _ := strings.Cut(created, `"taskId":"`)
+	id, _, _ := strings.Cut(rest, `"`)
+	say(t, a.AgentAddr(), "tasks/cancel", `{"taskId":"`+id+`"}`)
+	eventually(t, "the held call is recorded", func() bool {
+		status, answer, _ := request(t, http.DefaultClient, http.MethodGet, "http://"+a.OperatorAddr()+"/api/calls/explanation?id="+id, "", "Authorization", "Bearer secret-of-the-operators")
+		if status == http.StatusOK && !strings.Contains(answer, `"unknown":true`) {
+			t.Errorf("%s", answer)
+		}
+		return status == http.StatusOK
+	})
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}
