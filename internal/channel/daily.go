@@ -33,7 +33,8 @@ func (r Report) Text(limit int) string { return Cut(strings.Join(r.Lines, "\n"),
 const (
 	reportHour   = 6 * time.Hour      // of the day, in UTC
 	longestTime  = 7 * 24 * time.Hour // that a report is about
-	reportClaim  = 2 * time.Minute    // the validity of a claim
+	summingTime  = 10 * time.Minute   // for a summary, which may be of millions of calls
+	reportClaim  = 12 * time.Minute   // the validity of a claim
 	reportPause  = 5 * time.Minute    // after a failure
 	reportLife   = 90 * 24 * time.Hour
 	reportChecks = time.Minute
@@ -64,7 +65,7 @@ func (r *reporting) run(ctx context.Context) {
 	}
 }
 
-// round sends the report if it is due. A gate that stops finishes it first.
+// round sends the report if it is due. A gate that stops finishes sending first.
 func (r *reporting) round(ctx context.Context) error {
 	now := r.cfg.Now().UTC()
 	due := now.Add(-reportHour - settleTime).Truncate(24 * time.Hour).Add(reportHour)
@@ -80,8 +81,6 @@ func (r *reporting) round(ctx context.Context) error {
 	case !s.Until.Before(due) || now.Before(s.Ends):
 		return nil
 	}
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
-	defer stop()
 	s.Claim, s.Ends = r.cfg.Name, now.Add(reportClaim)
 	if err := r.store(ctx, s, version+1); errors.Is(err, task.ErrConcurrentModification) {
 		return nil // another replica sends it
@@ -92,17 +91,26 @@ func (r *reporting) round(ctx context.Context) error {
 	if oldest := due.Add(-longestTime); since.Before(oldest) {
 		since = oldest
 	}
-	report, err := r.cfg.Summarize(ctx, since, due)
-	if err == nil {
-		report.ID = "summary." + r.name + "." + due.Format("2006-01-02")
-		err = r.to.Report(ctx, report)
-	}
-	if err != nil {
+	if err = r.send(ctx, since, due); err != nil {
 		s.Claim, s.Ends = "", r.cfg.Now().Add(reportPause)
 	} else {
 		s = reportState{Until: due}
 	}
 	return errors.Join(err, r.store(context.WithoutCancel(ctx), s, version+2))
+}
+
+// send sends the report about a time.
+func (r *reporting) send(ctx context.Context, since, until time.Time) error {
+	summing, stop := context.WithTimeout(ctx, summingTime)
+	defer stop()
+	report, err := r.cfg.Summarize(summing, since, until)
+	if err != nil {
+		return err
+	}
+	report.ID = "summary." + r.name + "." + until.Format("2006-01-02")
+	ctx, stop = context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
+	defer stop()
+	return r.to.Report(ctx, report)
 }
 
 // load returns the stored state, with version 0 if there is none.

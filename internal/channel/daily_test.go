@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
@@ -91,4 +92,33 @@ func TestReportIsSentOnce(t *testing.T) {
 	if ids := []string{to.reports[0].ID, to.reports[2].ID}; !slices.Equal(ids, []string{"summary.ops.2026-11-19", "summary.ops.2026-11-22"}) {
 		t.Errorf("ids %q", ids)
 	}
+}
+
+// TestManyCallsAreSummarized checks that counting calls may take longer than sending a message does.
+func TestManyCallsAreSummarized(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(memstore.Options{})
+		defer func() { _ = store.Close() }()
+		to := new(reporter)
+		r := &reporting{name: "ops", to: to, cfg: Config{
+			Store: store, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+			Summarize: func(ctx context.Context, _, _ time.Time) (Report, error) {
+				select {
+				case <-time.After(3 * time.Minute):
+					return Report{}, nil
+				case <-ctx.Done():
+					return Report{}, ctx.Err()
+				}
+			},
+		}}
+		for range 2 {
+			if err := r.round(t.Context()); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(24 * time.Hour)
+		}
+		if len(to.reports) != 1 {
+			t.Errorf("%d reports", len(to.reports))
+		}
+	})
 }
