@@ -120,7 +120,7 @@ func (x *exchange) resume(state string) (*http.Response, error) {
 	}
 	ctx, stop := context.WithTimeout(x.http.Context(), sessionTimeout)
 	defer stop()
-	if err := c.s.send(ctx, jsonrpc.AppendResult(nil, p.question.ID.Bytes, given.Bytes)); err != nil {
+	if err := c.send(ctx, jsonrpc.AppendResult(nil, p.question.ID.Bytes, given.Bytes)); err != nil {
 		_ = c.Close()
 		return nil, err
 	}

@@ -28,7 +28,7 @@ type session struct {
 	t      *Translator
 	key    string
 	by     httpclient.Peer
-	header http.Header   // credentials of the client, and the headers of the session
+	header http.Header   // those of the client that began it, and of the session
 	result jsonrpc.Value // of initialize
 
 	lastID  atomic.Int64
@@ -59,7 +59,7 @@ func newSessions(t *Translator) *sessions { return &sessions{t: t, byKey: make(m
 // sessionKey returns the key of the session for a request.
 func (x *exchange) sessionKey() string {
 	var key []byte
-	for _, name := range x.t.cfg.Client.Credentials() {
+	for _, name := range slices.Concat(httpclient.DefaultCredentials(), x.t.cfg.Client.Credentials()) {
 		key = fmt.Appendf(key, "%q", x.http.Header[name])
 	}
 	meta := x.m.Params.Meta
@@ -274,9 +274,25 @@ func (s *session) end(ctx context.Context) {
 // newID returns an id that no other request in the session has.
 func (s *session) newID() []byte { return strconv.AppendInt(nil, s.lastID.Add(1), 10) }
 
+// headersIn returns the headers of a request of the client in a session. The session may have begun with
+// other headers that are not credentials, such as one that selects a tenant.
+func (x *exchange) headersIn(s *session) http.Header {
+	header := x.credentials()
+	for _, name := range []string{"Mcp-Session-Id", "Mcp-Protocol-Version"} {
+		if values := s.header[name]; values != nil {
+			header[name] = values
+		}
+	}
+	return header
+}
+
 // send sends a notification or an answer.
 func (s *session) send(ctx context.Context, message []byte) error {
-	resp, err := s.t.post(ctx, s.by, s.header, message)
+	return s.sendAs(ctx, s.by, s.header, message)
+}
+
+func (s *session) sendAs(ctx context.Context, by httpclient.Peer, header http.Header, message []byte) error {
+	resp, err := s.t.post(ctx, by, header, message)
 	if err != nil {
 		return err
 	}

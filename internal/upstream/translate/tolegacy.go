@@ -111,7 +111,7 @@ func (c *legacyCall) begin(again bool) (*http.Response, error) {
 	c.attach()
 	c.s.ensureLevel(c.x.http.Context(), c.level)
 	c.id = c.s.newID()
-	resp, err := c.x.t.post(ctx, c.x.by, c.s.header, c.request())
+	resp, err := c.x.t.post(ctx, c.x.by, c.x.headersIn(c.s), c.request())
 	if err != nil {
 		if c.x.http.Context().Err() == nil {
 			c.state.Store(ended)
@@ -251,7 +251,7 @@ func (c *legacyCall) asked(m *jsonrpc.Message) ([]byte, error) {
 	defer stop()
 	switch m.Method {
 	case mcpname.Ping:
-		return nil, c.s.send(ctx, jsonrpc.AppendResult(nil, m.ID.Bytes, []byte("{}")))
+		return nil, c.send(ctx, jsonrpc.AppendResult(nil, m.ID.Bytes, []byte("{}")))
 	case mcpname.SamplingCreateMessage, mcpname.ElicitationCreate, mcpname.RootsList:
 		if mcp.TakesInput(c.x.m.Method) {
 			if text, err := c.park(m); err == nil {
@@ -260,7 +260,12 @@ func (c *legacyCall) asked(m *jsonrpc.Message) ([]byte, error) {
 		}
 	}
 	unknown := &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "The client cannot be asked this now"}
-	return nil, c.s.send(ctx, jsonrpc.AppendErrorResponse(nil, m.ID.Bytes, unknown))
+	return nil, c.send(ctx, jsonrpc.AppendErrorResponse(nil, m.ID.Bytes, unknown))
+}
+
+// send sends a notification or an answer about the call.
+func (c *legacyCall) send(ctx context.Context, message []byte) error {
+	return c.s.sendAs(ctx, c.x.plain(), c.x.headersIn(c.s), message)
 }
 
 // park keeps the call until the client answers a question, and returns the answer with the question.
@@ -303,7 +308,8 @@ func (c *legacyCall) Close() error {
 func (c *legacyCall) giveUp() {
 	if c.state.Swap(ended) != ended {
 		ctx, stop := own(c.x.t.ctx, probeTimeout)
-		_ = c.s.notify(ctx, mcpname.NotifyCancelled, jsonrpc.Member{Name: "requestId", JSON: c.id})
+		m := jsonrpc.NewRequest(nil, mcpname.NotifyCancelled, jsonrpc.NewParams(jsonrpc.Member{Name: "requestId", JSON: c.id}))
+		_ = c.send(ctx, m.Raw)
 		stop()
 	}
 	c.once.Do(func() {

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -30,7 +32,7 @@ func newTranslator(t *testing.T, patience time.Duration, handler http.HandlerFun
 	}
 	store := memstore.New(memstore.Options{})
 	sessions := upstream.NewSessions(func() gatestore.Records { return store }, slog.New(slog.DiscardHandler))
-	client := httpclient.New(httpclient.Config{Name: "server", URL: at, ResponseTimeout: time.Minute, CallTimeout: time.Minute, Sessions: sessions})
+	client := httpclient.New(httpclient.Config{Name: "server", URL: at, ResponseTimeout: time.Minute, CallTimeout: time.Minute, Sessions: sessions, ForwardAuthorization: true, CredentialHeaders: []string{"X-User"}})
 	tr := translate.New(translate.Config{Name: "server", Client: client, Sessions: sessions, MaxMessage: 1 << 20, Patience: patience})
 	t.Cleanup(func() { tr.Close(); client.Close() })
 	return tr
@@ -41,12 +43,14 @@ type sent struct {
 	principal string
 	session   string
 	body      string
+	header    http.Header
 }
 
 // ask sends a message and returns the status, the answer, and the session that began with it.
 func ask(t *testing.T, tr *translate.Translator, m sent) (status int, answer, session string) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(m.body))
+	maps.Copy(r.Header, m.header)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	if m.session != "" {
@@ -246,5 +250,54 @@ func TestLegacyClientOfModernServer(t *testing.T) {
 	}
 	if _, text, _ := ask(t, tr, sent{principal: "ann", session: session, body: `[{"jsonrpc":"2.0","id":9,"method":"tools/list"}]`}); !strings.Contains(text, "batches are not translated") {
 		t.Errorf("batch: %s", text)
+	}
+}
+
+// legacyServer answers the messages of a client in a session that handle does not answer.
+func legacyServer(handle func(w http.ResponseWriter, r *http.Request, method, id string) bool) http.HandlerFunc {
+	var sessions atomic.Int64
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		var m struct {
+			ID     json.RawMessage
+			Method string
+		}
+		json.Unmarshal(body, &m)
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case handle(w, r, m.Method, string(m.ID)):
+		case m.Method == "initialize":
+			w.Header().Set("Mcp-Session-Id", "s"+strconv.FormatInt(sessions.Add(1), 10))
+			io.WriteString(w, `{"jsonrpc":"2.0","id":`+string(m.ID)+`,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"resources":{"subscribe":true}},"serverInfo":{"name":"old","version":"1"}}}`)
+		case m.Method == "server/discover":
+			io.WriteString(w, `{"jsonrpc":"2.0","id":`+string(m.ID)+`,"error":{"code":-32601,"message":"Method not found"}}`)
+		case m.ID == nil:
+			w.WriteHeader(http.StatusAccepted)
+		default:
+			io.WriteString(w, `{"jsonrpc":"2.0","id":`+string(m.ID)+`,"result":{"content":[]}}`)
+		}
+	}
+}
+
+// A request in a shared session has the headers of its own client, and other credentials are another
+// session.
+func TestHeadersBelongToTheirRequest(t *testing.T) {
+	seen := make(chan string, 10)
+	tr := newTranslator(t, time.Minute, legacyServer(func(_ http.ResponseWriter, r *http.Request, method, _ string) bool {
+		if method == "tools/call" {
+			seen <- r.Header.Get("Mcp-Session-Id") + " " + r.Header.Get("X-Tenant") + " " + r.Header.Get("Authorization")
+		}
+		return false
+	}))
+	for _, test := range []struct{ tenant, authorization, want string }{
+		{"one", "Bearer 1", "s1 one Bearer 1"},
+		{"two", "Bearer 1", "s1 two Bearer 1"},
+		{"two", "Bearer 2", "s2 two Bearer 2"},
+	} {
+		header := http.Header{"X-Tenant": {test.tenant}, "Authorization": {test.authorization}}
+		ask(t, tr, sent{principal: "ann", body: call("1", "delete", ""), header: header})
+		if got := <-seen; got != test.want {
+			t.Errorf("the server got %q; want %q", got, test.want)
+		}
 	}
 }
