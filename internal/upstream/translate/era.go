@@ -63,11 +63,11 @@ func (t *Translator) eraOf(x *exchange) (era mcp.Era, refusal *http.Response, er
 	}
 	result, status, err := t.discover(x, []byte("{}"), nil)
 	switch {
-	case t.cfg.Program && err != nil && x.http.Context().Err() == nil:
+	case t.cfg.Program && err != nil && x.http.Context().Err() == nil && !wasNotAsked(err):
 		era = mcp.Legacy // some programs do not answer what they do not know, or end
 	case err != nil:
 		return 0, nil, err
-	case status.concernsCredentials() || status.code >= http.StatusInternalServerError:
+	case status.saysNothing():
 		return 0, status.response(), nil
 	case speaksModern(result):
 		era = mcp.Modern
@@ -107,6 +107,18 @@ func statusIn(resp *http.Response) answerStatus {
 // concernsCredentials reports whether the server wants other credentials.
 func (s answerStatus) concernsCredentials() bool {
 	return s.code == http.StatusUnauthorized || s.code == http.StatusForbidden
+}
+
+// saysNothing reports whether a server of any era may answer a request with this status.
+func (s answerStatus) saysNothing() bool {
+	return s.concernsCredentials() || s.code == http.StatusRequestTimeout || s.code == http.StatusTooManyRequests || s.code >= http.StatusInternalServerError
+}
+
+// wasNotAsked reports whether a program did not get a request because of a limit, which is that of one
+// client perhaps.
+func wasNotAsked(err error) bool {
+	problem, ok := errors.AsType[*mcp.Problem](err)
+	return ok && (problem.Type == mcp.ClientLimit || problem.Type == mcp.Overloaded || problem.Type == mcp.ShuttingDown)
 }
 
 // response returns a response to the client with this status, and without a body.

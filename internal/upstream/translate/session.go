@@ -129,17 +129,18 @@ func (ss *sessions) begin(x *exchange, key string) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if status := statusIn(resp); status.code != http.StatusOK {
-		if !status.concernsCredentials() && status.code < http.StatusInternalServerError {
+		if !status.saysNothing() {
 			ss.t.server.forget()
 		}
 		return &refusedError{status}
 	}
 	got, err := newSource(resp, ss.t.cfg.MaxMessage).response(m.ID)
-	if err != nil {
-		return brokenAnswer(err)
+	if err == nil {
+		err = s.accept(got.Result)
 	}
-	if err := s.accept(got.Result); err != nil {
-		return err
+	if err != nil {
+		ss.t.server.forget()
+		return brokenAnswer(err)
 	}
 	if id := resp.Header.Get("Mcp-Session-Id"); id != "" {
 		s.header.Set("Mcp-Session-Id", id)
@@ -172,7 +173,7 @@ const unknownPeer = `{"name":"unknown","version":"0"}`
 func (s *session) accept(result jsonrpc.Value) error {
 	version, _ := result.Member("protocolVersion").Text()
 	if version == "" || version >= mcp.Version20260728 {
-		return brokenAnswer(errBrokenAnswer)
+		return errBrokenAnswer
 	}
 	s.result = result.Clone()
 	s.header.Set("Mcp-Protocol-Version", version)

@@ -301,3 +301,24 @@ func TestHeadersBelongToTheirRequest(t *testing.T) {
 		}
 	}
 }
+
+// A server that is busy when it is asked for its era is not taken for another one.
+func TestBusyServerKeepsItsEra(t *testing.T) {
+	var calls, asked atomic.Int64
+	serve := modernServer(&calls)
+	tr := newTranslator(t, time.Minute, func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) == 1 {
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		serve(w, r)
+	})
+	list := `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{` + modernMeta + `}}`
+	header := http.Header{"Mcp-Method": {"tools/list"}}
+	if status, text, _ := ask(t, tr, sent{principal: "ann", body: list, header: header}); status != http.StatusTooManyRequests {
+		t.Errorf("the busy server: %d %s", status, text)
+	}
+	if status, text, _ := ask(t, tr, sent{principal: "ann", body: list, header: header}); status != http.StatusOK || !strings.Contains(text, `"query"`) {
+		t.Errorf("afterwards: %d %s", status, text)
+	}
+}
