@@ -46,8 +46,13 @@ func (s *legacySession) decode(text []byte) {
 	}
 }
 
-// maxURIs is how many resources one session may subscribe to.
-const maxURIs = 100
+const (
+	// maxURIs is how many resources one session, or one listening client, may subscribe to.
+	maxURIs = 100
+	// maxSession is how large the JSON form of a session may be. The store takes no larger values.
+	maxSession      = 48 << 10
+	maxIntroduction = 16 << 10
+)
 
 // sessionID returns the session that a request names.
 func (x *exchange) sessionID(id string) upstream.Session {
@@ -96,6 +101,9 @@ func (x *exchange) legacySession() (*legacySession, error) {
 func (x *exchange) initialize() (*http.Response, error) {
 	capabilities := objectOr(x.m.Params.Member("capabilities")).Without("tasks", "extensions")
 	info := objectOr(x.m.Params.Member("clientInfo")).Bytes
+	if len(capabilities)+len(info) > maxIntroduction {
+		return x.answerInvalid("the client says too much about itself"), nil
+	}
 	found, status, err := x.t.discover(x, capabilities, info)
 	switch {
 	case err != nil:
@@ -182,10 +190,10 @@ func (x *exchange) subscription(s *legacySession) (*http.Response, error) {
 	}
 	s.uris = slices.DeleteFunc(s.uris, func(u string) bool { return u == uri })
 	if x.m.Method == mcpname.ResourcesSubscribe {
-		if len(s.uris) >= maxURIs {
-			return x.answerInvalid("the session subscribes to too many resources"), nil
-		}
 		s.uris = append(s.uris, uri)
+	}
+	if len(s.uris) > maxURIs || len(s.encode()) > maxSession {
+		return x.answerInvalid("the session subscribes to too many resources"), nil
 	}
 	return x.changed(s)
 }

@@ -62,23 +62,32 @@ func (x *exchange) listen() (*http.Response, error) {
 			honoured = append(honoured, jsonrpc.Member{Name: kind.member, JSON: []byte("true")})
 		}
 	}
-	if s.capability("resources", "subscribe").IsTrue() {
-		var uris [][]byte
-		for v := range wanted.Member("resourceSubscriptions").Elements() {
-			uri, ok := v.Text()
-			if ok && s.subscribe(x.http.Context(), uri) == nil {
-				l.uris = append(l.uris, uri)
-				uris = append(uris, v.Bytes)
-			}
-		}
-		if uris != nil {
-			honoured = append(honoured, jsonrpc.Member{Name: "resourceSubscriptions", JSON: jsonrpc.Array(uris)})
-		}
+	if uris := l.subscribe(wanted.Member("resourceSubscriptions")); uris != nil {
+		honoured = append(honoured, jsonrpc.Member{Name: "resourceSubscriptions", JSON: jsonrpc.Array(uris)})
 	}
 	slices.SortFunc(honoured, func(a, b jsonrpc.Member) int { return slices.Compare([]byte(a.Name), []byte(b.Name)) })
 	l.send(mcpname.NotifySubscriptionsAcknowledged, jsonrpc.Member{Name: "notifications", JSON: jsonrpc.AppendObject(nil, honoured...)})
 	s.listen(l)
 	return events(&stream{from: l}), nil
+}
+
+// subscribe subscribes to the wanted resources, and returns those to which the server agrees.
+func (l *listener) subscribe(wanted jsonrpc.Value) (uris [][]byte) {
+	if !l.s.capability("resources", "subscribe").IsTrue() {
+		return nil
+	}
+	asked := 0
+	for v := range wanted.Elements() {
+		if asked++; asked > maxURIs {
+			break // each is a request to the server
+		}
+		uri, ok := v.Text()
+		if ok && l.s.subscribe(l.ctx, uri) == nil {
+			l.uris = append(l.uris, uri)
+			uris = append(uris, v.Bytes)
+		}
+	}
+	return uris
 }
 
 // send queues a notification. A client that does not read loses its stream, and so learns that it

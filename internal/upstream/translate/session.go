@@ -78,7 +78,14 @@ func (ss *sessions) get(x *exchange) (s *session, refusal *http.Response, err er
 	if s := ss.find(key); s != nil {
 		return s, nil, nil
 	}
-	_, err, _ = ss.beginning.Do(key, func() (any, error) { return nil, ss.begin(x, key) })
+	// Other clients may wait for the session, so it begins even if this one leaves.
+	begun := ss.beginning.DoChan(key, func() (any, error) { return nil, ss.begin(x, key) })
+	select {
+	case result := <-begun:
+		err = result.Err
+	case <-x.http.Context().Done():
+		err = context.Cause(x.http.Context())
+	}
 	if refused, ok := errors.AsType[*refusedError](err); ok {
 		return nil, refused.status.response(), nil
 	}
@@ -118,7 +125,7 @@ func (s *session) release() {
 
 // begin begins a session for the client of x. If the server refuses, the error is a [*refusedError].
 func (ss *sessions) begin(x *exchange, key string) error {
-	ctx, stop := own(x.http.Context(), sessionTimeout)
+	ctx, stop := own(ss.t.ctx, sessionTimeout)
 	defer stop()
 	s := &session{t: ss.t, key: key, by: x.plain(), header: x.credentials()}
 	s.used.Store(time.Now().Unix())

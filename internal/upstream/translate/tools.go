@@ -17,6 +17,7 @@ type tools struct {
 
 const (
 	maxToolOwners = 1000
+	maxOwnerTools = 1000
 	maxToolPages  = 100
 )
 
@@ -56,6 +57,9 @@ func (t *tools) set(owner, name string, tool jsonrpc.Value) {
 	}
 	if t.byOwner == nil || len(t.byOwner) >= maxToolOwners && t.byOwner[owner] == nil {
 		t.byOwner = make(map[string]map[string]jsonrpc.Value)
+	}
+	if len(t.byOwner[owner]) >= maxOwnerTools && !t.byOwner[owner][name].Present() {
+		delete(t.byOwner, owner) // a call lists the tools again
 	}
 	if t.byOwner[owner] == nil {
 		t.byOwner[owner] = make(map[string]jsonrpc.Value)

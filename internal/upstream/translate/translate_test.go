@@ -1,7 +1,9 @@
 package translate_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"maps"
@@ -320,5 +322,86 @@ func TestBusyServerKeepsItsEra(t *testing.T) {
 	}
 	if status, text, _ := ask(t, tr, sent{principal: "ann", body: list, header: header}); status != http.StatusOK || !strings.Contains(text, `"query"`) {
 		t.Errorf("afterwards: %d %s", status, text)
+	}
+}
+
+// A session begins for all clients that wait for it, also if the first one leaves.
+func TestFirstClientOfSessionLeaves(t *testing.T) {
+	began, goOn := make(chan struct{}), make(chan struct{})
+	tr := newTranslator(t, time.Minute, legacyServer(func(_ http.ResponseWriter, _ *http.Request, method, _ string) bool {
+		if method == "initialize" {
+			close(began)
+			<-goOn
+		}
+		return false
+	}))
+	ctx, leave := context.WithCancel(t.Context())
+	first := make(chan error, 1)
+	go func() {
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(call("1", "delete", "")))
+		_, err := tr.RoundTrip(r, httpclient.Peer{Principal: "ann", Owner: "ann"})
+		first <- err
+	}()
+	<-began
+	leave()
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Errorf("the first client: %v", err)
+	}
+	close(goOn)
+	if status, text, _ := ask(t, tr, sent{principal: "ann", body: call("2", "delete", "")}); status != http.StatusOK {
+		t.Errorf("the second client: %d %s", status, text)
+	}
+}
+
+// A client cannot make the gate ask a server for any number of resources.
+func TestSubscriptionsAreLimited(t *testing.T) {
+	var subscribed atomic.Int64
+	tr := newTranslator(t, time.Minute, legacyServer(func(_ http.ResponseWriter, _ *http.Request, method, _ string) bool {
+		if method == "resources/subscribe" {
+			subscribed.Add(1)
+		}
+		return false
+	}))
+	ctx, leave := context.WithCancel(t.Context())
+	uris := strings.TrimSuffix(manyURIs(500), ",")
+	body := `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":[` + uris + `]},` + modernMeta + `}}`
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(body))
+	resp, err := tr.RoundTrip(r, httpclient.Peer{Principal: "ann", Owner: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := subscribed.Load(); n == 0 || n > 100 {
+		t.Errorf("%d subscriptions at the server", n)
+	}
+	leave()
+	resp.Body.Close()
+}
+
+func manyURIs(n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(`"a://` + strconv.Itoa(i) + `",`)
+	}
+	return b.String()
+}
+
+// What a legacy client says never makes its session too large to be kept.
+func TestLargeSession(t *testing.T) {
+	var calls atomic.Int64
+	tr := newTranslator(t, time.Minute, modernServer(&calls))
+	begin := func(info string) (string, string) {
+		_, text, session := ask(t, tr, sent{principal: "ann", body: `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"` + info + `","version":"1"}}}`})
+		return text, session
+	}
+	if text, session := begin(strings.Repeat("x", 70<<10)); session != "" || !strings.Contains(text, `"code":-32602`) {
+		t.Errorf("a large introduction: session %q, %.200s", session, text)
+	}
+	_, session := begin("old")
+	for i := range 3 {
+		uri := strings.Repeat("x", 20<<10) + strconv.Itoa(i)
+		ask(t, tr, sent{principal: "ann", session: session, body: `{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"` + uri + `"}}`})
+	}
+	if status, text, _ := ask(t, tr, sent{principal: "ann", session: session, body: `{"jsonrpc":"2.0","id":3,"method":"ping"}`}); status != http.StatusOK {
+		t.Errorf("the session after large subscriptions: %d %s", status, text)
 	}
 }
