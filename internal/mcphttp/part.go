@@ -123,7 +123,7 @@ type partWriter struct {
 	http.ResponseWriter
 
 	server   *several.Server
-	session  string                 // of the client with the endpoint; may be empty
+	session  *several.Session       // of the client with the endpoint; may be nil
 	learn    func(*jsonrpc.Message) // gets the answer if it is small; may be nil
 	reached  *bool                  // whether the server has answered
 	withheld int                    // the status that the client does not get, or 0
@@ -141,18 +141,20 @@ func (w *partWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *partWriter) WriteHeader(status int) {
 	header := w.Header()
 	if header.Get(sessionHeader) != "" {
-		header.Set(sessionHeader, w.session)
+		if header.Del(sessionHeader); w.session != nil {
+			header.Set(sessionHeader, w.session.ID)
+		}
 	}
 	header.Del("Www-Authenticate")
 	refused := *w.reached && (status == http.StatusUnauthorized || status == http.StatusForbidden)
-	if refused || status == http.StatusNotFound && w.session != "" {
+	if refused || status == http.StatusNotFound && w.session != nil {
 		w.withheld = status
 		clear(header)
 		return
 	}
 	w.isJSON = strings.HasPrefix(header.Get("Content-Type"), "application/json")
 	if strings.HasPrefix(header.Get("Content-Type"), "text/event-stream") {
-		w.events = &eventWrapper{server: w.server, learn: w.learn, to: w.ResponseWriter.Write}
+		w.events = &eventWrapper{server: w.server, session: w.session, learn: w.learn, to: w.ResponseWriter.Write}
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
@@ -195,10 +197,11 @@ const maxWrapped = 1 << 20
 
 // An eventWrapper passes on the events of a server with ids that name the server.
 type eventWrapper struct {
-	server *several.Server
-	learn  func(*jsonrpc.Message)
-	to     func([]byte) (int, error)
-	whole  bool // drop events that are too large, instead of passing them on in parts
+	server  *several.Server
+	session *several.Session // may be nil
+	learn   func(*jsonrpc.Message)
+	to      func([]byte) (int, error)
+	whole   bool // drop events that are too large, instead of passing them on in parts
 
 	framer jsonrpc.Framer
 	held   []byte
@@ -256,7 +259,7 @@ func (w *eventWrapper) wrapped(text []byte) []byte {
 		if m.Kind == jsonrpc.Response && w.learn != nil {
 			w.learn(m)
 		}
-		if data := w.server.ForClient(m); m.Kind != jsonrpc.Response && !bytes.Equal(data, m.Raw) {
+		if data := w.server.ForClient(w.session, m); m.Kind != jsonrpc.Response && !bytes.Equal(data, m.Raw) {
 			e.Data, changed = data, true
 		}
 	}

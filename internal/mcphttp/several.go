@@ -458,15 +458,12 @@ func (c *combined) route(s *several.Server, body []byte, name string) error {
 		return c.refuse(unavailable(s))
 	}
 	one := c.to(s, member, c.m.Method, name, body)
-	session, key := "", c.client()
-	if c.session != nil {
-		session = c.session.ID
-		if c.m.Kind == jsonrpc.Request {
-			c.session.NoteRequest(c.m.ID.Bytes, s)
-		}
+	key := c.client()
+	if c.session != nil && c.m.Kind == jsonrpc.Request {
+		c.session.NoteRequest(c.m.ID.Bytes, s)
 	}
 	for again := false; ; again = true {
-		w := &partWriter{ResponseWriter: c.x.reply.out.w, server: s, session: session}
+		w := &partWriter{ResponseWriter: c.x.reply.out.w, server: s, session: c.session}
 		if c.m.Method == mcpname.ToolsCall {
 			w.learn = func(m *jsonrpc.Message) { c.endpoint.LearnTask(key, s, m.Result) }
 		}
@@ -536,7 +533,7 @@ func (c *combined) respond() error { return c.returnTo(c.m.ID) }
 // returnTo forwards a message to the server that an id or a token names. A message about nothing that
 // a server has sent is dropped.
 func (c *combined) returnTo(id jsonrpc.Value) error {
-	s, own, ok := c.endpoint.Unwrap(id)
+	s, own, ok := c.endpoint.Unwrap(c.session, id)
 	if !ok {
 		return c.x.reply.Answer(conversation.Answered, nil)
 	}
@@ -727,7 +724,7 @@ func (c *combined) resume(last string) error {
 	one := c.to(s, member, "", "", nil)
 	one.method = http.MethodGet
 	one.header.Set("Last-Event-Id", own)
-	w := &partWriter{ResponseWriter: c.x.reply.out.w, server: s, session: c.session.ID}
+	w := &partWriter{ResponseWriter: c.x.reply.out.w, server: s, session: c.session}
 	p := c.x.part(c.x.account.Context, w, one)
 	w.reached = &p.client.reached
 	c.x.delegated = true
@@ -805,7 +802,7 @@ func (c *combined) listen(ctx context.Context, shared *sharedStream) error {
 func (c *combined) listenTo(ctx context.Context, s *several.Server, member *several.Membership, shared *sharedStream) (began bool) {
 	one := c.to(s, member, "", "", nil)
 	one.method = http.MethodGet
-	to := &streamWriter{head: make(http.Header), events: eventWrapper{server: s, to: shared.send, whole: true}}
+	to := &streamWriter{head: make(http.Header), events: eventWrapper{server: s, session: c.session, to: shared.send, whole: true}}
 	c.x.part(ctx, to, one).run()
 	if began = to.status == http.StatusOK; began {
 		several.Wait(ctx, after(listenPause))

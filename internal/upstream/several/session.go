@@ -29,6 +29,7 @@ type Session struct {
 	Owner      string // the principal of the client; empty for an anonymous client
 	Initialize []byte // the request of the client
 
+	secret      string // in the ids of requests of servers
 	mu          sync.Mutex
 	used        time.Time
 	initialized bool
@@ -65,7 +66,7 @@ type sessions struct {
 // Begin begins a session.
 func (e *Endpoint) Begin(owner string, initialize []byte) *Session {
 	s := &Session{
-		ID: rand.Text() + rand.Text(), Owner: owner, Initialize: initialize, used: time.Now(),
+		ID: rand.Text() + rand.Text(), secret: rand.Text(), Owner: owner, Initialize: initialize, used: time.Now(),
 		members: make(map[*Server]*Membership), requests: make(map[string]*Server),
 		joining: make(map[*Server]chan struct{}), refused: make(map[*Server]refusal),
 	}
