@@ -81,7 +81,8 @@ func (e *Endpoint) Begin(owner string, initialize []byte) *Session {
 }
 
 // evict prepares for another session of an owner, by ending the session that was unused for
-// longest. The caller holds the lock.
+// longest. Anonymous clients, who may begin any number, end those of each other first. The caller holds
+// the lock.
 func (e *Endpoint) evict(owner string) {
 	all, own := len(e.sessions.byID), 0
 	if all < maxSessionsPerOwner {
@@ -96,7 +97,7 @@ func (e *Endpoint) evict(owner string) {
 		}
 	}
 	switch {
-	case own >= maxSessionsPerOwner && owner != "":
+	case own >= maxSessionsPerOwner && (owner != "" || all >= maxSessions):
 		e.drop(oldestOwn)
 	case all >= maxSessions, oldest != nil && time.Since(oldest.lastUsed()) > sessionIdle:
 		e.drop(oldest)

@@ -337,8 +337,8 @@ func TestFirstClientOfSessionLeaves(t *testing.T) {
 	}))
 	ctx, leave := context.WithCancel(t.Context())
 	first := make(chan error, 1)
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(call("1", "delete", "")))
 	go func() {
-		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(call("1", "delete", "")))
 		_, err := tr.RoundTrip(r, httpclient.Peer{Principal: "ann", Owner: "ann"})
 		first <- err
 	}()
