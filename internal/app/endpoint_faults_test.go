@@ -103,6 +103,11 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	answer := func(result string) { fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result) }
 	switch {
+	case strings.Contains(body, `"slow"`):
+		select {
+		case <-s.gone:
+		case <-r.Context().Done():
+		}
 	case strings.Contains(body, `"initialize"`):
 		w.Header().Set("Mcp-Session-Id", "session-of-"+s.name)
 		answer(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`)
@@ -262,6 +267,24 @@ func TestEndpointServerHangs(t *testing.T) {
 	}
 	b.hangs.Store(false)
 	eventually(t, "the server is used again", func() bool { return strings.Contains(r.call("b__x"), "done by b") })
+}
+
+// Calls that are denied do not keep others from a server that has returned, and a slow resource of a
+// server does not keep them from the rest of it.
+func TestEndpointServerIsNotKeptDown(t *testing.T) {
+	a, b := newPlainServer(t, "a", "x"), newPlainServer(t, "b", "x", "denied")
+	r := startPlainWith(t, "rules: [{match: denied, action: deny}, {match: '*', action: forward}]\ndefault: deny\n", a, b)
+	b.stop()
+	has(t, r.call("b__x"), "upstream_unreachable")
+	b.start(t)
+	eventually(t, "the server is used again", func() bool {
+		r.call("b__denied")
+		return strings.Contains(r.call("b__x"), "done by b")
+	})
+
+	_, slow, _ := r.post(`{"jsonrpc":"2.0","id":4,"method":"prompts/get","params":{"name":"b__slow"}}`)
+	has(t, slow, "upstream_timeout")
+	has(t, r.call("b__x"), "done by b")
 }
 
 // A server that is away when a session begins joins it later.

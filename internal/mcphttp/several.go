@@ -413,8 +413,8 @@ func (c *combined) tryOnce(ctx context.Context, one partRequest, member *several
 // note notes whether a server can be used, after it was asked.
 func (c *combined) note(ctx context.Context, p *exchange, s *several.Server, down *mcp.Problem) {
 	problem := p.account.Problem
-	// A slow call says nothing of a server that was well.
-	timedOut := problem != nil && problem.Type == mcp.UpstreamTimeout && (s.IsDown() || p.account.Label != mcpname.ToolsCall)
+	// A slow call or resource says nothing of a server that was well.
+	timedOut := problem != nil && problem.Type == mcp.UpstreamTimeout && (s.IsDown() || !mcp.TakesInput(p.account.Label))
 	switch {
 	case down != nil:
 	case problem != nil && problem.Type == mcp.UpstreamDown:
@@ -423,6 +423,8 @@ func (c *combined) note(ctx context.Context, p *exchange, s *several.Server, dow
 		c.endpoint.Failed(s, "it did not answer in time")
 	case p.client.reached && s.IsDown():
 		c.endpoint.Succeeded(s)
+	case !p.client.reached:
+		s.Untried()
 	}
 }
 

@@ -66,6 +66,14 @@ func (e *Endpoint) Succeeded(s *Server) {
 	h.failures, h.trying = 0, time.Time{}
 }
 
+// Untried notes that an admitted request did not use the server, as one that policy has denied. So the next
+// one may.
+func (s *Server) Untried() {
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	s.health.trying = time.Time{}
+}
+
 // Failed notes that the server cannot be used. It is watched until it can be reached again.
 func (e *Endpoint) Failed(s *Server, why string) {
 	if s.health.failed(func() {
