@@ -45,6 +45,23 @@ func TestCorrectionForm(t *testing.T) {
 	}
 }
 
+// An approver who has changed the arguments does not approve the call with its own ones by the other button.
+func TestChangedArgumentsAreNotApproved(t *testing.T) {
+	o := open(t)
+	o.rule(policy.Verdict{Action: policy.Approve, Workflow: "again"})
+	alice := o.signIn(t, "alice")
+	id := o.hold(t, held{workflow: "again", args: `{"path":"/a"}`, toolDigest: "v2-1"})
+	at := "/approvals/" + string(id)
+	status, page := alice.decideSeeing(at, id, "approve", url.Values{"correction": {"{\r\n  \"path\": \"/b\"\r\n}"}})
+	if status != http.StatusUnprocessableEntity || o.state(t, id) != task.InputRequired {
+		t.Fatalf("changed: %d, %s", status, o.state(t, id))
+	}
+	mustHave(t, page, "You have changed the arguments", "/b", "<details id=\"correction\" class=\"small\" open")
+	if status, page := alice.decideSeeing(at, id, "approve", url.Values{"correction": {"{\r\n  \"path\": \"/a\"\r\n}"}}); o.state(t, id) == task.InputRequired {
+		t.Errorf("unchanged: %d\n%s", status, page)
+	}
+}
+
 // A call of which a part is hidden has no form for a correction, and a plain rejection ignores the field.
 func TestNoCorrectionOfHiddenParts(t *testing.T) {
 	o := open(t)
@@ -89,7 +106,9 @@ func TestPasskeyCorrects(t *testing.T) {
 	ada.signing(page, page+"/correct/confirm", form)
 	other := maps.Clone(form)
 	other.Set("correction", `{"path":"/etc"}`)
-	for what, wrong := range map[string]url.Values{"correct": other, "approve": maps.Clone(form)} {
+	approving := maps.Clone(form)
+	approving.Del("correction")
+	for what, wrong := range map[string]url.Values{"correct": other, "approve": approving} {
 		if status, text := ada.send(page, page+"/"+what, wrong); status != http.StatusForbidden || o.state(t, id) != task.InputRequired {
 			t.Errorf("%s: %d\n%s", what, status, text)
 		}

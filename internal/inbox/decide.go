@@ -85,7 +85,7 @@ func (i *Inbox) showOutcome(w http.ResponseWriter, r *http.Request, who operator
 		return err
 	}
 	return i.withCase(w, r, who, func(c review.Details) error {
-		a := callResponse{reason: ruling.Reason, correction: string(ruling.Correction)}
+		a := callResponse{reason: ruling.Reason, correction: strings.ReplaceAll(r.PostFormValue(fieldCorrection), "\r\n", "\n")}
 		a.status, a.notice = i.outcome(c, ruling.Decision, err)
 		return i.showCase(w, r, who, c, a)
 	})
@@ -99,6 +99,9 @@ func (i *Inbox) form(r *http.Request, id task.ID, who operator.Operator, what ap
 	if ruling.Unread, err = i.unread(r, id, who, what); err != nil || what != approval.Approve {
 		return ruling, err
 	}
+	if err = i.checkUncorrected(r, id, who); err != nil {
+		return ruling, err
+	}
 	if ruling.Signed != "" {
 		if ruling.Site, err = i.site(r); err != nil {
 			return ruling, err
@@ -106,6 +109,23 @@ func (i *Inbox) form(r *http.Request, id task.ID, who operator.Operator, what ap
 	}
 	ruling.Gives, err = i.gives(r, id, who)
 	return ruling, err
+}
+
+// checkUncorrected returns an error if the form of an approval has other arguments than the call: the
+// approver may think that these run.
+func (i *Inbox) checkUncorrected(r *http.Request, id task.ID, who operator.Operator) error {
+	typed := strings.ReplaceAll(r.PostFormValue(fieldCorrection), "\r\n", "\n")
+	if typed == "" {
+		return nil
+	}
+	c, err := i.loadCase(r, id, who)
+	if err != nil {
+		return err
+	}
+	if c.Correction != nil && typed != string(c.Correction) {
+		return &review.NoCorrectionError{Reason: "an approval runs the call with its own arguments; use the button of the correction, or undo your changes"}
+	}
+	return nil
 }
 
 // ruling returns the decision of a form, with how it was made.
@@ -160,6 +180,9 @@ func (i *Inbox) outcome(c review.Details, what approval.Decision, err error) (in
 	}
 	if wrong, ok := errors.AsType[*review.NoCorrectionError](err); ok {
 		n.text = "The call cannot be rejected with this correction: " + wrong.Reason + "."
+		if what == approval.Approve {
+			n.text = "You have changed the arguments: " + wrong.Reason + "."
+		}
 		return http.StatusUnprocessableEntity, n
 	}
 	return i.outcomeOf(c, n, err)

@@ -413,19 +413,24 @@ func (c *combined) tryOnce(ctx context.Context, one partRequest, member *several
 // note notes whether a server can be used, after it was asked.
 func (c *combined) note(ctx context.Context, p *exchange, s *several.Server, down *mcp.Problem) {
 	problem := p.account.Problem
-	// A slow call or resource says nothing of a server that was well.
-	timedOut := problem != nil && problem.Type == mcp.UpstreamTimeout && (s.IsDown() || !mcp.TakesInput(p.account.Label))
 	switch {
 	case down != nil:
 	case problem != nil && problem.Type == mcp.UpstreamDown:
 		c.endpoint.Failed(s, "it cannot be reached")
-	case !p.client.reached && (timedOut || errors.Is(ctx.Err(), context.DeadlineExceeded)):
+	case !p.client.reached && (tooSlow(p, s) || errors.Is(ctx.Err(), context.DeadlineExceeded)):
 		c.endpoint.Failed(s, "it did not answer in time")
 	case p.client.reached && s.IsDown():
 		c.endpoint.Succeeded(s)
 	case !p.client.reached:
 		s.Untried()
 	}
+}
+
+// tooSlow reports whether a server did not answer in time. A slow call or resource says nothing of a server
+// that was well.
+func tooSlow(p *exchange, s *several.Server) bool {
+	problem := p.account.Problem
+	return problem != nil && problem.Type == mcp.UpstreamTimeout && (s.IsDown() || !mcp.TakesInput(p.account.Label))
 }
 
 // unavailable returns the problem of a request to a server that is down.

@@ -688,7 +688,7 @@ async function onSubmit(event) {
   await sendRejection(); // the decision before this one
   const correct = submitter?.matches("#correct");
   if (correct) data.delete("all"); // it is for this call
-  else data.delete("correction");
+  else if (!submitter?.matches("#approve")) data.delete("correction"); // the gate approves no call whose arguments were changed here
   if (submitter?.matches("#reject, #reject-ticked") && isBrief(data)) { rejectSoon(form, where, data); return; }
   if (form.id === "decision" && !correct) data.set("advance", "yes");
   try {
