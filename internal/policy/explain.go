@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/human"
@@ -206,6 +207,14 @@ func (s *Snapshot) seen(v Verdict) string {
 	return fmt.Sprintf("sees the call, the requester and the reason: %s; %d must approve within %s, %s", v.Reason, w.Quorum, human.Duration(w.Timeout), self)
 }
 
+// visible returns text as it is, or quoted if it has characters that a terminal does not show.
+func visible(text string) string {
+	if quoted := strconv.QuoteToGraphic(text); quoted != `"`+text+`"` {
+		return quoted
+	}
+	return text
+}
+
 // Text returns the explanation for a terminal.
 func (e Explanation) Text() string {
 	var b strings.Builder
@@ -216,7 +225,7 @@ func (e Explanation) Text() string {
 	if e.Principal == "" {
 		line("principal", "anonymous")
 	} else {
-		line("principal", "%s", e.Principal)
+		line("principal", "%s", visible(e.Principal))
 	}
 	for _, r := range e.Rules {
 		line(r.Label, "%s → %s: %s", r.Match, r.Action, r.Why)

@@ -262,3 +262,12 @@ func TestRuleName(t *testing.T) {
 		t.Errorf("warnings: %v", warnings)
 	}
 }
+
+// The name of a principal cannot write to a terminal.
+func TestExplanationOfHostileName(t *testing.T) {
+	for name, want := range map[string]string{"ann": "principal  ann\n", "Zoë": "principal  Zoë\n", "a\x1b[31m\u202e\nverdict": `principal  "a\x1b[31m\u202e\nverdict"` + "\n"} {
+		if text := (policy.Explanation{Principal: name}).Text(); !strings.Contains(text, want) {
+			t.Errorf("%q: %s", name, text)
+		}
+	}
+}

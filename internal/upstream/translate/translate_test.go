@@ -405,3 +405,25 @@ func TestLargeSession(t *testing.T) {
 		t.Errorf("the session after large subscriptions: %d %s", status, text)
 	}
 }
+
+// Clients of different principals have different sessions with a legacy server.
+func TestSessionsOfPrincipals(t *testing.T) {
+	var begun atomic.Int64
+	serve := askingServer(make(chan string, 1), make(chan string, 1))
+	tr := newTranslator(t, time.Minute, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(body), `"initialize"`) {
+			begun.Add(1)
+		}
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		serve(w, r)
+	})
+	for _, principal := range []string{"ann", "bob", "ann"} {
+		if _, text, _ := ask(t, tr, sent{principal: principal, body: `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{` + modernMeta + `}}`}); !strings.Contains(text, `"asks"`) {
+			t.Fatalf("%s: %s", principal, text)
+		}
+	}
+	if n := begun.Load(); n != 2 {
+		t.Errorf("two principals have %d sessions", n)
+	}
+}
