@@ -250,10 +250,21 @@ func (p *person) press(keys string) {
 	p.do(chromedp.KeyEvent(keys))
 }
 
-// click clicks on the element that a CSS selector matches.
+// click clicks on the element that a CSS selector matches. The page may replace the element between the moment
+// it is found and the moment its place is asked for, before the mouse does anything; click then finds it again.
 func (p *person) click(selector string) {
 	p.t.Helper()
-	p.do(chromedp.Click(chromedp.CSS(selector)))
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	for {
+		err := chromedp.Do(ctx, chromedp.Click(chromedp.CSS(selector)))
+		if err == nil {
+			return
+		}
+		if text := err.Error(); !strings.Contains(text, "Could not find node") && !strings.Contains(text, "Node is detached") {
+			p.t.Fatalf("%s: %v\n%s", selector, err, p.text())
+		}
+	}
 }
 
 // value evaluates an expression on the page.
