@@ -525,11 +525,16 @@ func TestWriteIsRepeated(t *testing.T) {
 
 // A store that does not work fills the buffer.
 func TestFullBuffer(t *testing.T) {
-	big := entry(1)
-	big.Arguments = []byte(`"` + strings.Repeat("x", 32<<10-2) + `"`)
-	const many = 1200 // with these arguments more than fit
-	for _, wait := range []bool{false, true} {
-		t.Run(fmt.Sprintf("wait %v", wait), func(t *testing.T) {
+	arguments, name := entry(1), entry(2)
+	arguments.Arguments = []byte(`"` + strings.Repeat("x", 32<<10-2) + `"`)
+	name.Name = strings.Repeat("x", 32<<10)
+	const many = 1200 // of these more than fit
+	for _, test := range []struct {
+		wait bool
+		big  callrecord.Entry
+	}{{false, arguments}, {true, arguments}, {false, name}, {true, name}} {
+		wait, big := test.wait, test.big
+		t.Run(fmt.Sprintf("wait %v, name of %d bytes", wait, len(big.Name)), func(t *testing.T) {
 			inner := memstore.New(memstore.Options{})
 			s := &failing{Records: inner, broken: true, tries: make(chan struct{})}
 			cfg := config(t, s)

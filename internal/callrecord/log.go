@@ -131,8 +131,9 @@ func (l *Log) Add(e Entry) {
 		l.lose(1)
 		return
 	}
+	before := l.queue.size
 	l.queue.add(&e, arguments, size)
-	if len(l.queue.entries) == 1 || l.queue.size >= maxPlain && l.queue.size-size < maxPlain {
+	if before == 0 || l.queue.size >= maxPlain && before < maxPlain {
 		l.start.Do(func() {
 			l.writing = true
 			go newWriter(l).run()
@@ -151,7 +152,7 @@ func (q *queue) add(e *Entry, arguments []byte, size int) {
 	q.text = append(q.text, arguments...)
 	one.end = len(q.text)
 	q.entries = append(q.entries, one)
-	q.size += size
+	q.size += max(size, one.end-one.head) // names may be longer than the estimate
 }
 
 // hasSpace reports whether the queue can take an entry. The caller has locked l.

@@ -206,8 +206,11 @@ func (c *client) Local() bool {
 // localHost returns the key of a modern client that the user of the gate runs on this machine,
 // or "" for other clients.
 func (c *client) localHost() string {
+	if c.era != mcp.Modern || !c.Local() {
+		return ""
+	}
 	name, _ := c.meta.Member(mcpname.MetaClientInfo).Member("name").Text()
-	if c.era != mcp.Modern || name == "" || !c.Local() {
+	if name == "" {
 		return ""
 	}
 	return catalog.LocalHost(name)
