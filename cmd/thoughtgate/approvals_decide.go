@@ -30,14 +30,14 @@ func newApprove(g gateFlags) *cobra.Command {
 		Short: "Approve a held call",
 		Long: "Approve a held call.\n\n" +
 			"On a terminal, the command shows the whole call and asks you to confirm. Otherwise pass --shown with the\n" +
-			"digest that \"approvals show\" prints. If the call has changed since then, it is not approved.\n\n" +
+			"digest that \"approvals show\" prints in its line shown. If the call has changed since then, it is not approved.\n\n" +
 			"With --allow-for, further calls like this one run without approval: from the same agent, to the same tool, with\n" +
 			"the same arguments except those in --allow-any and --allow-below; with --allow-tools also to other tools. The workflow\n" +
 			"must allow standing approvals.",
 		ValidArgsFunction: g.completeOne(callIDs("pending")),
 	}
 	reason := cmd.Flags().String("reason", "", "`text` of the reason")
-	shown := cmd.Flags().String("shown", "", "`digest` that \"approvals show\" printed, or at least its first 16 characters")
+	shown := cmd.Flags().String("shown", "", "`digest` in the line shown of \"approvals show\", or at least its first 16 characters")
 	grant := addGrantFlags(cmd)
 	preview := cmd.Flags().Bool("preview", false, "with --allow-for, only show what the standing approval would have covered")
 	var wish *gatetask.GrantTerms
@@ -103,9 +103,12 @@ func confirm(cmd *cobra.Command, c *client.Client, a review.Approval, shown stri
 	case shown != "" && strings.HasPrefix(a.ShownDigest, shown):
 		return nil
 	case shown != "":
+		if strings.HasPrefix(a.Digest.String(), shown) {
+			return fmt.Errorf("that is the call digest; --shown needs the digest in the line shown of \"thoughtgate approvals show %s\"", a.ID)
+		}
 		return fmt.Errorf("this call differs from the one you were shown; run \"thoughtgate approvals show %s\"", a.ID)
 	case !isTerminal(os.Stdin):
-		return &usageError{cmd.CommandPath(), errors.New("pass --shown with the digest that \"approvals show\" prints, or run this on a terminal")}
+		return &usageError{cmd.CommandPath(), errors.New("pass --shown with the digest in the line shown of \"approvals show\", or run this on a terminal")}
 	}
 	around, err := c.Context(cmd.Context(), a.ID)
 	if err != nil {
@@ -171,7 +174,7 @@ func newReject(g gateFlags) *cobra.Command {
 	}
 	reason := cmd.Flags().String("reason", "", "`text` of the reason; the requester can read it")
 	correct := cmd.Flags().String("correct", "", "`arguments` that you approve instead: a JSON object, with all of them")
-	shown := cmd.Flags().String("shown", "", "`digest` that \"approvals show\" printed, with --correct")
+	shown := cmd.Flags().String("shown", "", "`digest` in the line shown of \"approvals show\", with --correct")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		value, corrects := jsontext.Value(strings.TrimSpace(*correct)), cmd.Flags().Changed("correct")
 		switch {

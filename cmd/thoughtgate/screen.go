@@ -202,7 +202,7 @@ func (s *screen) details(a review.Approval, now time.Time) string {
 	if a.ClientReason != nil {
 		row("agent says", s.paint(yellow, "(untrusted: written by the agent)")+"\n"+paragraph(a.ClientReason.Text))
 	}
-	row("digest", oneLine(fmt.Sprint(a.Digest), maxCell))
+	row("call digest", oneLine(fmt.Sprint(a.Digest), maxCell))
 	row("shown", oneLine(a.ShownDigest, maxCell)) // for approve --shown
 	row("arguments", argumentText(a))
 	if len(a.AlsoSent) > 0 {

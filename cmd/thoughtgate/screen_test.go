@@ -240,7 +240,7 @@ func spoof(columns int, filler string) review.Approval {
 	}
 	for _, line := range []string{
 		"id          tg_5427d904", "state       pending", "tool        read_file (tools/call on upstream files)", "risk        only reads",
-		"requester   ann", "age         3s", "left        9m57s", "digest      1b2c", "shown       9a8b", "arguments   {",
+		"requester   ann", "age         3s", "left        9m57s", "call digest 1b2c", "shown       9a8b", "arguments   {",
 	} {
 		v.WriteString(line + strings.Repeat(" ", columns-len(line)))
 	}

@@ -494,7 +494,7 @@ func (t *tui) detail() (head string, body []string, keys string) {
 	body = d.lines[d.top:end]
 	keys = fmt.Sprintf("lines %d-%d of %d  space ↑↓ scroll  esc back", d.top+1, end, len(d.lines))
 	if a.State == task.InputRequired {
-		keys = fmt.Sprintf("lines %d-%d of %d  space ↑↓ scroll  a approve  r reject  esc back", d.top+1, end, len(d.lines))
+		keys = fmt.Sprintf("lines %d-%d of %d  space ↑↓ scroll  a approve  r reject  c correct  esc back", d.top+1, end, len(d.lines))
 		if unseen, _ := d.unseen(); unseen > 0 {
 			keys = fmt.Sprintf("lines %d-%d of %d, %d not seen  space ↑↓ scroll  r reject  esc back", d.top+1, end, len(d.lines), unseen)
 		}
@@ -524,6 +524,8 @@ func (t *tui) detailKey(key string) tea.Cmd {
 		d.top = len(d.lines)
 	case "a", "w", "r":
 		t.ask(key)
+	case "c":
+		t.notice = "To correct it: thoughtgate approvals reject " + string(d.call.ID.Short()) + " --correct '{…}'"
 	default:
 		t.notice = notice // keeps it, for example if enter was pressed twice for a decision
 	}
