@@ -1,12 +1,14 @@
 package channel
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/task"
+	"github.com/thoughtgate/thoughtgate-go/task/gatetask"
 )
 
 // A Text is a question in plain text, which channels must send without interpreting markup.
@@ -121,16 +123,19 @@ func contentOf(a review.Approval) string {
 	return text
 }
 
+// indented returns JSON on several lines. Many spaces in a string would look like empty lines
+// in a chat, so they are escaped.
 func indented(v jsontext.Value) string {
-	if len(v) == 0 {
-		return ""
-	}
 	v = v.Clone()
-	if err := v.Indent(jsontext.WithIndent("  ")); err != nil {
-		return string(v)
-	}
-	return string(v)
+	_ = v.Indent(jsontext.WithIndent("  ")) // a value that is not JSON stays as it is
+	return manySpaces.ReplaceAllStringFunc(string(v), func(text string) string {
+		before := strings.TrimRight(text, " ")
+		return before + strings.Repeat(`\u0020`, len(text)-len(before))
+	})
 }
+
+// manySpaces matches many spaces that are not the indentation of a line, and what is before them.
+var manySpaces = regexp.MustCompile(`[^ \n] {20,}`)
 
 // outcome returns the decisions and the failure of a call.
 func outcome(a review.Approval) string {
@@ -139,7 +144,7 @@ func outcome(a review.Approval) string {
 		lines = append(lines, "Approved by "+d.ByText())
 	}
 	if a.Rejection != nil {
-		lines = append(lines, "Rejected by "+a.Rejection.ByText()+": "+a.Rejection.Reason)
+		lines = append(lines, strings.TrimSuffix("Rejected by "+Rejector(*a.Rejection)+": "+a.Rejection.Reason, ": "))
 	}
 	if a.Failure != nil && isFailure(a) {
 		lines = append(lines, "It failed: "+a.Failure.Reason)
@@ -148,6 +153,15 @@ func outcome(a review.Approval) string {
 		lines[i] = oneLine(lines[i])
 	}
 	return strings.Join(lines, "\n")
+}
+
+// Rejector returns the name of the approver who rejected a call, and whether they approved another
+// one instead.
+func Rejector(d gatetask.Decision) string {
+	if d.Correction == nil {
+		return d.ByText()
+	}
+	return d.ByText() + " with a correction (one call with other arguments was approved instead)"
 }
 
 // oneLine returns text without line breaks, after which an agent could write a fact of its own.

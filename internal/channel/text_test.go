@@ -23,3 +23,31 @@ func TestFactsAreLines(t *testing.T) {
 		}
 	}
 }
+
+// TestSpacesAreShown checks that many spaces in an argument do not look like the end of the call.
+func TestSpacesAreShown(t *testing.T) {
+	var q channel.Question
+	q.Approval.Arguments = []byte(`{"a":{"command":"ls` + strings.Repeat(" ", 140) + `rm -rf /"}}`)
+	want := "{\n  \"a\": {\n    \"command\": \"ls" + strings.Repeat(`\u0020`, 140) + "rm -rf /\"\n  }\n}"
+	if text := q.Text(channel.ChatLimits); text.Content != want {
+		t.Errorf("content %s", text.Content)
+	}
+}
+
+// TestRejectionInWords checks that a rejection without a reason is a sentence, and that one with a
+// correction says that another call was approved.
+func TestRejectionInWords(t *testing.T) {
+	var q channel.Question
+	q.Stage = channel.Rejected
+	for want, d := range map[string]gatetask.Decision{
+		"Rejected by ann": {By: "ann"},
+		"Rejected by ann with a correction (one call with other arguments was approved instead): other path": {
+			By: "ann", Reason: "other path", Correction: &gatetask.Correction{},
+		},
+	} {
+		q.Approval.Rejection = &d
+		if text := q.Text(channel.ChatLimits); text.Outcome != want {
+			t.Errorf("outcome %q; want %q", text.Outcome, want)
+		}
+	}
+}

@@ -114,7 +114,7 @@ func (m *Mailer) text(q channel.Question) string {
 		fact("Approved by", d.ByText())
 	}
 	if a.Rejection != nil {
-		fact("Rejected by", a.Rejection.ByText())
+		fact("Rejected by", channel.Rejector(*a.Rejection))
 	}
 	b.WriteString(cautions(q))
 	//mutate:swap "m.cfg.Arguments && " "" TestMailIsSentEncrypted a mail contains arguments although the configuration does not allow it
