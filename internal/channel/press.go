@@ -58,21 +58,39 @@ func ParsePress(data string) (Press, bool) {
 	return p, p.Decision != "" && p.ID.Own()
 }
 
-// An Account is the account of a person in a chat.
+// An Account is an account that pressed a button in a chat.
 type Account struct {
-	Chat   string // the kind of chat, such as discord
-	ID     string
-	People map[string]string // the names of approvers by the ids of their accounts
-	Reason string            // of a rejection
+	Chat      string // the kind of chat, such as discord
+	ID        string
+	Bot       bool
+	Elsewhere bool              // the button is not in the configured channel
+	People    map[string]string // the names of approvers by the ids of their accounts
+	Reason    string            // of a rejection
 }
 
-// Press records the decision of the person who pressed a button. It returns the text to
-// tell them, or "" if the message will show the decision.
-func (g Gate) Press(ctx context.Context, by Account, p Press) string {
-	name := by.People[by.ID]
-	if name == "" {
+// Refusal returns the text that tells why a press of the button with the data does not count, or
+// "".
+func (a Account) Refusal(data string) string {
+	_, ours := ParsePress(data)
+	switch {
+	case !ours || a.Bot:
+		return "The gate does not know this button."
+	case a.Elsewhere:
+		return "Your decision does not count: the gate takes no decisions in this chat. Decide in the inbox."
+	case a.People[a.ID] == "":
 		return "Your decision does not count: you are not set up as an approver: ask the administrator of the gate"
+	default:
+		return ""
 	}
+}
+
+// Press records the decision of the person who pressed the button with the data. It returns the
+// text to tell them, or "" if the message will show the decision.
+func (g Gate) Press(ctx context.Context, by Account, data string) string {
+	if told := by.Refusal(data); told != "" {
+		return told
+	}
+	p, _ := ParsePress(data)
 	r := approval.Ruling{
 		Decision: p.Decision, Reason: by.Reason, Via: gatetask.Via{Kind: gatetask.ViaChannel, Channel: g.Channel, Account: by.ID},
 	}
@@ -86,7 +104,7 @@ func (g Gate) Press(ctx context.Context, by Account, p Press) string {
 			return "Your decision does not count: " + g.Explain(err)
 		}
 	}
-	who := approval.Approver{Name: name, Roles: []string{"approver"}, Aliases: []string{by.Chat + ":" + by.ID}}
+	who := approval.Approver{Name: by.People[by.ID], Roles: []string{"approver"}, Aliases: []string{by.Chat + ":" + by.ID}}
 	return g.DecideFor(ctx, p.ID, who, r)
 }
 

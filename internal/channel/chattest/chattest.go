@@ -177,6 +177,11 @@ type Message struct {
 	Replies string            // the message that it replies to
 }
 
+// onlyLinks reports whether a message has no buttons but one that opens the page of a call.
+func (m Message) onlyLinks(id task.ID) bool {
+	return len(m.Buttons) == 1 && m.Buttons["Open in the inbox"] == page+string(id)
+}
+
 // A Service is a fake chat service. The test of a channel says what requests do.
 type Service struct {
 	URL string
@@ -309,6 +314,7 @@ func Test(t *testing.T, open func(t *testing.T) *Chat) {
 		"a call that changed is not approved":  changed,
 		"two approvals are needed":             quorum,
 		"a repeated press has no other effect": repeated,
+		"a reminder replies and has a link":    reminds,
 	} {
 		if test != nil {
 			t.Run(name, func(t *testing.T) { test(t, open(t)) })
@@ -335,7 +341,7 @@ func approves(t *testing.T, c *Chat) {
 	}
 	after := c.Service.Says("Approved by alice")
 	got := c.Gate.State(id)
-	if got.State != task.Approved || len(after.Buttons) != 0 {
+	if got.State != task.Approved || !after.onlyLinks(id) {
 		t.Errorf("state %s, buttons %v", got.State, after.Buttons)
 	}
 	if via := got.Approval.Approvals[0].Via; via != (gatetask.Via{Kind: gatetask.ViaChannel, Channel: "chat", Account: c.Alice}) {
@@ -368,7 +374,7 @@ func decidedElsewhere(t *testing.T, c *Chat) {
 	id := c.Gate.Hold(`{}`)
 	data := c.Service.Last(1).Buttons["Approve"]
 	c.Gate.Reject(id)
-	if m := c.Service.Says("Rejected by alice: no"); len(m.Buttons) != 0 {
+	if m := c.Service.Says("Rejected by alice: no"); !m.onlyLinks(id) {
 		t.Errorf("buttons %v", m.Buttons)
 	}
 	c.Service.Last(1)
@@ -489,4 +495,21 @@ func restarts(t *testing.T, c *Chat) {
 	c.Press(c.Alice, data)
 	c.Service.Says("Approved by alice")
 	c.Service.Last(1)
+}
+
+func reminds(t *testing.T, c *Chat) {
+	sends := c.Open()
+	defer sends.(channel.Closer).Close()
+	q := channel.Question{Stage: channel.Pending, Page: page + "tg_1"}
+	ref, err := sends.Ask(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Reminder = 1
+	if err := sends.Remind(t.Context(), ref, q); err != nil {
+		t.Fatal(err)
+	}
+	if m := c.Service.Last(2); !strings.Contains(m.Text, "Still waiting for a decision") || m.Replies != ref || !m.onlyLinks("tg_1") {
+		t.Errorf("%+v", m)
+	}
 }

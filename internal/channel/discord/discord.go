@@ -7,6 +7,7 @@
 package discord
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -27,42 +28,18 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 )
 
-// A Config configures [New]. URL, Private and People may be zero.
-type Config struct {
-	URL       string // the URL of Discord's API
-	Private   bool   // the URL may resolve to a private address
-	BotToken  string
-	PublicKey ed25519.PublicKey
-	Channel   string            // the id of the channel in Discord
-	People    map[string]string // names of approvers, by ids of users
-	Gate      channel.Gate
-}
-
 // A Discord is a channel of Discord.
 type Discord struct {
-	cfg    Config
-	client *http.Client
-}
-
-const (
-	api            = "https://discord.com/api/v10"
-	requestTimeout = 15 * time.Second
-)
-
-// New returns a channel.
-func New(c Config) *Discord {
-	if c.URL == "" {
-		c.URL = api
-	}
-	c.URL = strings.TrimSuffix(c.URL, "/")
-	return &Discord{cfg: c, client: webhook.NewClient(webhook.ClientConfig{Timeout: requestTimeout, Private: c.Private})}
+	cfg  *Settings
+	gate channel.Gate
+	api  *webhook.API
 }
 
 // Address implements [channel.Channel].
-func (d *Discord) Address() string { return d.cfg.URL + "/" + d.cfg.Channel }
+func (d *Discord) Address() string { return d.api.URL + "/" + d.cfg.Channel }
 
 // Close implements [channel.Closer].
-func (d *Discord) Close() { d.client.CloseIdleConnections() }
+func (d *Discord) Close() { d.api.Close() }
 
 // A message is the body of a request that posts or edits a message. Discord does not post a
 // message again that has the nonce of another one of the last minutes.
@@ -114,7 +91,7 @@ const (
 // Ask implements [channel.Channel]. The reference is the id of the message.
 func (d *Discord) Ask(ctx context.Context, q channel.Question) (string, error) {
 	m := messageOf(q)
-	m.Nonce, m.Enforce = nonce(string(q.Approval.ID)), true
+	m.Nonce, m.Enforce = d.nonce(string(q.Approval.ID)), true
 	return d.send(ctx, http.MethodPost, "", m)
 }
 
@@ -135,7 +112,7 @@ func (d *Discord) Update(ctx context.Context, ref string, q channel.Question) er
 
 // Remind implements [channel.Channel]. It replies to the message.
 func (d *Discord) Remind(ctx context.Context, ref string, q channel.Question) error {
-	m := message{Content: escape(q.ReminderText(channel.ChatLimits.Fact)), Nonce: nonce(q.MessageID()), Enforce: true}
+	m := message{Content: escape(q.ReminderText(channel.ChatLimits.Fact)), Components: buttons(q), Nonce: d.nonce(q.MessageID()), Enforce: true}
 	if ref != "" {
 		m.Reference = &reference{Message: ref}
 	}
@@ -145,7 +122,7 @@ func (d *Discord) Remind(ctx context.Context, ref string, q channel.Question) er
 
 // Report implements [channel.Reporter].
 func (d *Discord) Report(ctx context.Context, r channel.Report) error {
-	m := message{Content: escape(r.Title), Embeds: []embed{{Description: escape(r.Text(maxReport))}}, Nonce: nonce(r.ID), Enforce: true}
+	m := message{Content: escape(r.Title), Embeds: []embed{{Description: escape(r.Text(maxReport))}}, Nonce: d.nonce(r.ID), Enforce: true}
 	_, err := d.send(ctx, http.MethodPost, "", m)
 	return err
 }
@@ -153,9 +130,10 @@ func (d *Discord) Report(ctx context.Context, r channel.Report) error {
 // maxReport is the greatest length of a summary before it is escaped.
 const maxReport = 2000
 
-// nonce returns the nonce of a message. It has at most 25 characters.
-func nonce(id string) string {
-	sum := sha256.Sum256([]byte(id))
+// nonce returns the nonce of a message. It has at most 25 characters. It is another one in another
+// channel of Discord, since a nonce counts in all of them.
+func (d *Discord) nonce(id string) string {
+	sum := sha256.Sum256([]byte(d.cfg.Channel + " " + id))
 	return base64.RawURLEncoding.EncodeToString(sum[:18])
 }
 
@@ -167,10 +145,7 @@ const unknownMessage = 10008
 // send posts or edits a message, and returns its id.
 func (d *Discord) send(ctx context.Context, method, path string, m message) (string, error) {
 	m.Mentions.Parse = []string{}
-	answer, err := webhook.Exchange(ctx, d.client, webhook.Request{
-		Service: "Discord", Method: method, URL: d.cfg.URL + "/channels/" + d.cfg.Channel + "/messages" + path,
-		Header: http.Header{"Authorization": {"Bot " + d.cfg.BotToken}}, Body: m,
-	})
+	answer, err := d.api.Exchange(ctx, method, "/channels/"+d.cfg.Channel+"/messages"+path, m)
 	var said struct {
 		ID      string `json:"id"`
 		Code    int    `json:"code"`
@@ -199,20 +174,29 @@ func messageOf(q channel.Question) message {
 		{Description: escape(strings.Join(lines, "\n"))},
 		// A grave accent can only occur in strings of JSON, where its escape has the same meaning.
 		{Description: "```\n" + channel.Cut(strings.ReplaceAll(t.Content, "`", `\u0060`), maxBlock) + "\n```"},
-	}, Components: []component{}}
-	if q.Stage != channel.Pending {
-		return m
-	}
+	}}
 	//mutate:swap `t.Hint == ""` "true" TestDiscord a call that was not shown as a whole is approved in Discord
 	approvable := t.Hint == "" && length(t.Content) <= maxBlock
-	var row []component
-	if approvable {
-		row = append(row, component{Type: typeButton, Style: styleSuccess, Label: "Approve", ID: channel.NewPress(approval.Approve, q.Approval).String()})
+	switch {
+	case q.Stage != channel.Pending:
+		m.Components = buttons(q)
+	case approvable:
+		m.Components = buttons(q, pressed(q, styleSuccess, "Approve", approval.Approve), pressed(q, styleDanger, "Reject", approval.Reject))
+	default:
+		m.Components = buttons(q, pressed(q, styleDanger, "Reject", approval.Reject))
 	}
-	row = append(row, component{Type: typeButton, Style: styleDanger, Label: "Reject", ID: channel.NewPress(approval.Reject, q.Approval).String()},
-		component{Type: typeButton, Style: styleLink, Label: "Open in the inbox", URL: q.Page})
-	m.Components = append(m.Components, component{Type: typeRow, Components: row})
 	return m
+}
+
+// pressed returns a button for a decision.
+func pressed(q channel.Question, style int, label string, d approval.Decision) component {
+	return component{Type: typeButton, Style: style, Label: label, ID: channel.NewPress(d, q.Approval).String()}
+}
+
+// buttons returns the row of buttons of a message: the given ones, and one that opens the page of
+// the call.
+func buttons(q channel.Question, row ...component) []component {
+	return []component{{Type: typeRow, Components: append(row, component{Type: typeButton, Style: styleLink, Label: "Open in the inbox", URL: q.Page})}}
 }
 
 // maxBlock is the greatest length of the content with escaped grave accents.
@@ -256,7 +240,7 @@ type user struct {
 
 // Types of interactions, and of the replies to them.
 const (
-	ping, click, window                       = 1, 3, 5
+	ping, click                               = 1, 3
 	replyPong, replyTell, replyDone, replyAsk = 1, 4, 6, 9
 	ephemeral                                 = 64 // the flag of messages that only one user sees
 )
@@ -303,7 +287,7 @@ func (d *Discord) signed(h http.Header, body []byte) bool {
 	seconds, err := strconv.ParseInt(at, 10, 64)
 	signature, bad := hex.DecodeString(h.Get("X-Signature-Ed25519"))
 	//mutate:swap "> tolerance" "> 1000*tolerance" TestForgedInteractions an old interaction decides
-	if err != nil || bad != nil || d.cfg.Gate.Now().Sub(time.Unix(seconds, 0)).Abs() > tolerance {
+	if err != nil || bad != nil || d.gate.Now().Sub(time.Unix(seconds, 0)).Abs() > tolerance {
 		return false
 	}
 	//mutate:true TestForgedInteractions a forged interaction decides
@@ -315,20 +299,15 @@ func (d *Discord) reply(ctx context.Context, i interaction) reply {
 	if i.Type == ping {
 		return reply{Type: replyPong}
 	}
-	press, ours := channel.ParsePress(i.Data.ID)
-	by := channel.Account{Chat: "discord", ID: i.Member.User.ID + i.User.ID, People: d.cfg.People}
-	var told string
-	switch {
-	case !ours || i.Type != click && i.Type != window || i.Member.User.Bot || i.User.Bot:
-		told = "The gate does not know this button."
-	case i.Channel != d.cfg.Channel:
-		told = "Your decision does not count: the gate takes no decisions in this channel. Decide in the inbox."
-	case i.Type == click && press.Decision == approval.Reject:
-		return reply{replyAsk, reasonWindow{i.Data.ID, "Reject the call", reasonInput()}}
-	default:
-		by.Reason = entered(i.Data.Components)
-		told = d.cfg.Gate.Press(ctx, by, press)
+	who := cmp.Or(i.Member.User, i.User)
+	by := channel.Account{
+		Chat: "discord", ID: who.ID, Bot: who.Bot, Elsewhere: i.Channel != d.cfg.Channel, People: d.cfg.People, Reason: entered(i.Data.Components),
 	}
+	press, _ := channel.ParsePress(i.Data.ID)
+	if i.Type == click && press.Decision == approval.Reject && by.Refusal(i.Data.ID) == "" {
+		return reply{replyAsk, reasonWindow{i.Data.ID, "Reject the call", reasonInput()}}
+	}
+	told := d.gate.Press(ctx, by, i.Data.ID)
 	if told == "" {
 		return reply{Type: replyDone} // the message will be edited
 	}

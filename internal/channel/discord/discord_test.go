@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -18,12 +19,11 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/chattest"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/discord"
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const room = "1100000000000000001"
 
 // A body is what the gate posts.
 type body struct {
@@ -104,6 +104,7 @@ type fake struct {
 	key    ed25519.PrivateKey
 	nonces map[string]int
 	window string // the last window that was opened
+	room   string // the only channel
 }
 
 func open(t *testing.T) *fake {
@@ -112,14 +113,21 @@ func open(t *testing.T) *fake {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{t: t, key: private, nonces: map[string]int{}}
+	f := &fake{t: t, key: private, nonces: map[string]int{}, room: "1100000000000000001"}
 	gate := chattest.NewGate(t)
 	service := chattest.NewService(t, f.execute)
 	f.Chat = &chattest.Chat{Service: service, Gate: gate, Alice: "1", Ann: "2", Finds: true, Press: f.press, Open: func() channel.Channel {
-		return discord.New(discord.Config{
-			URL: service.URL + "/api/v10/", Private: true, BotToken: "bot-token", PublicKey: public, Channel: room,
-			People: map[string]string{"1": "alice", "2": "ann"}, Gate: gate.Parts(),
-		})
+		address, err := url.Parse(service.URL + "/api/v10/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := (&discord.Settings{
+			BotToken: config.NewSecret("bot-token"), PublicKey: public, Channel: f.room, People: map[string]string{"1": "alice", "2": "ann"}, URL: address,
+		}).Open(gate.Parts(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
 	}, Limit: func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "1.2")
 		w.WriteHeader(http.StatusTooManyRequests)
@@ -134,7 +142,7 @@ func (f *fake) execute(s *chattest.Service, w http.ResponseWriter, r *http.Reque
 	if err := json.Unmarshal(text, &b); err != nil || r.Header.Get("Authorization") != "Bot bot-token" {
 		f.t.Errorf("%v: %s", err, text)
 	}
-	path, ours := strings.CutPrefix(r.URL.Path, "/api/v10/channels/"+room+"/messages")
+	path, ours := strings.CutPrefix(r.URL.Path, "/api/v10/channels/"+f.room+"/messages")
 	number, _ := strconv.Atoi(strings.TrimPrefix(path, "/"))
 	switch {
 	case !ours:
@@ -154,7 +162,7 @@ func (f *fake) execute(s *chattest.Service, w http.ResponseWriter, r *http.Reque
 		number = s.Add(b.shown(f.t))
 		f.nonces[b.Nonce] = number
 	}
-	fmt.Fprintf(w, `{"id":"%d","channel_id":"%s","type":0}`, number, room)
+	fmt.Fprintf(w, `{"id":"%d","channel_id":"%s","type":0}`, number, f.room)
 }
 
 // send sends an interaction to the gate, signed at a time.
@@ -173,7 +181,7 @@ func clickOf(account, data, room string) string {
 
 // press clicks a button, and returns what the user is told.
 func (f *fake) press(account, data string) string {
-	status, answer := f.send(time.Now(), clickOf(account, data, room))
+	status, answer := f.send(time.Now(), clickOf(account, data, f.room))
 	var got struct {
 		Type int
 		Data struct {
@@ -209,7 +217,7 @@ func TestForgedInteractions(t *testing.T) {
 	f := open(t)
 	f.Gate.Run(f.Open())
 	id := f.Gate.Hold(`{}`)
-	click := clickOf("1", f.Service.Last(1).Buttons["Approve"], room)
+	click := clickOf("1", f.Service.Last(1).Buttons["Approve"], f.room)
 	if status, answer := f.send(time.Now(), `{"type":1,"id":"1","application_id":"2","token":"t","version":1}`); status != http.StatusOK || answer != `{"type":1}` {
 		t.Errorf("ping: %d %s", status, answer)
 	}
@@ -234,7 +242,7 @@ func TestForgedInteractions(t *testing.T) {
 	if status, _ := f.send(time.Now(), `{"type":3,"type":1}`); status != http.StatusBadRequest {
 		t.Errorf("an ambiguous body: status %d", status)
 	}
-	if _, answer := f.send(time.Now(), strings.Replace(click, room, "77", 1)); !strings.Contains(answer, "takes no decisions in this channel") {
+	if _, answer := f.send(time.Now(), strings.Replace(click, f.room, "77", 1)); !strings.Contains(answer, "takes no decisions in this chat") {
 		t.Errorf("another channel: %s", answer)
 	}
 	if _, answer := f.send(time.Now(), strings.Replace(click, `"username"`, `"bot":true,"username"`, 1)); !strings.Contains(answer, "does not know this button") {
@@ -255,7 +263,7 @@ func TestRejectionHasReason(t *testing.T) {
 		t.Fatalf("told %q, window %s", told, f.window)
 	}
 	status, answer := f.send(time.Now(), fmt.Sprintf(`{"type":5,"channel_id":%q,"member":{"user":{"id":"1"}},"data":{"custom_id":%q,
-		"components":[{"type":18,"id":1,"component":{"type":4,"id":2,"custom_id":"reason","value":"not on a *Friday*"}}]}}`, room, data))
+		"components":[{"type":18,"id":1,"component":{"type":4,"id":2,"custom_id":"reason","value":"not on a *Friday*"}}]}}`, f.room, data))
 	if status != http.StatusOK || answer != `{"type":6}` {
 		t.Errorf("%d %s", status, answer)
 	}
@@ -277,10 +285,26 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestOtherRoom checks that a question is asked again in another channel. Discord posts no two
+// messages of a bot with the same nonce.
+func TestOtherRoom(t *testing.T) {
+	f := open(t)
+	f.Gate.Run(f.Open())()
+	id := f.Gate.Hold(`{}`)
+	stop := f.Gate.Run(f.Open())
+	f.Service.Last(1)
+	stop()
+	f.room = "1100000000000000002"
+	f.Gate.Run(f.Open())
+	if m := f.Service.Last(2); m.Buttons["Open in the inbox"] != "https://gate.example.com/approvals/"+string(id) {
+		t.Errorf("%+v", m)
+	}
+}
+
 // TestDeletedMessage checks that the outcome of a deleted message is not retried.
 func TestDeletedMessage(t *testing.T) {
 	f := open(t)
-	if err := f.Open().Update(t.Context(), "7", channel.Question{Stage: channel.Rejected}); err != nil {
+	if err := f.Open().Update(t.Context(), "7", channel.Question{Stage: channel.Rejected, Page: "https://gate.example.com/"}); err != nil {
 		t.Error(err)
 	}
 }

@@ -3,9 +3,11 @@ package discord
 import (
 	"crypto/ed25519"
 	"encoding/hex"
+	"net/http"
 	"net/url"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 )
 
@@ -18,9 +20,9 @@ func Kind() config.ChannelKind {
 type Settings struct {
 	BotToken  config.Secret
 	PublicKey ed25519.PublicKey // of the application
-	Channel   string
-	People    map[string]string
-	URL       *url.URL // of the API; nil means Discord's
+	Channel   string            // the id of the channel in Discord
+	People    map[string]string // names of approvers, by ids of users
+	URL       *url.URL          // of the API; nil means Discord's
 }
 
 // Settings implements [config.Section].
@@ -51,9 +53,6 @@ func (s *Settings) Check(c *config.Check) {
 
 // Open implements [channel.Settings].
 func (s *Settings) Open(g channel.Gate, _ []channel.Channel) (channel.Channel, error) {
-	c := Config{BotToken: s.BotToken.Reveal(), PublicKey: s.PublicKey, Channel: s.Channel, People: s.People, Gate: g}
-	if s.URL != nil {
-		c.URL, c.Private = s.URL.String(), true
-	}
-	return New(c), nil
+	header := http.Header{"Authorization": {"Bot " + s.BotToken.Reveal()}}
+	return &Discord{s, g, webhook.NewAPI("Discord", "https://discord.com/api/v10", s.URL, header)}, nil
 }

@@ -42,21 +42,13 @@ func (*Settings) Check(*config.Check) {}
 
 // Open implements [channel.Settings].
 func (s *Settings) Open(_ channel.Gate, _ []channel.Channel) (channel.Channel, error) {
-	p := &PagerDuty{url: "https://events.pagerduty.com/v2/enqueue", key: s.RoutingKey.Reveal()}
-	if s.URL != nil {
-		p.url = s.URL.String()
-	}
-	p.client = webhook.NewClient(webhook.ClientConfig{Timeout: timeout, Private: s.URL != nil})
-	return p, nil
+	return &PagerDuty{webhook.NewAPI("PagerDuty", "https://events.pagerduty.com/v2/enqueue", s.URL, nil), s.RoutingKey.Reveal()}, nil
 }
-
-const timeout = 15 * time.Second
 
 // A PagerDuty is a channel of PagerDuty.
 type PagerDuty struct {
-	url    string
-	key    string
-	client *http.Client
+	api *webhook.API
+	key string
 }
 
 // An event is the body of a request: Events API v2. Events with the same key are about the
@@ -125,10 +117,10 @@ func (p *PagerDuty) Update(ctx context.Context, _ string, q channel.Question) er
 }
 
 // Address implements [channel.Channel].
-func (p *PagerDuty) Address() string { return p.url + p.key }
+func (p *PagerDuty) Address() string { return p.api.URL + p.key }
 
 // Close implements [channel.Closer].
-func (p *PagerDuty) Close() { p.client.CloseIdleConnections() }
+func (p *PagerDuty) Close() { p.api.Close() }
 
 // triggered returns the event that opens the incident of a question.
 func (p *PagerDuty) triggered(q channel.Question, summary string) event {
@@ -149,7 +141,7 @@ func (p *PagerDuty) triggered(q channel.Question, summary string) event {
 
 // send sends an event.
 func (p *PagerDuty) send(ctx context.Context, e event) error {
-	answer, err := webhook.Exchange(ctx, p.client, webhook.Request{Service: "PagerDuty", Method: http.MethodPost, URL: p.url, Body: e})
+	answer, err := p.api.Exchange(ctx, http.MethodPost, "", e)
 	if err == nil {
 		return nil
 	}

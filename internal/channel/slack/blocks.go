@@ -43,7 +43,7 @@ func blocks(q channel.Question) []slack.Block {
 		if text.Outcome != "" {
 			all = append(all, slack.NewSectionBlock(plainText(text.Outcome, maxSection), nil, nil))
 		}
-		return all
+		return append(all, slack.NewActionBlock(blockDecide, openButton(q)))
 	}
 	value, err := json.Marshal(buttonValue{ID: string(q.Approval.ID), Shown: q.Approval.ShownDigest})
 	buttons := otherButtons(q, string(value))
@@ -84,13 +84,18 @@ func approveButton(value string) slack.BlockElement {
 	return approve
 }
 
-// otherButtons are the buttons of all messages.
+// otherButtons are the other buttons of the message about a pending call.
 func otherButtons(q channel.Question, value string) []slack.BlockElement {
 	reject := slack.NewButtonBlockElement(actionReject, value, plainText("Reject", maxField))
 	reject.Style = slack.StyleDanger
+	return []slack.BlockElement{reject, openButton(q)}
+}
+
+// openButton is the button that opens the page of the call.
+func openButton(q channel.Question) slack.BlockElement {
 	open := slack.NewButtonBlockElement(actionOpen, "", plainText("Open in the inbox", maxField))
 	open.URL = q.Page
-	return []slack.BlockElement{reject, open}
+	return open
 }
 
 // rejection returns the window for the reason of a rejection.

@@ -90,7 +90,7 @@ func (s *Slack) Remind(ctx context.Context, ref string, q channel.Question) erro
 	text := q.ReminderText(maxField)
 	_, _, err := s.api.PostMessageContext(ctx, s.cfg.Channel,
 		slack.MsgOptionTS(ref), slack.MsgOptionBroadcast(), slack.MsgOptionText(text, true),
-		slack.MsgOptionBlocks(slack.NewSectionBlock(plainText(text, maxSection), nil, nil)),
+		slack.MsgOptionBlocks(slack.NewSectionBlock(plainText(text, maxSection), nil, nil), slack.NewActionBlock(blockDecide, openButton(q))),
 		slack.MsgOptionDisableLinkUnfurl(),
 		slack.MsgOptionMetadata(slack.SlackMetadata{
 			EventType: metadataReminder, EventPayload: map[string]any{"message": q.MessageID()},

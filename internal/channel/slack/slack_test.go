@@ -151,8 +151,8 @@ func TestApprovalInSlackCounts(t *testing.T) {
 	}
 	f.Click("U1", "approve", m.Value("approve"), slacktest.ChannelID)
 	f.Says("Approved by alice")
-	if got := f.state(id); got.State != task.Approved || f.Posted(1).Value("approve") != "" {
-		t.Errorf("state %s, buttons %q", got.State, f.Posted(1).Value("approve"))
+	if got := f.state(id); got.State != task.Approved || f.Posted(1).Value("approve") != "" || !strings.Contains(f.Posted(1).Blocks, string(id)) {
+		t.Errorf("state %s, message %s", got.State, f.Posted(1).Blocks)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
@@ -38,16 +37,14 @@ func (*Settings) Check(*config.Check) {}
 
 // Open implements [channel.Settings].
 func (s *Settings) Open(_ channel.Gate, _ []channel.Channel) (channel.Channel, error) {
-	return &Teams{url: s.URL.String(), client: webhook.NewClient(webhook.ClientConfig{Timeout: timeout, Private: s.Private})}, nil
+	if s.Private {
+		return &Teams{webhook.NewAPI("Teams", "", s.URL, nil)}, nil
+	}
+	return &Teams{webhook.NewAPI("Teams", s.URL.String(), nil, nil)}, nil
 }
-
-const timeout = 15 * time.Second
 
 // A Teams is a channel of Microsoft Teams.
-type Teams struct {
-	url    string
-	client *http.Client
-}
+type Teams struct{ api *webhook.API }
 
 // A message is the body of a request to the webhook. Teams allows 28 KB.
 type message struct {
@@ -108,10 +105,10 @@ func (t *Teams) Report(ctx context.Context, r channel.Report) error {
 }
 
 // Address implements [channel.Channel].
-func (t *Teams) Address() string { return t.url }
+func (t *Teams) Address() string { return t.api.URL }
 
 // Close implements [channel.Closer].
-func (t *Teams) Close() { t.client.CloseIdleConnections() }
+func (t *Teams) Close() { t.api.Close() }
 
 // post posts a card about a question. The card does not have the arguments, since people
 // decide in the inbox.
@@ -136,6 +133,6 @@ func (t *Teams) send(ctx context.Context, title string, lines []string, actions 
 	m := message{"message", []attachment{{"application/vnd.microsoft.card.adaptive", card{
 		Schema: "http://adaptivecards.io/schemas/adaptive-card.json", Type: "AdaptiveCard", Version: "1.4", Body: body, Actions: actions,
 	}}}}
-	_, err := webhook.Exchange(ctx, t.client, webhook.Request{Service: "Teams", Method: http.MethodPost, URL: t.url, Body: m})
+	_, err := t.api.Exchange(ctx, http.MethodPost, "", m)
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/channel/webhook"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 )
 
@@ -16,9 +17,9 @@ func Kind() config.ChannelKind {
 // Settings are the settings of a Telegram channel.
 type Settings struct {
 	BotToken config.Secret
-	Chat     string
-	People   map[string]string
-	URL      *url.URL // of the API; nil means Telegram's
+	Chat     string            // its id
+	People   map[string]string // names of approvers, by ids of users
+	URL      *url.URL          // of the API; nil means Telegram's
 }
 
 // Settings implements [config.Section].
@@ -45,9 +46,5 @@ func (s *Settings) Check(c *config.Check) {
 
 // Open implements [channel.Settings].
 func (s *Settings) Open(g channel.Gate, _ []channel.Channel) (channel.Channel, error) {
-	c := Config{BotToken: s.BotToken.Reveal(), Chat: s.Chat, People: s.People, Gate: g}
-	if s.URL != nil {
-		c.URL, c.Private = s.URL.String(), true
-	}
-	return New(c), nil
+	return &Telegram{s, g, webhook.NewAPI("Telegram", "https://api.telegram.org", s.URL, nil)}, nil
 }

@@ -28,41 +28,18 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/pause"
 )
 
-// A Config configures [New]. URL, Private and People may be zero.
-type Config struct {
-	URL      string // the URL of Telegram's API
-	Private  bool   // the URL may resolve to a private address
-	BotToken string
-	Chat     string            // the id of the chat
-	People   map[string]string // names of approvers, by ids of users
-	Gate     channel.Gate
-}
-
 // A Telegram is a channel of Telegram.
 type Telegram struct {
-	cfg    Config
-	client *http.Client
-}
-
-const (
-	api            = "https://api.telegram.org"
-	requestTimeout = 15 * time.Second
-)
-
-// New returns a channel.
-func New(c Config) *Telegram {
-	if c.URL == "" {
-		c.URL = api
-	}
-	c.URL = strings.TrimSuffix(c.URL, "/")
-	return &Telegram{cfg: c, client: webhook.NewClient(webhook.ClientConfig{Timeout: requestTimeout, Private: c.Private})}
+	cfg  *Settings
+	gate channel.Gate
+	api  *webhook.API
 }
 
 // Address implements [channel.Channel].
-func (t *Telegram) Address() string { return t.cfg.URL + "/" + t.cfg.Chat }
+func (t *Telegram) Address() string { return t.api.URL + "/" + t.cfg.Chat }
 
 // Close implements [channel.Closer].
-func (t *Telegram) Close() { t.client.CloseIdleConnections() }
+func (t *Telegram) Close() { t.api.Close() }
 
 // A message is a request that sends or edits a message.
 type message struct {
@@ -126,6 +103,7 @@ func (t *Telegram) Update(ctx context.Context, ref string, q channel.Question) e
 // Remind implements [channel.Channel]. It replies to the message.
 func (t *Telegram) Remind(ctx context.Context, ref string, q channel.Question) error {
 	m := t.plain("Reminder", q.ReminderText(channel.ChatLimits.Fact))
+	m.Buttons = buttons(q)
 	if id := number(ref); id != 0 {
 		m.Reply = &answered{ID: id, Without: true}
 	}
@@ -162,9 +140,7 @@ type result struct {
 
 // call calls a method of the API. The result of the method is stored in to.
 func (t *Telegram) call(ctx context.Context, method string, body, to any) error {
-	answer, err := webhook.Exchange(ctx, t.client, webhook.Request{
-		Service: "Telegram", Method: http.MethodPost, URL: t.cfg.URL + "/bot" + t.cfg.BotToken + "/" + method, Body: body,
-	})
+	answer, err := t.api.Exchange(ctx, http.MethodPost, "/bot"+t.cfg.BotToken.Reveal()+"/"+method, body)
 	said := result{Result: to}
 	unreadable := json.Unmarshal(answer, &said)
 	if err == nil && unreadable != nil {
@@ -212,17 +188,26 @@ func (t *Telegram) messageOf(q channel.Question) message {
 		}
 	}
 	m := t.plain("ThoughtGate", strings.Join(lines, "\n"))
-	if q.Stage != channel.Pending {
-		return m // a message without buttons loses those that it had
-	}
-	var row []button
+	reject := button{Text: "Reject", Data: channel.NewPress(approval.Reject, q.Approval).String()}
+	switch {
+	case q.Stage != channel.Pending:
+		m.Buttons = buttons(q)
 	//mutate:true TestTelegram a call that was not shown as a whole is approved in Telegram
-	if text.Hint == "" {
-		row = append(row, button{Text: "Approve", Data: channel.NewPress(approval.Approve, q.Approval).String()})
+	case text.Hint == "":
+		m.Buttons = buttons(q, button{Text: "Approve", Data: channel.NewPress(approval.Approve, q.Approval).String()}, reject)
+	default:
+		m.Buttons = buttons(q, reject)
 	}
-	row = append(row, button{Text: "Reject", Data: channel.NewPress(approval.Reject, q.Approval).String()})
-	m.Buttons = &keyboards{Rows: [][]button{row, {{Text: "Open in the inbox", URL: q.Page}}}}
 	return m
+}
+
+// buttons returns the buttons of a message: the given ones, and one that opens the page of the call.
+func buttons(q channel.Question, row ...button) *keyboards {
+	open := []button{{Text: "Open in the inbox", URL: q.Page}}
+	if len(row) == 0 {
+		return &keyboards{Rows: [][]button{open}}
+	}
+	return &keyboards{Rows: [][]button{row, open}}
 }
 
 // registerPause is the time between two attempts to register the webhook.
@@ -233,7 +218,7 @@ const registerPause = 30 * time.Second
 func (t *Telegram) Run(ctx context.Context, report func(error)) {
 	for ctx.Err() == nil {
 		err := t.call(ctx, "setWebhook", map[string]any{
-			"url": t.cfg.Gate.DecisionsURL(), "secret_token": t.secret(), "allowed_updates": []string{"callback_query"},
+			"url": t.gate.DecisionsURL(), "secret_token": t.secret(), "allowed_updates": []string{"callback_query"},
 		}, new(bool))
 		if err == nil {
 			report(nil)
@@ -241,14 +226,14 @@ func (t *Telegram) Run(ctx context.Context, report func(error)) {
 			return
 		}
 		report(err)
-		t.cfg.Gate.Log.WarnContext(ctx, "Telegram cannot send decisions", "err", err)
+		t.gate.Log.WarnContext(ctx, "Telegram cannot send decisions", "err", err)
 		pause.For(ctx, registerPause)
 	}
 }
 
 // secret returns the secret of the webhook. All replicas have the same.
 func (t *Telegram) secret() string {
-	mac := hmac.New(sha256.New, []byte(t.cfg.BotToken))
+	mac := hmac.New(sha256.New, []byte(t.cfg.BotToken.Reveal()))
 	mac.Write([]byte("thoughtgate webhook"))
 	return hex.EncodeToString(mac.Sum(nil))
 }
@@ -301,19 +286,11 @@ func (t *Telegram) Receive(ctx context.Context, h http.Header, body []byte) (cha
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), timeToRule)
 	defer stop()
-	told := channel.Cut(t.pressed(ctx, u), maxAlert)
+	from := u.Press.From
+	told := channel.Cut(t.gate.Press(ctx, channel.Account{
+		Chat: "telegram", ID: strconv.FormatInt(from.ID, 10), Bot: from.Bot, People: t.cfg.People,
+		Elsewhere: strconv.FormatInt(u.Press.Message.Chat.ID, 10) != t.cfg.Chat,
+	}, u.Press.Data), maxAlert)
 	text, err := json.Marshal(callbackAnswer{Method: "answerCallbackQuery", ID: u.Press.ID, Text: told, Alert: told != ""})
 	return channel.Answer{Reply: text}, err
-}
-
-// pressed handles a press of a button, and returns the text to tell the user.
-func (t *Telegram) pressed(ctx context.Context, u update) string {
-	press, ours := channel.ParsePress(u.Press.Data)
-	switch {
-	case !ours || u.Press.From.Bot:
-		return "The gate does not know this button."
-	case strconv.FormatInt(u.Press.Message.Chat.ID, 10) != t.cfg.Chat:
-		return "Your decision does not count: the gate takes no decisions in this chat. Decide in the inbox."
-	}
-	return t.cfg.Gate.Press(ctx, channel.Account{Chat: "telegram", ID: strconv.FormatInt(u.Press.From.ID, 10), People: t.cfg.People}, press)
 }

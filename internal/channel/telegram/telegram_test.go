@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/chattest"
 	"github.com/thoughtgate/thoughtgate-go/internal/channel/telegram"
+	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/task"
 )
 
@@ -71,6 +74,9 @@ func (b *body) shown(t *testing.T) chattest.Message {
 		t.Errorf("Telegram looks for markup in %q", text)
 	}
 	m := chattest.Message{Text: b.Text, Buttons: map[string]string{}}
+	if b.Reply.ID != 0 {
+		m.Replies = strconv.Itoa(b.Reply.ID)
+	}
 	for _, row := range b.Markup.Rows {
 		for _, one := range row {
 			if len(one.Data) > 64 || (one.Data == "") == (one.URL == "") {
@@ -99,10 +105,17 @@ func open(t *testing.T) *fake {
 	gate := chattest.NewGate(t)
 	service := chattest.NewService(t, f.execute)
 	f.Chat = &chattest.Chat{Service: service, Gate: gate, Alice: "1", Ann: "2", Press: f.press, Open: func() channel.Channel {
-		return telegram.New(telegram.Config{
-			URL: service.URL, Private: true, BotToken: token, Chat: chat,
-			People: map[string]string{"1": "alice", "2": "ann"}, Gate: gate.Parts(),
-		})
+		address, err := url.Parse(service.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := (&telegram.Settings{
+			BotToken: config.NewSecret(token), Chat: chat, People: map[string]string{"1": "alice", "2": "ann"}, URL: address,
+		}).Open(gate.Parts(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
 	}, Limit: func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusTooManyRequests)
 		fmt.Fprint(w, `{"ok":false,"error_code":429,"description":"Too Many Requests: retry after 1","parameters":{"retry_after":1}}`)
@@ -236,7 +249,7 @@ func TestMissingMessages(t *testing.T) {
 	f := open(t)
 	c := f.Open()
 	defer c.(channel.Closer).Close()
-	q := channel.Question{Stage: channel.Rejected}
+	q := channel.Question{Stage: channel.Rejected, Page: "https://gate.example.com/"}
 	if err := c.Update(t.Context(), "7", q); err != nil {
 		t.Error(err)
 	}
@@ -248,9 +261,9 @@ func TestMissingMessages(t *testing.T) {
 	}
 	f.Service.Next(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
-		fmt.Fprint(w, `{"ok":false,"error_code":401,"description":"Unauthorized"}`)
+		fmt.Fprintf(w, `{"ok":false,"error_code":401,"description":"Unauthorized\n\u001b[2J%s"}`, strings.Repeat("x", 50_000))
 	})
-	if _, err := c.Ask(t.Context(), q); err == nil || strings.Contains(err.Error(), token) {
-		t.Errorf("error %v", err)
+	if _, err := c.Ask(t.Context(), q); err == nil || strings.Contains(err.Error(), token) || len(err.Error()) > 400 || strings.ContainsAny(err.Error(), "\n\x1b") {
+		t.Errorf("error %.1000q", err)
 	}
 }

@@ -7,37 +7,57 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 )
 
-// A Request is a JSON request to the API of a service.
-type Request struct {
-	Service string // its name, for errors
-	Method  string
-	URL     string
-	Header  http.Header
-	Body    any
+// An API is the JSON API of a service.
+type API struct {
+	URL string // without a slash at the end
+
+	service string // its name, for errors
+	header  http.Header
+	client  *http.Client
 }
 
-// Exchange sends a request, and returns the body of the answer, at most 64 KiB of it. The
-// body is valid after an error too. The errors are those of [Send] and [ResponseError].
-func Exchange(ctx context.Context, client *http.Client, q Request) ([]byte, error) {
-	body, err := json.Marshal(q.Body)
+// apiTimeout is for one request.
+const apiTimeout = 15 * time.Second
+
+// NewAPI returns the API of the named service. A configured URL replaces the standard one, and may
+// resolve to a private address. The header is sent with each request.
+func NewAPI(service, standard string, configured *url.URL, header http.Header) *API {
+	a := &API{URL: standard, service: service, header: header, client: NewClient(ClientConfig{apiTimeout, configured != nil})}
+	if configured != nil {
+		a.URL = strings.TrimSuffix(configured.String(), "/")
+	}
+	return a
+}
+
+// Close closes idle connections.
+func (a *API) Close() { a.client.CloseIdleConnections() }
+
+// Exchange sends a request to a path below the URL, and returns the body of the answer, at most
+// 64 KiB of it. The body is valid after an error too. The errors are those of [Send] and
+// [ResponseError].
+func (a *API) Exchange(ctx context.Context, method, path string, content any) ([]byte, error) {
+	body, err := json.Marshal(content)
 	if err != nil {
 		return nil, channel.NotSent(err)
 	}
-	r, err := http.NewRequestWithContext(ctx, q.Method, q.URL, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, a.URL+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, channel.NotSent(fmt.Errorf("%s: the URL is not valid", q.Service)) // it may hold a secret
+		return nil, channel.NotSent(fmt.Errorf("%s: the URL is not valid", a.service)) // it may hold a secret
 	}
-	maps.Copy(r.Header, q.Header)
+	maps.Copy(r.Header, a.header)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", "ThoughtGate")
-	res, err := Send(client, r)
+	res, err := Send(a.client, r)
 	if err != nil {
 		return nil, err
 	}
@@ -46,12 +66,15 @@ func Exchange(ctx context.Context, client *http.Client, q Request) ([]byte, erro
 	if err != nil && res.StatusCode/100 == 2 {
 		return answer, err
 	}
-	return answer, ResponseError(q.Service, res)
+	return answer, ResponseError(a.service, res)
 }
+
+// maxAdvice is the greatest length of what a service says about an error.
+const maxAdvice = 300
 
 // Advise returns err with what the service said about it.
 func Advise(err error, said string) error {
-	if err == nil || strings.TrimSpace(said) == "" {
+	if said = safetext.Line(said, maxAdvice); err == nil || said == "" {
 		return err
 	}
 	return fmt.Errorf("%w: %s", err, said)
