@@ -148,9 +148,15 @@ func startPlain(t *testing.T, servers ...*plainServer) *plainRig {
 
 func startPlainWith(t *testing.T, more string, servers ...*plainServer) *plainRig {
 	t.Helper()
-	text := "version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0}\nstore: 'memory:'\nlimits: {request_timeout: 2s, call_timeout: 2s}\n" +
+	return startPlainEndpoint(t, "", more, servers...)
+}
+
+// startPlainEndpoint is startPlainWith with settings of the endpoint.
+func startPlainEndpoint(t *testing.T, settings, more string, servers ...*plainServer) *plainRig {
+	t.Helper()
+	text := "version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0, token: " + adminToken + "}\nstore: 'memory:'\nlimits: {request_timeout: 2s, call_timeout: 2s}\n" +
 		more + "upstreams:\n"
-	endpoint := "endpoints: [{servers: ["
+	endpoint := "endpoints: [{path: /mcp, " + settings + "servers: ["
 	for _, s := range servers {
 		text += "- {name: " + s.name + ", url: 'http://" + s.addr + "/', connect_timeout: 1s}\n"
 		endpoint += "{upstream: " + s.name + "}, "

@@ -78,6 +78,12 @@ type threeRig struct {
 
 func startThree(t *testing.T, version, more string) *threeRig {
 	t.Helper()
+	return startThreeWith(t, version, "", more)
+}
+
+// startThreeWith is startThree with settings of the endpoint.
+func startThreeWith(t *testing.T, version, settings, more string) *threeRig {
+	t.Helper()
 	r := &threeRig{T: t, seen: map[string][]http.Header{}}
 	serve := func(name string) string {
 		server := newServer(name, func(h http.Header) {
@@ -103,7 +109,7 @@ func startThree(t *testing.T, version, more string) *threeRig {
 		"- {name: files, url: "+serve("files")+", headers: {X-Key: of-files}}\n"+
 		"- {name: crm, url: "+serve("crm")+", headers: {X-Key: of-crm}}\n"+
 		"- {name: notes, command: ['"+program+"'], env: {"+serverVariable+": notes}}\n"+
-		"endpoints: [{path: /mcp, servers: [{upstream: files}, {upstream: crm, rename: {only_crm: customers}, exclude: ['sea*']}, {upstream: notes, prefix: n}]}]\n"+more)
+		"endpoints: [{path: /mcp, "+settings+"servers: [{upstream: files}, {upstream: crm, rename: {only_crm: customers}, exclude: ['sea*']}, {upstream: notes, prefix: n}]}]\n"+more)
 	r.gate = gate
 	t.Cleanup(func() {
 		if err := stop(); err != nil {

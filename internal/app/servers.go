@@ -122,6 +122,7 @@ func (s *servers) combine(routes map[string]mcphttp.Endpoint) {
 		if !e.IsPlain() {
 			route.Upstream, route.Protection = nil, nil
 			route.Several = several.New(members, min(several.ListLimit, s.base.cfg.Limits.RequestTimeout), s.base.log)
+			route.Several.Search = e.Search
 		}
 		routes[e.Path] = route
 	}

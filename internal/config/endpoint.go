@@ -11,13 +11,14 @@ import (
 type Endpoint struct {
 	Path    string
 	Scopes  []string // that the JWT of an agent needs
+	Search  bool     // agents see tools that find and call the tools of the servers
 	Servers []EndpointServer
 }
 
 // IsPlain reports whether the endpoint is another path of one upstream, whose names it leaves alone.
 func (e Endpoint) IsPlain() bool {
 	s := e.Servers
-	return len(s) == 1 && s[0].Prefix == "" && len(s[0].Rename)+len(s[0].Include)+len(s[0].Exclude) == 0
+	return !e.Search && len(s) == 1 && s[0].Prefix == "" && len(s[0].Rename)+len(s[0].Include)+len(s[0].Exclude) == 0
 }
 
 // An EndpointServer is an upstream of an [Endpoint], and how agents see its tools.
@@ -33,6 +34,7 @@ func (e *Endpoint) settings() Group {
 	return Group{
 		{"path", Read(&e.Path, wantPath, func(s string) (string, bool) { return s, isPath(s) })},
 		{"scopes", texts(&e.Scopes, "the name of a scope", isScope)},
+		{"search", Bool(&e.Search)},
 		{"servers", Required(listOf(&e.Servers, EndpointServer{}, (*EndpointServer).settings))},
 	}
 }
@@ -130,6 +132,8 @@ func (l *loader) checkRenames(at string, e *Endpoint, prefixes map[string]int) {
 			prefix, _, prefixed := strings.Cut(to, PrefixEnd)
 			owner, known := prefixes[prefix]
 			switch {
+			case e.Search && (to == "find_tools" || to == "call_tool"):
+				l.rejectNew(setting, "is the name of a tool that search offers")
 			case taken[to] != "":
 				l.rejectNew(setting, "is the same name as that of "+taken[to])
 			case prefixed && known && prefix != "":

@@ -34,6 +34,7 @@ func TestEndpointProblems(t *testing.T) {
 		{"[{servers: [{upstream: a, prefix: x_y}]}]", "endpoints[0].servers[0].prefix must be letters"},
 		{"[{servers: [{upstream: a, rename: {x: z}}, {upstream: b, rename: {y: z}}]}]", "endpoints[0].servers[1].rename.y is the same name"},
 		{"[{servers: [{upstream: a, rename: {x: b__y}}, {upstream: b}]}]", "endpoints[0].servers[0].rename.x begins with the prefix"},
+		{"[{search: true, servers: [{upstream: a, rename: {x: call_tool}}]}]", "endpoints[0].servers[0].rename.x is the name of a tool that search offers"},
 		{"[{path: /mcp/a, servers: [{upstream: a}]}]", "endpoints[0].path is the path of an upstream"},
 		{"[{path: /x, servers: [{upstream: a}]}, {path: /x, servers: [{upstream: b}]}]", "endpoints[1].path is the same"},
 		{"[{servers: [{upstream: a}]}, {path: /x, servers: [{upstream: b}]}]", "endpoints[0].path is required"},

@@ -26,6 +26,7 @@ type exchange struct {
 	reply   reply
 
 	delegated bool // parts of this exchange with single servers are recorded instead
+	unlisted  bool // the client does not know the definitions of tools
 }
 
 func newExchange(h *Handler, w http.ResponseWriter, r *http.Request) *exchange {
@@ -142,6 +143,7 @@ func (x *exchange) post() error {
 	if x.h.cfg.Tracing != nil {
 		ctx, p.Body = x.traceUpstream(ctx, m, p.Body)
 	}
+	x.mirror(ctx, &m.Packet.Messages[0])
 	return x.forward(ctx, m.Packet, p)
 }
 

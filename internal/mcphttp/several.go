@@ -163,7 +163,7 @@ func (c *combined) unsupported() error {
 func (c *combined) request() error {
 	switch c.m.Method {
 	case mcpname.ToolsCall:
-		return c.named(c.m.Params.Name, c.endpoint.Tool, "tool")
+		return c.call()
 	case mcpname.PromptsGet:
 		return c.named(c.m.Params.Name, c.endpoint.Prompt, "prompt")
 	case mcpname.CompletionComplete:
@@ -285,6 +285,9 @@ func (c *combined) message(method string, more ...jsonrpc.Member) []byte {
 func (c *combined) list() error {
 	if cursor := c.m.Params.Member("cursor"); cursor.Present() {
 		return c.refuse(&mcp.Problem{Type: mcp.InvalidParams, Detail: "invalid cursor: this endpoint has one page of each list"})
+	}
+	if c.endpoint.Search && c.m.Method == mcpname.ToolsList {
+		return c.answer(several.OwnTools(c.x.client.era))
 	}
 	c.x.delegated = true
 	parts := c.lists(c.m.Method)
@@ -475,7 +478,7 @@ func (c *combined) route(s *several.Server, body []byte, name string) error {
 			w.learn = func(m *jsonrpc.Message) { c.endpoint.LearnTask(key, s, m.Result) }
 		}
 		p := c.x.part(c.x.account.Context, w, one)
-		w.reached = &p.client.reached
+		w.reached, p.unlisted = &p.client.reached, c.endpoint.Search
 		if !s.Admit() {
 			p.client.down = unavailable(s)
 		}

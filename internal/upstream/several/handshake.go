@@ -30,6 +30,9 @@ func (e *Endpoint) Discovered(parts []Part) []byte {
 
 func (e *Endpoint) handshake(parts []Part, offers []jsonrpc.Member, members ...jsonrpc.Member) []byte {
 	var instructions strings.Builder
+	if e.Search {
+		instructions.WriteString("Find tools with " + FindTools + " and call them with " + CallTool + ".\n\n")
+	}
 	for _, p := range parts {
 		for _, result := range p.Results {
 			if text, _ := result.Member("instructions").Text(); text != "" {

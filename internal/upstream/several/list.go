@@ -29,15 +29,7 @@ var lists = map[string]string{
 
 // MergeLists returns the list of all servers for a client, in the order of the servers.
 func (e *Endpoint) MergeLists(method string, era mcp.Era, parts []Part) []byte {
-	m := merged{endpoint: e, method: method, shared: sharedURIs(method, parts), ttl: -1, public: true}
-	for _, p := range parts {
-		for _, result := range p.Results {
-			m.add(p.Server, result)
-		}
-	}
-	for _, name := range m.collisions {
-		e.log.Warn("a name means something of another server: left out of the list", "method", method, "name", name)
-	}
+	m := e.merge(method, parts)
 	members := []jsonrpc.Member{{Name: lists[method], JSON: jsonrpc.Array(m.entries)}}
 	if era == mcp.Modern {
 		members = append(members, jsonrpc.Member{Name: "resultType", JSON: []byte(`"complete"`)})
@@ -47,6 +39,19 @@ func (e *Endpoint) MergeLists(method string, era mcp.Era, parts []Part) []byte {
 		members = append(members, jsonrpc.Member{Name: "_meta", JSON: meta})
 	}
 	return jsonrpc.AppendObject(nil, members...)
+}
+
+func (e *Endpoint) merge(method string, parts []Part) merged {
+	m := merged{endpoint: e, method: method, shared: sharedURIs(method, parts), ttl: -1, public: true}
+	for _, p := range parts {
+		for _, result := range p.Results {
+			m.add(p.Server, result)
+		}
+	}
+	for _, name := range m.collisions {
+		e.log.Warn("a name means something of another server: left out of the list", "method", method, "name", name)
+	}
+	return m
 }
 
 // merged collects the entries of a list.
@@ -86,7 +91,7 @@ func (m *merged) shown(s *Server, entry jsonrpc.Value) []byte {
 		if !named || !s.offers(own) {
 			return nil
 		}
-		public = s.publicTool(own)
+		public = m.endpoint.publicTool(s, own)
 		to.server, to.own, _ = m.endpoint.Tool(public)
 	case mcpname.PromptsList:
 		if !named {

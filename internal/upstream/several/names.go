@@ -18,12 +18,20 @@ type target struct {
 // Tool returns the server of a tool, and the server's own name of it. Only configuration decides,
 // never what servers list, so that no server can take the names of another one.
 func (e *Endpoint) Tool(public string) (s *Server, own string, ok bool) {
+	if e.Search && isOwn(public) {
+		return nil, "", false
+	}
 	if t, renamed := e.renamed[public]; renamed {
 		return t.server, t.own, t.server.offers(t.own)
 	}
 	s, own, ok = e.Prompt(public)
-	if !ok {
+	if s == nil || !ok {
 		return nil, "", false
+	}
+	if s == e.plain && e.Search {
+		if rest, prefixed := strings.CutPrefix(own, s.Name()+prefixEnd); prefixed && isOwn(rest) {
+			own = rest
+		}
 	}
 	_, renamed := s.Rename[own] // only the new name counts
 	return s, own, !renamed && s.offers(own)
@@ -44,12 +52,19 @@ func (s *Server) offers(own string) bool {
 	return (s.Include == nil || slices.ContainsFunc(s.Include, matched)) && !slices.ContainsFunc(s.Exclude, matched)
 }
 
-// publicTool returns the name of a tool for clients.
-func (s *Server) publicTool(own string) string {
+// publicTool returns the name of a tool for clients. A tool with the name of one of the gate gets a prefix.
+func (e *Endpoint) publicTool(s *Server, own string) string {
 	if public, renamed := s.Rename[own]; renamed {
 		return public
 	}
-	return s.publicPrompt(own)
+	if public := s.publicPrompt(own); !e.Search || !isOwn(public) {
+		return public
+	}
+	public := s.Name() + prefixEnd + own
+	e.prefixed.Do(func() {
+		e.log.Warn("a server has a tool with the name of a tool of the gate: agents see it with a prefix", "upstream", s.Name(), "tool", own, "name", public)
+	})
+	return public
 }
 
 // publicPrompt returns the name of a prompt for clients.

@@ -61,11 +61,13 @@ func (s *Server) Passes(header string) bool {
 // An Endpoint is several servers that clients see as one.
 type Endpoint struct {
 	Servers []*Server
+	Search  bool // the list has the tools of the gate only, with which clients find and call all others
 
 	log      *slog.Logger
 	byPrefix map[string]*Server // without the server that has no prefix
 	plain    *Server            // has no prefix; may be nil
 	renamed  map[string]target
+	prefixed sync.Once // see publicTool
 
 	sessions  sessions
 	uris      known[[]*Server] // see [Endpoint.LearnURIs]
