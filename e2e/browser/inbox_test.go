@@ -37,7 +37,7 @@ func TestApproveWithTheKeyboard(t *testing.T) {
 	p.eventually(`document.activeElement.matches(".row .open")`, "the row has the focus")
 	p.press(kb.Enter)
 	p.sees("Why it is held")
-	p.sees("Held by rule 2 (*).")
+	p.sees("Held by rules[2] (*).")
 	p.sees("deleted is deleted")
 	p.sees("The customer asked for it twice.")
 	p.eventually(`document.readyState === "complete"`, "the call is open")

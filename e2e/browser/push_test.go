@@ -124,6 +124,24 @@ func TestPush(t *testing.T) {
 	alice.eventually(`document.querySelector("#notify").getAttribute("aria-pressed") === "false" && localStorage.getItem("push") === null`, "the browser has unsubscribed")
 }
 
+// An approver whose browser blocks notifications is told so.
+func TestBlockedNotifications(t *testing.T) {
+	s := open(t, plainRules)
+	p, ok := openBrowser(t, s)
+	if !ok {
+		return
+	}
+	p.do(send(browser.SetPermission, browser.SetPermissionParams{
+		Permission: &browser.PermissionDescriptor{Name: "notifications"}, Setting: browser.PermissionSettingDenied, Origin: s.operators,
+		BrowserContextID: chromedp.FromContext(p.ctx).BrowserContextID,
+	}))
+	p.logIn(s.token)
+	p.resize(390, 844)
+	p.click("#notify")
+	p.sees("Your browser blocks notifications of the inbox.")
+	p.eventually(`document.querySelector("#notify").offsetHeight > 0`, "the button for notifications")
+}
+
 // tap sends the worker the event of a tap on its notification.
 func tap(p *person, s *site) {
 	p.t.Helper()

@@ -63,6 +63,12 @@ func TestTry(t *testing.T) {
 	if strings.Contains(page, "Xylophone") || strings.Contains(page, "secret-of-the-operators") || given["try-arguments"] != `{"path":"/srv","password":"[redacted]"}` {
 		t.Errorf("%s", page)
 	}
+	other := say(t, a.AgentAddr(), "tools/call", `{"name":"hold_y","arguments":{"path":"/srv"},"task":{}}`)
+	_, rest, _ = strings.Cut(other, `"taskId":"`)
+	readable, _, _ := strings.Cut(rest, `"`)
+	if page := look(t, at, "/try?call="+readable); !strings.Contains(page, "Held for default") || strings.Contains(page, `id="compared"`) {
+		t.Errorf("the page does not say why the call is held: %s", page)
+	}
 	fields := url.Values{
 		"kind": {"tool"}, "upstream": {"default"}, "name": {"hold_x"}, "arguments": {given["try-arguments"]}, "rules": {given["try-rules"]},
 		"cedar_name": {policies}, "cedar": {given["try-cedar-0"]},
@@ -122,8 +128,8 @@ func TestTry(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	if all := recorded(t, storage.Settings{DSN: file}); len(all) != 1 {
-		t.Errorf("recorded %v; want only the held call", summary(all))
+	if all := recorded(t, storage.Settings{DSN: file}); len(all) != 2 {
+		t.Errorf("recorded %v; want only the held calls", summary(all))
 	}
 }
 

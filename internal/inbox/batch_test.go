@@ -30,7 +30,7 @@ func TestBatchShowsGreatestRisk(t *testing.T) {
 	mustHave(t, alice.get("/"), "may destroy")
 	page := alice.get("/approvals/" + string(got.ID))
 	mustHave(t, read(page), "wants to make all of these calls", "read_file", "/a", "delete_file", "/b", "may destroy something",
-		"Held by rule 1 (delete_*), which matches a call in this batch.", "if you reject, none runs",
+		"Held by rules[1] (delete_*), which matches a call in this batch.", "if you reject, none runs",
 		"The tool delete_file has changed since it was last approved", "The server now describes delete_file in another way")
 	mustHave(t, page, "delete_file: Deletes &lt;it&gt;.", "read_file: the server gives no description.")
 	mustLack(t, page, "only reads", "The server gives no description")

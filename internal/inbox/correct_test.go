@@ -39,7 +39,7 @@ func TestCorrectionForm(t *testing.T) {
 	if status != http.StatusOK || o.state(t, id) != task.Rejected {
 		t.Fatalf("correct: %d, %s\n%s", status, o.state(t, id), page)
 	}
-	mustHave(t, page, "Corrected arguments", "/b", "one call with other arguments was approved instead", "Used 0 of 1 times.")
+	mustHave(t, page, "Corrected arguments", "/b", "one call with other arguments was approved instead", "Used 0 of 1 time.")
 	if next := o.hold(t, held{workflow: "again", args: `{"path":"/b"}`, toolDigest: "v2-1"}); o.state(t, next) != task.Approved {
 		t.Errorf("the corrected call is %s", o.state(t, next))
 	}

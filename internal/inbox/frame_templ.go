@@ -799,7 +799,7 @@ func loginPage(f frame, p operator.LoginPage) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 73, "\"> <label for=\"token\">Token</label> <input id=\"token\" type=\"password\" name=\"token\" autocomplete=\"current-password\" required><p class=\"muted small\">The gate prints a sign-in link if it is started at a terminal, and <code>thoughtgate desk link</code> prints the one of your own gates. Otherwise ask an administrator for a token.</p>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 73, "\"> <label for=\"token\">Token</label> <input id=\"token\" type=\"password\" name=\"token\" autocomplete=\"current-password\" required><p class=\"muted small\">It is the one that an administrator made for you, with <code>thoughtgate token new</code>. A gate without operators prints a sign-in link at its terminal, and <code>thoughtgate desk link</code> that of your own gates.</p>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -308,7 +308,7 @@ var grantStatuses = map[review.GrantState]status{
 }
 
 func usesText(g review.Grant) string {
-	return fmt.Sprintf("Used %d of %d times.", g.Used, g.MaxUses)
+	return fmt.Sprintf("Used %d of %s.", g.Used, counted(g.MaxUses, "time"))
 }
 
 // becameText describes the outcome of a use.

@@ -547,7 +547,7 @@ func TestHoldReasonShown(t *testing.T) {
 		why  policy.Verdict
 		want []string
 	}{
-		"rule":     {policy.Verdict{Rule: 3, Label: "rules[3]", Match: "delete_*", Says: []string{"deleted is deleted"}}, []string{"Held by rule 3 (delete_*).", "deleted is deleted"}},
+		"rule":     {policy.Verdict{Rule: 3, Label: "rules[3]", Match: "delete_*", Says: []string{"deleted is deleted"}}, []string{"Held by rules[3] (delete_*).", "deleted is deleted"}},
 		"a name":   {policy.Verdict{Rule: 3, Label: "rule deletions", Match: "delete_*"}, []string{"Held by rule deletions (delete_*)."}},
 		"default":  {policy.Verdict{Rule: policy.ByDefault}, []string{"No rule matches this tool"}},
 		"policy":   {policy.Verdict{Rule: 1, Policies: []string{"refunds"}, Says: []string{"more than <100>"}}, []string{"The Cedar policy refunds allows this only with approval.", "more than &lt;100&gt;"}},

@@ -97,6 +97,9 @@ func (i *Inbox) try(w http.ResponseWriter, r *http.Request, who operator.Operato
 		}
 		t.from = id
 		t.fill(c)
+		if !t.hidden { // shows at once why it is held
+			return i.judge(w, r, who, t)
+		}
 	}
 	return i.showTry(w, r, who, t, nil)
 }
@@ -135,6 +138,11 @@ func (i *Inbox) tryCall(w http.ResponseWriter, r *http.Request, who operator.Ope
 	}
 	t := readTry(r.PostForm)
 	_, t.upstreams, _ = i.cfg.Trials.Running()
+	return i.judge(w, r, who, t)
+}
+
+// judge shows how the call of a form is judged.
+func (i *Inbox) judge(w http.ResponseWriter, r *http.Request, who operator.Operator, t tryForm) error {
 	c, problem := t.call(i.cfg.Now())
 	if t.problem = problem; problem != "" {
 		return i.showTry(w, r, who, t, nil)
@@ -143,6 +151,9 @@ func (i *Inbox) tryCall(w http.ResponseWriter, r *http.Request, who operator.Ope
 	if !done {
 		t.problem = "This takes too long, or another trial has not ended yet. Try again in a moment, or run thoughtgate explain."
 		return i.showTry(w, r, who, t, nil)
+	}
+	if r.Method == http.MethodGet {
+		result.Candidate, result.Problems, result.Warnings = nil, nil, nil // nothing was edited
 	}
 	return i.showTry(w, r, who, t, &result)
 }

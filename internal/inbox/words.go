@@ -384,18 +384,10 @@ func whyText(a review.Approval) string {
 	case w.Label == "":
 		return "No rule matches this " + subject(a) + ", and calls without a matching rule need approval."
 	case a.Method == review.MethodBatch:
-		return fmt.Sprintf("Held by %s (%s), which matches a call in this batch.", ruleName(w), w.Match)
+		return fmt.Sprintf("Held by %s (%s), which matches a call in this batch.", w.Label, w.Match)
 	default:
-		return fmt.Sprintf("Held by %s (%s).", ruleName(w), w.Match)
+		return fmt.Sprintf("Held by %s (%s).", w.Label, w.Match)
 	}
-}
-
-// ruleName returns the name of a rule: "rule NAME", or "rule 3" for rules[3].
-func ruleName(w *review.HeldBy) string {
-	if number, unnamed := strings.CutPrefix(w.Label, "rules["); unnamed {
-		return "rule " + strings.TrimSuffix(number, "]")
-	}
-	return w.Label
 }
 
 // requests are the requests other than the call of a tool, by method.

@@ -509,20 +509,36 @@ function announce(e, leads) {
 
 function showNotify() {
   const button = $("#notify");
-  if (!("Notification" in window) || Notification.permission === "denied") { button.hidden = true; return; }
   button.setAttribute("aria-pressed", String(wanted()));
   set(button, wanted() ? "Notifications on" : "Notify me");
+}
+
+// whyNotNotified says what an approver can do about notifications that the browser does not show.
+function whyNotNotified() {
+  if (!isSecureContext) return "Browsers show notifications only for addresses with https, and for localhost.";
+  if (!("Notification" in window)) return "This browser does not show notifications here. On a phone, add the inbox to the home screen and open it there.";
+  if (Notification.permission === "denied") return "Your browser blocks notifications of the inbox. Allow them in its settings for this page, then press again.";
+  return "Notifications stay off: the browser was not allowed to show them.";
 }
 
 async function toggleNotify() {
   if (wanted()) {
     localStorage.removeItem("notify");
+    showNotify();
     if (pushed()) await unsubscribe().catch(() => {});
-  } else if ((await Notification.requestPermission()) === "granted") {
-    localStorage.setItem("notify", "yes");
-    await subscribe().catch(() => tell("Notifications appear only while the inbox is open: this browser could not subscribe."));
+    hint("Notifications are off in this browser.");
+    return;
   }
+  if (!isSecureContext || !("Notification" in window) || (await Notification.requestPermission()) !== "granted") {
+    hint(whyNotNotified());
+    return;
+  }
+  localStorage.setItem("notify", "yes");
   showNotify();
+  hint(pushable ? "Subscribing…" : "You are notified while the inbox is open in the background.");
+  if (!pushable) return;
+  await subscribe().then(() => hint("You are notified, also while the inbox is closed."),
+    () => hint("You are notified only while the inbox is open in the background: the browser could not subscribe."));
 }
 
 // Push: a subscribed browser is notified also while the inbox is closed. A subscription
@@ -946,6 +962,7 @@ document.addEventListener("click", (e) => {
 });
 $("#help").addEventListener("click", () => $("#shortcuts").showModal());
 $("#notify").addEventListener("click", toggleNotify);
+$(".masthead [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone
 reveal();
 showNotify();
 renew().catch(() => {});
