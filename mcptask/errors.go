@@ -53,7 +53,7 @@ var problems = map[task.Kind]problem{
 	task.ErrInvalidCursor:        {jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidParams, "invalid_cursor", "Invalid cursor", false}, // It belongs to another list or client. Begin again without one.
 
 	task.ErrConcurrentModification: {jsonrpc.CodeInternal, jsonrpc.CodeInternal, "concurrent_modification", "Task was changed by somebody else", false},                                              // Ask again.
-	task.ErrRateLimited:            {codeRateLimited, jsonrpc.CodeInternal, "rate_limited", "Too many calls are pending. This one did not run.", true},                                               // This agent has `tasks.max_pending_per_owner` of them.
+	task.ErrRateLimited:            {codeRateLimited, jsonrpc.CodeInternal, "rate_limited", "Too many calls are pending. This one did not run.", true},                                               // This agent has `tasks.max_pending_per_owner` of them, or the agents at its address that the gate cannot distinguish have a fiftieth of `tasks.max_pending`.
 	task.ErrCapacityExceeded:       {codeRateLimited, jsonrpc.CodeInternal, "capacity_exceeded", "Too many calls are pending. This one did not run.", true},                                          // All agents have `tasks.max_pending` of them, or those of one address their share.
 	task.ErrOwnerFull:              {codeRateLimited, jsonrpc.CodeInternal, "storage_exceeded", "Earlier calls and their results take all the storage of this client. This call did not run.", true}, // Fetch results, or wait until their time is over.
 	task.ErrDuplicate:              {codeRateLimited, jsonrpc.CodeInternal, "duplicate_call", "The same call is pending already. It did not run again.", true},

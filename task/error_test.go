@@ -85,11 +85,11 @@ func TestLimits(t *testing.T) {
 		{"within the limits", limits, task.Load{Owner: 9, Total: 999}, nil},
 		{"no limits", task.Limits{}, task.Load{Owner: 1e6, Total: 1e6, Duplicate: "tg_0"}, nil},
 		{"the owner's limit is reached", limits, task.Load{Owner: 10, Total: 999}, &task.Error{
-			Kind: task.ErrRateLimited, ID: "tg_1", Action: action.Create, Limit: 10, Size: 10,
+			Kind: task.ErrRateLimited, ID: "tg_1", Action: action.Create, Limit: 10, Size: 10, Detail: "10 tasks of its owner are pending, and the limit is 10",
 			RetryAfter: time.Minute, Suggest: "wait until pending tasks have ended",
 		}},
 		{"the total limit is reached", limits, task.Load{Owner: 9, Total: 1001}, &task.Error{
-			Kind: task.ErrCapacityExceeded, ID: "tg_1", Action: action.Create, Limit: 1000, Size: 1001,
+			Kind: task.ErrCapacityExceeded, ID: "tg_1", Action: action.Create, Limit: 1000, Size: 1001, Detail: "1001 tasks in all are pending, and the limit is 1000",
 			RetryAfter: time.Minute, Suggest: "wait until pending tasks have ended",
 		}},
 		{"the same call", limits, task.Load{Owner: 10, Total: 1000, Duplicate: "tg_0"}, &task.Error{

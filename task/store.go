@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strconv"
 	"time"
@@ -238,16 +239,18 @@ func (l Limits) Check(t Task, load Load) error {
 	for _, bound := range []struct {
 		limit, pending int
 		kind           Kind
+		whose          string
 	}{
-		{l.PerOwner, load.Owner, ErrRateLimited},
-		{l.PerGroup, load.Group, ErrRateLimited},
-		{l.Grouped, load.Grouped, ErrCapacityExceeded},
-		{l.Total, load.Total, ErrCapacityExceeded},
+		{l.PerOwner, load.Owner, ErrRateLimited, "of its owner"},
+		{l.PerGroup, load.Group, ErrRateLimited, "of its group"},
+		{l.Grouped, load.Grouped, ErrCapacityExceeded, "of all groups"},
+		{l.Total, load.Total, ErrCapacityExceeded, "in all"},
 	} {
 		if bound.limit > 0 && bound.pending >= bound.limit {
 			return &Error{
 				Kind: bound.kind, ID: t.ID, Action: action.Create, Suggest: suggestions[bound.kind],
-				Limit: int64(bound.limit), Size: int64(bound.pending), RetryAfter: l.RetryAfter,
+				Detail: fmt.Sprintf("%d tasks %s are pending, and the limit is %d", bound.pending, bound.whose, bound.limit),
+				Limit:  int64(bound.limit), Size: int64(bound.pending), RetryAfter: l.RetryAfter,
 			}
 		}
 	}

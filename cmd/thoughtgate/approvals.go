@@ -291,7 +291,7 @@ func clientError(err error) error {
 	case !ok:
 		return err
 	case refused.Type == "unauthorized":
-		return errors.New("the gate does not accept this token")
+		return errors.New("the gate does not accept this token; one that serve generated ends with the gate, and when operators are configured")
 	default:
 		return errors.New(oneLine(refused.Error(), maxCell))
 	}

@@ -96,7 +96,7 @@ func (a auditFlags) openStore(cmd *cobra.Command, what string) (*sealedstore.Sto
 	}
 	store, err := mustExist(storage.Settings.OpenUnverified)(s, cmd.Context()) // held calls may be encrypted with another key
 	if storage.InUse(err) {
-		err = fmt.Errorf("%w (to ask the gate that uses it, pass --url instead of --config)", err)
+		err = fmt.Errorf("%w (to ask the gate that uses it, pass --url)", err)
 	}
 	return store, err
 }

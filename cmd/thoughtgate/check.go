@@ -21,7 +21,7 @@ func newCheck() *cobra.Command {
 			"Prints ok, or every error. Warnings are about settings that are allowed but probably not intended.",
 		Args: optionalArgument,
 	}
-	file := configFlag(cmd)
+	file := starterFlag(cmd)
 	strict := cmd.Flags().Bool("strict", false, "fail if there are warnings")
 	schema := cmd.Flags().Bool("schema", false, "print a JSON Schema of the configuration file for editors, and check nothing")
 	asJSON := cmd.Flags().Bool("json", false, "print the errors and warnings as JSON")

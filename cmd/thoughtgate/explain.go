@@ -34,7 +34,7 @@ func newExplain() *cobra.Command {
   thoughtgate explain tg_01jzx5r2kq9w`,
 		Args: optionalArgument,
 	}
-	file := configFlag(cmd)
+	file := starterFlag(cmd)
 	flags := cmd.Flags()
 	gate := newGateFlags(flags, "an admin's token")
 	flags.String("tool", "", "`name` of the tool")
@@ -62,7 +62,7 @@ func newExplain() *cobra.Command {
 		if err != nil {
 			return &usageError{cmd.CommandPath(), err}
 		}
-		l, err := loadPolicy(cmd.ErrOrStderr(), config.Sources{File: *file})
+		l, err := loadPolicy(cmd.ErrOrStderr(), config.Sources{File: orStarter(*file)})
 		if err != nil {
 			return err
 		}

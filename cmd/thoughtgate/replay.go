@@ -32,12 +32,12 @@ func newReplay() *cobra.Command {
 		Example: "  thoughtgate replay -c candidate.yaml --since 7d calls.jsonl",
 		Args:    positional(cobra.MaximumNArgs(1)),
 	}
-	file := configFlag(cmd)
+	file := starterFlag(cmd)
 	source := newRecordFlags(cmd)
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	strict := cmd.Flags().Bool("strict", false, "exit with status 1 also if a call cannot be judged again")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r, err := source.replay(cmd, *file, args)
+		r, err := source.replay(cmd, orStarter(*file), args)
 		if err != nil {
 			return &statusError{2, err}
 		}

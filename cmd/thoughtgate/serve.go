@@ -36,7 +36,7 @@ func newServe() *cobra.Command {
 			"file and an upstream, it uses " + starterFile + " in the current directory, if there is one.\n\n" + describeVariables(),
 		Args: noArguments,
 	}
-	file := configFlag(cmd)
+	file := starterFlag(cmd)
 	cmd.Flags().String("listen", "", "`address` for agents, as host:port")
 	cmd.Flags().String("operators-listen", "", "`address` for operators (inbox, health, metrics), as host:port")
 	cmd.Flags().StringArray("upstream", nil, "`URL` of the MCP server; repeat as name=URL for several")
@@ -77,7 +77,7 @@ func collectLess() {
 	}
 }
 
-// starterFile is the file that init writes. Serve and check use it if they are given neither a
+// starterFile is the file that init writes. The commands with a starterFlag use it if they are given neither a
 // file nor an upstream. Wrap never does: agents start it in directories that others have filled.
 const starterFile = "thoughtgate.yaml"
 
@@ -127,6 +127,11 @@ func showPasskeyLink(w io.Writer, a *app.App) error {
 func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(file.Fd())
+}
+
+// starterFlag adds the flag of a command that uses orStarter.
+func starterFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().StringP("config", "c", "", "configuration `file` (default: the one in THOUGHTGATE_CONFIG, or "+starterFile+" in the current directory)")
 }
 
 func configFlag(cmd *cobra.Command) *string {

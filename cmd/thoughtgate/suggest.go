@@ -27,13 +27,14 @@ func newSuggest() *cobra.Command {
 		Example: "  thoughtgate suggest -c thoughtgate.yaml --since 30d",
 		Args:    positional(cobra.MaximumNArgs(1)),
 	}
-	file := configFlag(cmd)
+	file := starterFlag(cmd)
 	source := newRecordFlags(cmd)
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 && args[0] == "-" {
 			return &usageError{cmd.CommandPath(), errors.New("the record is read twice, so it cannot be standard input")}
 		}
+		*file = orStarter(*file)
 		l, err := loadPolicy(cmd.ErrOrStderr(), config.Sources{File: *file})
 		if err != nil {
 			return err

@@ -29,7 +29,7 @@ func newTest() *cobra.Command {
 			"The exit status is 1 if a test fails or a file is invalid, and 2 if the command line is wrong.",
 		Example: "  thoughtgate test -c thoughtgate.yaml --junit report.xml --coverage",
 	}
-	o := testOptions{file: configFlag(cmd)}
+	o := testOptions{file: starterFlag(cmd)}
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also list the tests that pass")
 	cmd.Flags().StringVar(&o.junit, "junit", "", "also write the results to a `file`, in the XML format of JUnit")
 	cmd.Flags().BoolVar(&o.coverage, "coverage", false, "list the rules and policies that no test reaches")
@@ -38,6 +38,7 @@ func newTest() *cobra.Command {
 		if o.least < 0 || o.least > 100 {
 			return &usageError{cmd.CommandPath(), errors.New("--min-coverage must be from 0 to 100")}
 		}
+		*o.file = orStarter(*o.file)
 		l, err := loadPolicy(cmd.ErrOrStderr(), config.Sources{File: *o.file})
 		if err != nil {
 			return err

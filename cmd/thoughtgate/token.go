@@ -22,7 +22,8 @@ func newTokenNew() *cobra.Command {
 		Use:   "new",
 		Short: "Create a token and the configuration line that accepts it",
 		Long: "Create a token, and the configuration line that accepts it. The token is shown only once: the configuration\n" +
-			"contains only its hash. Without --agent the token is for an operator.",
+			"contains only its hash. Without --agent the token is for an operator. Once operators are configured, the token that\n" +
+			"serve generates is not valid: add one for yourself, too.",
 		Args: noArguments,
 	}
 	name := cmd.Flags().String("name", "", "`name` of its owner")

@@ -136,6 +136,9 @@ func (o *operators) configure(cfg config.Config) error {
 	}
 	o.auth.Store(auth)
 	if signInConfigured(cfg.Operators) && o.desk == nil {
+		if o.generatedToken != "" {
+			o.base.log.Warn("the generated operator token is no longer valid, because operators are configured; the new ones sign in with theirs")
+		}
 		//mutate:swap `generatedToken = ""` `base.log.Debug("")` TestGeneratedTokenEndsWhenOneIsConfigured a generated token becomes valid again
 		o.generatedToken = "" // must not become valid again when the configured token is removed
 	}

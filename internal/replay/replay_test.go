@@ -266,7 +266,7 @@ func TestReport(t *testing.T) {
            such as 2026-11-03T00:00:00Z by alice (tg_1), then by rule sets; now: the default forwards it
         1  tools/call "cedar_b" on crm: deny → forward by default
            such as 2026-11-04T00:00:00Z by bob, then by rules[1]; now: the default forwards it
-1 of 7 calls cannot be judged again: the verdict may depend on arguments that are not in the record
+1 of 7 calls cannot be judged again: the verdict may depend on arguments that are not in the record (record.arguments)
         1  tools/call "cedar_a" on crm
 approvals a day, in 4.0 days: 0.8 → 0.2 (-0.5)
   agent anonymous: 0.2 → 0.0 (-0.2)

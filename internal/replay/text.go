@@ -30,7 +30,7 @@ func (r *Report) Text() string {
 			g.Calls, g.Named, g.From, g.To, name(g.Rule), e.Time.UTC().Format(time.RFC3339), agent(e.Principal), id, name(cmp.Or(e.Rule, "no rule")), safetext.Line(e.Reason, mostText))
 	})
 	if r.Unknown > 0 {
-		fmt.Fprintf(&b, "%d of %d calls cannot be judged again: the verdict may depend on arguments that are not in the record\n", r.Unknown, r.Calls)
+		fmt.Fprintf(&b, "%d of %d calls cannot be judged again: the verdict may depend on arguments that are not in the record (record.arguments)\n", r.Unknown, r.Calls)
 		list(&b, r.Subjects, func(s *Subject) string { return fmt.Sprintf("  %7d  %s\n", s.Calls, s.Named) })
 	}
 	a := &r.Approvals
