@@ -366,7 +366,7 @@ func (s *sender) send(ctx context.Context, d *storedDelivery, q Question) error 
 	}
 	stopping := err != nil && ctx.Err() != nil
 	if stopping {
-		return s.saveOnStop(ctx, d)
+		return s.saveResult(ctx, d)
 	}
 	s.cfg.Metrics.ChannelSent(s.name, err)
 	if err != nil {
@@ -374,7 +374,7 @@ func (s *sender) send(ctx context.Context, d *storedDelivery, q Question) error 
 	} else {
 		d.delivery = delivery{Sent: q.Stage, Ref: d.Ref, Via: d.Via, Reminded: d.remindersDue}
 	}
-	return s.save(ctx, d)
+	return s.saveResult(ctx, d)
 }
 
 // mayHaveArrived reports whether a message may have arrived although sending it returned an
@@ -388,10 +388,13 @@ func mayHaveArrived(err error) bool {
 	return !notSent
 }
 
-// saveOnStop stores the delivery while the gate stops, so that another replica or the next
-// process need not wait until the claim ends. If the message may have arrived, the delivery
-// still names the claiming replica.
-func (s *sender) saveOnStop(ctx context.Context, d *storedDelivery) error {
+// saveResult stores the delivery, also while the gate stops, so that another replica or the
+// next process need not wait until the claim ends, and does not repeat the message. If it is
+// unknown whether the message arrived, the delivery still names the claiming replica.
+func (s *sender) saveResult(ctx context.Context, d *storedDelivery) error {
+	if err := s.save(ctx, d); err == nil || ctx.Err() == nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	return s.save(ctx, d)

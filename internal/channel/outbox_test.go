@@ -547,3 +547,38 @@ func TestOutboxClosesChannels(t *testing.T) {
 		<-ended
 	})
 }
+
+// An endingStore stores nothing for a context that has ended, like a database.
+type endingStore struct{ gatestore.Store }
+
+func (s endingStore) PutRecord(ctx context.Context, r gatestore.Record) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.Store.PutRecord(ctx, r)
+}
+
+// TestSentMessageIsStored checks that a message that was sent while the gate stops is not sent
+// again, and that its outcome does not wait for the claim to end.
+func TestSentMessageIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.between = endingStore{f.store}
+		var stop func()
+		f.chat.fail = func(int) error {
+			f.chat.fail = nil
+			go stop()
+			synctest.Wait()
+			return nil
+		}
+		stop = f.run(f.outbox("a"))
+		id := f.hold("chat", 1)
+		time.Sleep(time.Second)
+		f.run(f.outbox("b"))
+		f.reject(id)
+		time.Sleep(10 * time.Second)
+		if got := f.chat.sent(); !slices.Equal(got, []string{"pending", "rejected"}) {
+			t.Errorf("sent %v", got)
+		}
+	})
+}
