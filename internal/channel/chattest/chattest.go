@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -32,7 +33,7 @@ type Gate struct {
 	Approvals *approval.Service
 	Store     gatestore.Store
 	Workflow  approval.Workflow // may be changed until a call is held
-	URL       string            // of the operators' API
+	Decisions string            // the URL for decisions in the channel
 
 	t       *testing.T
 	mu      sync.Mutex
@@ -74,7 +75,7 @@ func NewGate(t *testing.T) *Gate {
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	g.URL = server.URL
+	g.Decisions = server.URL + "/api/channels/chat/decisions"
 	return g
 }
 
@@ -86,8 +87,18 @@ func (g *Gate) Parts() channel.Gate {
 			a, err := g.Approvals.Viewer().Show(ctx, id)
 			return a.ShownDigest, err
 		},
-		DecisionsURL: func() string { return g.URL + "/api/channels/chat/decisions" },
+		DecisionsURL: func() string { return g.Decisions },
 	}
+}
+
+// Open opens a channel of the gate.
+func (g *Gate) Open(s channel.Settings) channel.Channel {
+	g.t.Helper()
+	c, err := s.Open(g.Parts(), nil)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return c
 }
 
 // Run runs the channel until the test ends or stop is called.
@@ -150,22 +161,22 @@ func (g *Gate) State(id task.ID) task.Task {
 	return held
 }
 
-// Post posts to the channel's URL for decisions, and returns the answer.
-func (g *Gate) Post(h http.Header, body string) (status int, answer string) {
-	g.t.Helper()
-	r, err := http.NewRequestWithContext(g.t.Context(), http.MethodPost, g.URL+"/api/channels/chat/decisions", strings.NewReader(body))
+// Post posts to an address, and returns the answer.
+func Post(t *testing.T, address string, h http.Header, body string) (status int, answer string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(body))
 	if err != nil {
-		g.t.Fatal(err)
+		t.Fatal(err)
 	}
 	r.Header = h
 	res, err := http.DefaultClient.Do(r)
 	if err != nil {
-		g.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
 	if err != nil {
-		g.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return res.StatusCode, string(text)
 }
@@ -221,6 +232,16 @@ func NewService(t *testing.T, execute func(s *Service, w http.ResponseWriter, r 
 	return s
 }
 
+// Address returns the URL of a path.
+func (s *Service) Address(path string) *url.URL {
+	s.t.Helper()
+	address, err := url.Parse(s.URL + path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return address
+}
+
 // Next adds an answer to the next request about a message in place of its execution; nil
 // loses the answer to a request that is executed.
 func (s *Service) Next(answer http.HandlerFunc) {
@@ -245,7 +266,17 @@ func (s *Service) Edit(number int, m Message) bool {
 }
 
 // Await waits until the messages fulfil a condition, and returns them.
-func (s *Service) Await(what string, fulfilled func([]Message) bool) []Message {
+func (s *Service) Await(what string, fulfilled func([]Message) bool) (all []Message) {
+	s.t.Helper()
+	s.await(what, func() bool {
+		all = slices.Clone(s.messages)
+		return fulfilled(all)
+	})
+	return all
+}
+
+// await waits until a condition is true. It calls condition with the lock held.
+func (s *Service) await(what string, condition func() bool) {
 	s.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -253,10 +284,10 @@ func (s *Service) Await(what string, fulfilled func([]Message) bool) []Message {
 	defer deadline.Stop()
 	for {
 		s.mu.Lock()
-		all := slices.Clone(s.messages)
+		done, all := condition(), slices.Clone(s.messages)
 		s.mu.Unlock()
-		if fulfilled(all) {
-			return all
+		if done {
+			return
 		}
 		select {
 		case <-tick.C:
@@ -283,6 +314,18 @@ func (s *Service) Says(text string) Message {
 	return all[len(all)-1]
 }
 
+// The accounts of alice, and of ann, whose agent makes the calls.
+const (
+	Alice = "1"
+	Ann   = "2"
+)
+
+// people are the people of a channel in the configuration.
+const people = "{'" + Alice + "': alice, '" + Ann + "': ann}"
+
+// People returns the names of approvers by their accounts.
+func People() map[string]string { return map[string]string{Alice: "alice", Ann: "ann"} }
+
 // A Chat is a service with a channel that the suite tests.
 type Chat struct {
 	Service *Service
@@ -290,8 +333,6 @@ type Chat struct {
 	Gate  *Gate
 	Open  func() channel.Channel                     // returns the channel as after a start of the gate
 	Press func(account, data string) (answer string) // a person presses a button; answer is what they are told
-	Alice string                                     // the account of alice
-	Ann   string                                     // the account of ann, whose agent makes the calls
 	Limit http.HandlerFunc                           // the answer of the service to too many requests
 
 	// Again reports whether a message that may have been posted is found again.
@@ -336,7 +377,7 @@ func approves(t *testing.T, c *Chat) {
 	if strings.Contains(m.Text, "hunter2") || m.Buttons["Open in the inbox"] != page+string(id) {
 		t.Errorf("a redacted value, or no link: %+v", m)
 	}
-	if told := c.Press(c.Alice, m.Buttons["Approve"]); told != "" {
+	if told := c.Press(Alice, m.Buttons["Approve"]); told != "" {
 		t.Errorf("told %q", told)
 	}
 	after := c.Service.Says("Approved by alice")
@@ -344,7 +385,7 @@ func approves(t *testing.T, c *Chat) {
 	if got.State != task.Approved || !after.onlyLinks(id) {
 		t.Errorf("state %s, buttons %v", got.State, after.Buttons)
 	}
-	if via := got.Approval.Approvals[0].Via; via != (gatetask.Via{Kind: gatetask.ViaChannel, Channel: "chat", Account: c.Alice}) {
+	if via := got.Approval.Approvals[0].Via; via != (gatetask.Via{Kind: gatetask.ViaChannel, Channel: "chat", Account: Alice}) {
 		t.Errorf("via %+v", via)
 	}
 }
@@ -355,10 +396,10 @@ func onlyApprovers(t *testing.T, c *Chat) {
 	data := c.Service.Last(1).Buttons["Approve"]
 	for _, try := range []struct{ account, data, why string }{
 		{"999", data, "not set up as an approver"},
-		{c.Ann, data, "cannot approve a call from your own agent"},
-		{c.Alice, data[:1] + "x" + data[2:], "differs from what you were shown"},
-		{c.Alice, "nonsense", "does not know this button"},
-		{c.Alice, data[:len(data)-3] + "zzz", "does not count"},
+		{Ann, data, "cannot approve a call from your own agent"},
+		{Alice, data[:1] + "x" + data[2:], "differs from what you were shown"},
+		{Alice, "nonsense", "does not know this button"},
+		{Alice, data[:len(data)-3] + "zzz", "does not count"},
 	} {
 		if told := c.Press(try.account, try.data); !strings.Contains(told, try.why) {
 			t.Errorf("%s with %s is told %q; want %q", try.account, try.data, told, try.why)
@@ -378,7 +419,7 @@ func decidedElsewhere(t *testing.T, c *Chat) {
 		t.Errorf("buttons %v", m.Buttons)
 	}
 	c.Service.Last(1)
-	if told := c.Press(c.Alice, data); !strings.Contains(told, "does not count") {
+	if told := c.Press(Alice, data); !strings.Contains(told, "does not count") {
 		t.Errorf("told %q", told)
 	}
 }
@@ -414,7 +455,7 @@ func changed(t *testing.T, c *Chat) {
 	second := c.Gate.Hold(`{"a":2}`)
 	c.Service.Last(2)
 	mixed := strings.Replace(one, string(first), string(second), 1) // what is shown is that of the first call
-	if told := c.Press(c.Alice, mixed); !strings.Contains(told, "differs from what you were shown") {
+	if told := c.Press(Alice, mixed); !strings.Contains(told, "differs from what you were shown") {
 		t.Errorf("told %q", told)
 	}
 }
@@ -424,10 +465,10 @@ func quorum(t *testing.T, c *Chat) {
 	c.Gate.Run(c.Open())
 	id := c.Gate.Hold(`{}`)
 	data := c.Service.Last(1).Buttons["Approve"]
-	if told := c.Press(c.Alice, data); !strings.Contains(told, "1 of 2 approvals") {
+	if told := c.Press(Alice, data); !strings.Contains(told, "1 of 2 approvals") {
 		t.Errorf("told %q", told)
 	}
-	if told := c.Press(c.Alice, data); !strings.Contains(told, "does not count") || c.Gate.State(id).State != task.InputRequired {
+	if told := c.Press(Alice, data); !strings.Contains(told, "does not count") || c.Gate.State(id).State != task.InputRequired {
 		t.Errorf("told %q", told)
 	}
 }
@@ -436,8 +477,8 @@ func repeated(t *testing.T, c *Chat) {
 	c.Gate.Run(c.Open())
 	id := c.Gate.Hold(`{}`)
 	data := c.Service.Last(1).Buttons["Approve"]
-	c.Press(c.Alice, data)
-	if told := c.Press(c.Alice, data); !strings.Contains(told, "does not count") || len(c.Gate.State(id).Approval.Approvals) != 1 {
+	c.Press(Alice, data)
+	if told := c.Press(Alice, data); !strings.Contains(told, "does not count") || len(c.Gate.State(id).Approval.Approvals) != 1 {
 		t.Errorf("told %q", told)
 	}
 }
@@ -451,7 +492,7 @@ func passkeys(t *testing.T, c *Chat) {
 		t.Errorf("%+v", m)
 	}
 	forged := "a" + m.Buttons["Reject"][1:]
-	if told := c.Press(c.Alice, forged); !strings.Contains(told, "does not count") || c.Gate.State(id).State != task.InputRequired {
+	if told := c.Press(Alice, forged); !strings.Contains(told, "does not count") || c.Gate.State(id).State != task.InputRequired {
 		t.Errorf("told %q", told)
 	}
 }
@@ -492,7 +533,7 @@ func restarts(t *testing.T, c *Chat) {
 	})
 	stop()
 	c.Gate.Run(c.Open())
-	c.Press(c.Alice, data)
+	c.Press(Alice, data)
 	c.Service.Says("Approved by alice")
 	c.Service.Last(1)
 }
