@@ -1,7 +1,9 @@
 package app_test
 
 import (
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -98,5 +100,35 @@ func TestChats(t *testing.T) {
 				t.Errorf("a repeated press: told %q, %d calls ran", told, h.ran.Load())
 			}
 		})
+	}
+}
+
+// PagerDuty gets an incident with a link to a held call, which the decision resolves. Teams is not
+// at a private address, and an error does not show the URL, which is a credential.
+func TestNotifyOnlyChats(t *testing.T) {
+	events := make(chan string, 10)
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		events <- string(body)
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	t.Cleanup(service.Close)
+	h := startAsking(t, newReceiver(t), "memory:", "allow_private: true,",
+		"chat: {pagerduty: {routing_key: R0UT1NGKEY, url: '"+service.URL+"'}}")
+	answer := h.hold("hold_x")
+	id := h.stage("pending").approval.ID
+	if e := <-events; !strings.Contains(e, `"event_action":"trigger"`) || !strings.Contains(e, "/approvals/"+id) || strings.Contains(e, "hunter2") {
+		t.Errorf("event %s", e)
+	}
+	decide(t, h.gate.OperatorAddr(), id, "reject")
+	if e := <-events; !strings.Contains(e, `"event_action":"resolve"`) {
+		t.Errorf("event %s", e)
+	}
+	<-answer
+	cards := startAsking(t, newReceiver(t), "memory:", "allow_private: true,", "chat: {teams: {url: '"+service.URL+"/hook?sig=credential'}}")
+	cards.hold("hold_x")
+	eventually(t, "operators see the refusal", func() bool { return strings.Contains(cards.channels(), "the address is private") })
+	if text := cards.channels(); strings.Contains(text, "credential") || strings.Contains(text, "allow_private") || len(events) > 0 {
+		t.Errorf("channels %s", text)
 	}
 }

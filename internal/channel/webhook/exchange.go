@@ -3,6 +3,7 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -14,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/channel"
+	"github.com/thoughtgate/thoughtgate-go/internal/publicip"
 	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 )
 
@@ -58,6 +60,9 @@ func (a *API) Exchange(ctx context.Context, method, path string, content any) ([
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", "ThoughtGate")
 	res, err := Send(a.client, r)
+	if errors.Is(err, publicip.ErrPrivate) { // without the advice, since there is no such setting
+		return nil, channel.NotSent(fmt.Errorf("%s: %w", a.service, publicip.ErrPrivate))
+	}
 	if err != nil {
 		return nil, err
 	}
