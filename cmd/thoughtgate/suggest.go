@@ -22,8 +22,9 @@ func newSuggest() *cobra.Command {
 			"The output is YAML to copy, with the evidence, the saved approvals and the risk of each rule. Nothing is changed.\n" +
 			"FILE has exported calls, as lines of JSON. Without FILE, the calls are those of the gate at --url, or else those in the\n" +
 			"configured store, which no gate may use if it is a SQLite file. The output may have values of arguments.\n" +
-			fmt.Sprintf("A proposal has at least %d approvals on %d days. There is none for a tool with a rejected call, with a destructive hint or\n", suggest.LeastApprovals, suggest.LeastDays) +
-			"with a changed definition. Each is tried: it changes exactly the calls of its evidence.",
+			fmt.Sprintf("A proposal has at least %d approvals on %d days by people who saw the call, and is for the agents that made these calls.\n", suggest.LeastApprovals, suggest.LeastDays) +
+			"There is none for a tool with a rejected call, with a destructive hint, with a changed definition or with a name that\n" +
+			"speaks of secrets, nor for arguments that have secrets or code. Each is tried: it changes exactly the calls of its evidence.",
 		Example: "  thoughtgate suggest -c thoughtgate.yaml --since 30d",
 		Args:    positional(cobra.MaximumNArgs(1)),
 	}

@@ -81,7 +81,7 @@ var allowed = map[string]string{
 	"internal/replay":               "internal/callrecord internal/policy internal/safetext",
 	"internal/toolpin":              "jsonrpc internal/safetext",
 	"internal/catalog":              "jsonrpc task internal/logging internal/metrics internal/policy internal/safetext internal/toolhistory internal/toolpin mcpname task/auditlog task/gatetask",
-	"internal/suggest":              "internal/callrecord internal/policy internal/replay internal/safetext",
+	"internal/suggest":              "internal/callrecord internal/policy internal/replay internal/safetext internal/secrets",
 	"internal/grantstore":           "task task/gatestore task/lifecycle task/gatetask task/action",
 	"internal/toolhistory":          "task task/gatestore task/storekit task/auditlog task/action internal/safetext internal/policy",
 	"internal/review":               "internal/callrecord jsonrpc task task/gatestore task/storekit task/auditlog task/gatetask task/action internal/admission internal/audit internal/grantstore internal/policy internal/safetext internal/secrets internal/toolhistory mcpname",

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 
@@ -40,6 +41,12 @@ func wordsOf(name string) []string {
 	}
 	flush(len(runes))
 	return words
+}
+
+// HasWord reports whether a name has one of the words, as Cedar policies see its words.
+func HasWord(name string, words []string) bool {
+	all, _ := wordAttributes(name)
+	return slices.ContainsFunc(words, func(word string) bool { return all.Contains(types.String(word)) })
 }
 
 // wordAttributes returns the words of a name for Cedar. They include whole runs of letters, so

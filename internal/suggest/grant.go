@@ -3,12 +3,10 @@ package suggest
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/replay"
 )
@@ -42,7 +40,7 @@ func (s *survey) grants(about subject, calls []heldCall) []Grant {
 	var all []Grant
 	for _, agent := range slices.Sorted(maps.Keys(byAgent)) {
 		calls, evidence := s.evidence(byAgent[agent])
-		free, ok := freeArguments(calls)
+		free, below, ok := freeArguments(calls)
 		saved := savedBy(terms.Longest, terms.Uses, calls)
 		if !enough(calls) || !ok || saved == 0 {
 			continue
@@ -50,6 +48,10 @@ func (s *survey) grants(about subject, calls []heldCall) []Grant {
 		evidence.Calls, evidence.Held = len(calls), len(calls)
 		g := Grant{Named: about.Named, Agent: agent, Workflow: about.workflow, Evidence: evidence, Risk: "identical calls run without being seen", saved: saved}
 		g.Command = fmt.Sprintf("thoughtgate approvals approve ID --allow-for %s --allow-uses %d", terms.Longest, terms.Uses)
+		for _, name := range slices.Sorted(maps.Keys(below)) {
+			g.Command += " --allow-below " + name + "=" + below[name]
+			g.Risk = "a link in the directory may lead out of it"
+		}
 		for _, name := range free {
 			g.Command += " --allow-any " + name
 		}
@@ -61,32 +63,36 @@ func (s *survey) grants(about subject, calls []heldCall) []Grant {
 	return all
 }
 
-// freeArguments returns the arguments with several values. It returns false if the calls do not
-// have the same arguments, of the same types, or no value in common.
-func freeArguments(calls []heldCall) (free []string, ok bool) {
-	var first map[string]jsontext.Value
-	different := make(map[string]bool)
-	for i := range calls {
-		var args map[string]jsontext.Value
-		if json.Unmarshal(calls[i].arguments, &args) != nil || args == nil {
-			return nil, false
+// freeArguments returns the arguments with several values: those below a directory, and others. It
+// returns false if the calls do not have the same arguments, of the same types, or no value in
+// common, or if people must see them.
+func freeArguments(calls []heldCall) (free []string, below map[string]string, ok bool) {
+	values := valuesOf(calls)
+	below = make(map[string]string)
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		all := values[name]
+		if strings.Trim(name, letters) != "" || len(all) < len(calls) || !sameType(all) {
+			return nil, nil, false
 		}
-		if i == 0 {
-			first = args
+		if sameValue(all) {
+			continue
 		}
-		if len(args) != len(first) {
-			return nil, false
-		}
-		for name, v := range args {
-			if v.Kind() != first[name].Kind() || strings.Trim(name, letters) != "" {
-				return nil, false
-			}
-			if string(v) != string(first[name]) {
-				different[name] = true
-			}
+		if dir := directoryOf(all); strings.HasPrefix(dir, "/") && strings.Trim(dir, letters+"/.-=@~") == "" {
+			below[name] = strings.TrimSuffix(dir, "/")
+		} else {
+			free = append(free, name)
 		}
 	}
-	return slices.Sorted(maps.Keys(different)), len(different) < len(first) || len(first) == 0
+	return free, below, values != nil && !slices.ContainsFunc(free, decides) && (len(free) < len(values) || len(values) == 0)
+}
+
+func sameType(all []any) bool {
+	first := reflect.TypeOf(all[0])
+	return !slices.ContainsFunc(all, func(v any) bool { return reflect.TypeOf(v) != first })
+}
+
+func sameValue(all []any) bool {
+	return !slices.ContainsFunc(all, func(v any) bool { return !reflect.DeepEqual(v, all[0]) })
 }
 
 // letters are the characters of names that need no quotes in a shell.

@@ -5,9 +5,10 @@
 //	fmt.Print(report.Text())
 //
 // A proposal forwards held calls that people have always approved: those of a tool that only
-// reads, or those whose arguments have the same shape. It has at least [LeastApprovals]
-// approvals on [LeastDays] days. There is none for a tool with a rejected call, with a destructive
-// hint or with a changed definition. For calls that only Cedar policies could tell from others,
+// reads, or those whose arguments have the same shape, by the same agents. It has at least
+// [LeastApprovals] approvals on [LeastDays] days. There is none for a tool with a rejected call,
+// with a destructive hint, with a changed definition or with a name that speaks of secrets, nor
+// for arguments that have secrets or code. For calls that only Cedar policies could tell from others,
 // in a configuration that has such policies, it proposes standing approvals.
 //
 // Each proposal is tried: the record is judged again with it. It is dropped unless it changes
@@ -60,6 +61,7 @@ type Proposal struct {
 	Risk     string   `json:"risk"`
 
 	decides int           // the rule that holds the calls now, as in [policy.Verdict.Rule]
+	agents  []string      // only their calls are forwarded, unless nil
 	shape   *shape        // nil if the arguments may be any
 	config  policy.Config // with the proposal
 }
@@ -126,7 +128,7 @@ func From(ctx context.Context, cfg policy.Config, workers int, record func() ite
 		r.Grants = append(r.Grants, g)
 	}
 	for _, t := range tried[:len(tried)-1] {
-		if t.exact && t.calls > 0 {
+		if t.accepted() {
 			t.proposal.Evidence.Calls, t.proposal.Evidence.Held = t.calls, t.held
 			t.proposal.PerWeek = float64(t.held) / weeks
 			r.Proposals = append(r.Proposals, t.proposal)
@@ -143,9 +145,11 @@ func From(ctx context.Context, cfg policy.Config, workers int, record func() ite
 type trial struct {
 	proposal Proposal
 	policy   *policy.Snapshot
-	exact    bool // it changes exactly the calls that it is about
+	ended    map[string]*ending
+	exact    bool // it changes exactly the calls that it is about, and people refused none of them
 	calls    int
-	held     int // of them, when they were recorded
+	held     int // of them, when they were recorded, without those with a standing approval
+	open     int // of the held ones, those that nobody approved
 }
 
 // trials returns a trial of each proposal, and last one of the configuration without the unused
@@ -157,7 +161,7 @@ func (s *survey) trials(ctx context.Context, proposals []Proposal, unused []Unus
 			return nil, err
 		}
 		if compiled, _, err := policy.Compile(p.config); err == nil {
-			trials = append(trials, trial{proposal: p, policy: compiled, exact: true})
+			trials = append(trials, trial{proposal: p, policy: compiled, ended: s.ended, exact: true})
 		}
 	}
 	cfg := s.cfg
@@ -193,6 +197,7 @@ func try(current *policy.Snapshot, trials []trial, count int, record func() iter
 			trials[i].exact = trials[i].exact && w[i].exact
 			trials[i].calls += w[i].calls
 			trials[i].held += w[i].held
+			trials[i].open += w[i].open
 		}
 	}
 	return trials, nil
@@ -211,17 +216,35 @@ func (t *trial) add(e *callrecord.Entry, now *judgement) {
 	}
 	covered := t.proposal.covers(e, now)
 	if covered {
-		t.calls++
-		if e.Asked() {
-			t.held++
-		}
+		t.count(e)
 	}
 	t.exact = t.exact && covered == (v.outcome() != now.outcome())
 }
 
+// count counts a call that the proposal forwards.
+func (t *trial) count(e *callrecord.Entry) {
+	t.calls++
+	t.exact = t.exact && e.Action != policy.Deny && e.Observed != policy.Deny // by earlier rules
+	end := t.ended[e.ID]
+	if !e.Asked() || end != nil && end.granted {
+		return
+	}
+	t.held++
+	if end == nil || end.by == nil {
+		t.open++
+	}
+}
+
+// accepted reports whether the proposal has been tried with success. Calls that approvers leave to
+// expire may be calls that they do not want.
+func (t *trial) accepted() bool { return t.exact && t.calls > 0 && t.open*mostOpen <= t.held }
+
+const mostOpen = 10 // one of so many held calls may have no approval
+
 // covers reports whether p is about the call of an entry, on which the verdict is now.
 func (p *Proposal) covers(e *callrecord.Entry, now *judgement) bool {
-	return now.Rule == p.decides && replay.NameOf(e) == p.Named && (p.shape == nil || p.shape.fits(e.Arguments))
+	return now.Rule == p.decides && replay.NameOf(e) == p.Named && (p.agents == nil || slices.Contains(p.agents, e.Principal)) &&
+		(p.shape == nil || p.shape.fits(e.Arguments))
 }
 
 // A judgement is the verdict on a recorded call.
@@ -262,6 +285,7 @@ type survey struct {
 // An ending is how a held call ended.
 type ending struct {
 	rejected bool
+	granted  bool     // a standing approval let it run
 	by       []string // the people who approved it; nil if nobody did
 }
 
@@ -275,8 +299,12 @@ type heldCall struct {
 
 // A tool is what is known about a tool.
 type tool struct {
-	mayWrite bool // once it did not say that it only reads
-	excluded bool // a call was rejected, or it may destroy, or it has changed
+	mayWrite   bool // once it did not say that it only reads
+	mayDestroy bool // once it did not say that it destroys nothing
+	mayTell    bool // once it did not say that it only uses what is known to it
+	tells      bool // once it said the opposite
+	excluded   bool // a call was rejected, or it may destroy, or it has changed
+	hints      policy.Hints
 }
 
 // A subject has the held calls of a tool that a rule decides.
@@ -317,7 +345,7 @@ func (s *survey) add(e *callrecord.Entry) {
 			s.uses[e.ID] = append(s.uses[e.ID], t)
 		}
 	case callrecord.Ended:
-		end := &ending{rejected: e.Outcome == "rejected"}
+		end := &ending{rejected: e.Outcome == "rejected", granted: e.Grant != ""}
 		t.excluded = t.excluded || end.rejected
 		if approved(e) {
 			end.by = e.By
@@ -328,13 +356,24 @@ func (s *survey) add(e *callrecord.Entry) {
 
 // note notes the hints about the tool of a call.
 func (t *tool) note(e *callrecord.Entry) {
-	t.mayWrite = t.mayWrite || !e.Listed || e.Hints.ReadOnly == nil || !*e.Hints.ReadOnly
-	t.excluded = t.excluded || e.Changed || e.Hints.Destructive != nil && *e.Hints.Destructive
+	h, hints := &e.Hints, e.Hints.Hints()
+	if e.Listed {
+		t.hints = cmp.Or(t.hints, hints)
+	}
+	t.mayWrite = t.mayWrite || !e.Listed || !is(h.ReadOnly, true)
+	t.mayDestroy = t.mayDestroy || h.Destructive == nil
+	t.mayTell = t.mayTell || !is(h.OpenWorld, false)
+	t.tells = t.tells || is(h.OpenWorld, true)
+	t.excluded = t.excluded || e.Changed || e.Listed && t.hints != hints || is(h.Destructive, true)
 }
 
-// approved reports whether people approved a held call that has ended.
+// is reports whether a hint was given with that value.
+func is(hint *bool, value bool) bool { return hint != nil && *hint == value }
+
+// approved reports whether people approved a held call that has ended. Nobody saw one that a
+// standing approval let run.
 func approved(e *callrecord.Entry) bool {
-	return len(e.By) > 0 && !e.Decided.IsZero() && !slices.Contains([]string{"rejected", "expired", "cancelled"}, e.Outcome)
+	return len(e.By) > 0 && e.Grant == "" && !e.Decided.IsZero() && !slices.Contains([]string{"rejected", "expired", "cancelled"}, e.Outcome)
 }
 
 // judge judges a call, and keeps it if a rule holds it, as then.
@@ -385,11 +424,11 @@ func (s *survey) proposals() (all []Proposal, grants []Grant) {
 		}
 	}
 	for _, about := range slices.SortedFunc(maps.Keys(s.held), subject.compare) {
-		if s.tools[about.Named].excluded || !plain(about.Name) || !plain(about.Upstream) {
+		if s.tools[about.Named].excluded || sensitive(about.Name) || !plain(about.Name) || !plain(about.Upstream) {
 			continue
 		}
 		calls, evidence := s.evidence(s.held[about])
-		p := Proposal{Named: about.Named, Evidence: evidence, decides: about.rule}
+		p := Proposal{Named: about.Named, Evidence: evidence, decides: about.rule, agents: agentsOf(calls)}
 		if enough(calls) && s.complete(&p, calls) && !named(all, &p) {
 			all = append(all, p)
 		} else {
@@ -405,10 +444,13 @@ func (a subject) compare(b subject) int {
 
 // complete completes a proposal for approved calls. It returns false if no rule is possible.
 func (s *survey) complete(p *Proposal, calls []heldCall) bool {
+	rule := s.rule(p.decides)
 	switch {
-	case s.rule(p.decides).Action != policy.Approve: // but policies
+	case rule.Action != policy.Approve: // but policies
 		return false
-	case !s.tools[p.Named].mayWrite:
+	case len(rule.Secrets) > 0: // people must see each of them
+		return false
+	case !s.tools[p.Named].mayWrite && !s.tools[p.Named].tells:
 		s.forward(p)
 		return true
 	case len(s.cfg.Cedar) > 0: // which would judge the calls too
@@ -447,6 +489,26 @@ func (s *survey) evidence(held []heldCall) (calls []heldCall, e Evidence) {
 	slices.Sort(e.By)
 	e.By, e.Approved = slices.Compact(e.By), len(calls)
 	return calls, e
+}
+
+// mostAgents is how many agents a rule names.
+const mostAgents = 10
+
+// agentsOf returns the agents whose calls these are, as principals of a rule. It returns nil if
+// a rule cannot name them.
+func agentsOf(calls []heldCall) []string {
+	agents := make(map[string]bool)
+	for i := range calls {
+		_, isGroup := policy.Group(calls[i].agent)
+		if isGroup || !plain(calls[i].agent) {
+			return nil
+		}
+		agents[calls[i].agent] = true
+	}
+	if len(agents) > mostAgents {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(agents))
 }
 
 func daysOf(calls []heldCall) int {

@@ -1,6 +1,7 @@
 package suggest_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -9,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
@@ -39,6 +40,8 @@ func newRecorder(t interface{ Fatal(...any) }, cfg policy.Config) *recorder {
 func (r *recorder) call(e callrecord.Entry, outcome string) {
 	n := len(r.entries)
 	e.Event, e.Upstream, e.Method, e.Listed = callrecord.Judged, "files", "tools/call", true
+	then, granted := e.Action, e.Grant
+	e.Grant = ""
 	if e.Principal == "" {
 		e.Principal = "alice"
 	}
@@ -53,9 +56,10 @@ func (r *recorder) call(e callrecord.Entry, outcome string) {
 	if v.Action == policy.Approve {
 		e.ID = fmt.Sprintf("tg_%d", n)
 	}
+	e.Action = cmp.Or(then, e.Action)
 	r.entries = append(r.entries, e)
 	if v.Action == policy.Approve && outcome != "" {
-		e.Event, e.Outcome, e.Time = callrecord.Ended, outcome, e.Time.Add(time.Minute)
+		e.Event, e.Grant, e.Outcome, e.Time = callrecord.Ended, granted, outcome, e.Time.Add(time.Minute)
 		if outcome != "expired" && outcome != "unattended" {
 			e.By, e.Decided = []string{"bob"}, e.Time
 		}
@@ -114,26 +118,27 @@ rules:
   # 1. search on files only reads. Insert before default.
   # Evidence: 6 calls, of which 6 were held and 6 approved, since 2026-11-02 by bob; none was rejected.
   # Saves: 6.0 approvals a week.
-  # Risk: nobody sees its calls before they run; that it only reads is what its server says.
-  - { kind: "tool", upstream: "files", match: "search", action: forward }
+  # Risk: nobody sees its calls before they run; its server says that it only reads, and not that its arguments reach nobody else.
+  - { kind: "tool", upstream: "files", match: "search", principals: ["alice"], action: forward }
 
   # 2. write_file on files was always approved with such arguments. Insert before rule writes.
   # Evidence: 6 calls, of which 6 were held and 6 approved, since 2026-11-02 by bob; none was rejected.
   # Saves: 6.0 approvals a week.
-  # Risk: the agent chooses content; a link in the directory may lead out of it; arguments that no recorded call had are forwarded too.
+  # Risk: the agent chooses content; a link in the directory may lead out of it; values that no recorded call had are forwarded too; its server does not say that it destroys nothing.
   - { kind: "tool", upstream: "files", match: "write_file", principals: ["alice"], action: policy, workflow: ops }
   # The rule needs these policies in a file of cedar.policies. They deny arguments that they cannot read.
   #   @id("write_file-on-files")
   #   permit (principal, action == ThoughtGate::Action::"call", resource == ThoughtGate::Tool::"write_file")
-  #   when { context.upstream == "files"
-  #     && context.arguments has "mode" && context.arguments["mode"] == "w"
-  #     && context.arguments has "path" && context.arguments["path"] like "/tmp/work/*" && !(context.arguments["path"] like "*..*") && !(context.arguments["path"] like "*%*") };
+  #   when { context.upstream == "files" };
   #
+  #   // Asks unless the call has these arguments and no others.
   #   @id("other-write_file-on-files") @approval
   #   permit (principal, action == ThoughtGate::Action::"call", resource == ThoughtGate::Tool::"write_file")
   #   when { context.upstream == "files" }
-  #   unless { context.arguments has "mode" && context.arguments["mode"] == "w"
-  #     && context.arguments has "path" && context.arguments["path"] like "/tmp/work/*" && !(context.arguments["path"] like "*..*") && !(context.arguments["path"] like "*%*") };
+  #   unless {
+  #     context.arguments has content && context.arguments has path && context.arguments == {content: context.arguments.content, mode: "w", path: context.arguments.path}
+  #     && context.arguments.path like "/tmp/work/*" && !(context.arguments.path like "*..*") && !(context.arguments.path like "*%*") && !(context.arguments.path like "*/.*")
+  #   };
 
 # No recorded call reaches these rules. Risk of removing them: they may be for calls that are still to come.
 #   rules[0] "never_*" → deny
@@ -143,7 +148,7 @@ rules:
 			r.entries[i].Time = start.Add(time.Duration(i) * 5 * time.Hour)
 		}
 	}
-	if diff := cmp.Diff(want, from(t, cfg, r).Text()); diff != "" {
+	if diff := gocmp.Diff(want, from(t, cfg, r).Text()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -170,6 +175,7 @@ func TestNoProposal(t *testing.T) {
 		},
 		"destructive":         func(i int, e *callrecord.Entry) string { e.Hints.Destructive = new(i == 3); return yes },
 		"changed":             func(i int, e *callrecord.Entry) string { e.Changed = i == 3; return yes },
+		"stricter hints":      func(i int, e *callrecord.Entry) string { e.Hints.ReadOnly = new(i < 6); return yes },
 		"a name with a quote": func(_ int, e *callrecord.Entry) string { e.Name = `a"b`; return yes },
 		"redacted":            func(i int, e *callrecord.Entry) string { e.Redacted = i == 3; return arguments(e, `{"path":"/a/b"}`) },
 		"nothing in common":   func(i int, e *callrecord.Entry) string { return arguments(e, fmt.Sprintf(`{"path":"/%d/a"}`, i)) },
@@ -179,7 +185,39 @@ func TestNoProposal(t *testing.T) {
 		"upward": func(i int, e *callrecord.Entry) string {
 			return arguments(e, []string{`{"path":"/a/b/c"}`, `{"path":"/a/b/../c"}`}[i%2])
 		},
+		"with a standing approval": func(i int, e *callrecord.Entry) string { e.Grant = []string{"", "gr_1"}[min(1, i/4)]; return yes },
+		"denied by earlier rules":  func(i int, e *callrecord.Entry) string { e.Action = []policy.Action{"", policy.Deny}[i/11]; return yes },
+		"often without a decision": func(i int, _ *callrecord.Entry) string { return []string{yes, "expired"}[i/10] },
+		"reads secrets":            func(_ int, e *callrecord.Entry) string { e.Name = "get-env"; return yes },
+		"a command": func(i int, e *callrecord.Entry) string {
+			return arguments(e, fmt.Sprintf(`{"dir":"/a/b","cmdLine":"%d"}`, i))
+		},
+		"an amount": func(i int, e *callrecord.Entry) string {
+			return arguments(e, fmt.Sprintf(`{"currency":"EUR","n":%d}`, i))
+		},
+		"a secret": func(_ int, e *callrecord.Entry) string {
+			return arguments(e, `{"to":"ops","api_key":"sk_live_51HqLyjWDarjtT1zdp7dcX9aBcDeFgHiJ"}`)
+		},
+		"the name of an argument with a new line": func(_ int, e *callrecord.Entry) string {
+			return arguments(e, `{"path":"/a/b","x.\n  - { match: \"*\", action: forward } #":1}`)
+		},
+		"homes of all": func(i int, e *callrecord.Entry) string { return arguments(e, fmt.Sprintf(`{"path":"/home/%d/a"}`, i)) },
+		"a home": func(i int, e *callrecord.Entry) string {
+			return arguments(e, fmt.Sprintf(`{"path":"/home/ann/%d/a"}`, i))
+		},
+		"all settings": func(i int, e *callrecord.Entry) string { return arguments(e, fmt.Sprintf(`{"path":"/etc/%d/a"}`, i)) },
+		"hidden files": func(i int, e *callrecord.Entry) string { return arguments(e, fmt.Sprintf(`{"path":"/a/b/.%d/a"}`, i)) },
+		"many signatures": func(i int, e *callrecord.Entry) string {
+			return arguments(e, fmt.Sprintf(`{"path":"/a/b","x%d":"a"}`, i%4))
+		},
 		// The policies of a proposal would deny it, because it has no text.
+		"a text with a slash": func(i int, e *callrecord.Entry) string {
+			return arguments(e, fmt.Sprintf(`{"data":"data:text/%d"}`, i))
+		},
+		"no host": func(i int, e *callrecord.Entry) string { return arguments(e, fmt.Sprintf(`{"url":"https:///%d"}`, i)) },
+		"sometimes a value": func(i int, e *callrecord.Entry) string {
+			return arguments(e, []string{fmt.Sprintf(`{"text":"%d"}`, i), fmt.Sprintf(`{"text":"%d","append":true}`, i)}[i%2])
+		},
 		"another type": func(i int, e *callrecord.Entry) string {
 			if i < 11 {
 				return arguments(e, fmt.Sprintf(`{"path":"/a/b/%d"}`, i))
@@ -199,6 +237,110 @@ func TestNoProposal(t *testing.T) {
 		}
 		if got := from(t, cfg, r); len(got.Proposals) > 0 {
 			t.Errorf("%s: %s", name, got.Text())
+		}
+	}
+}
+
+// A proposal forwards only what people have seen: from the same agents, and with no other
+// arguments.
+func TestNarrow(t *testing.T) {
+	cfg := holding()
+	all := func(i int) string { return fmt.Sprintf(`{"path":"/a/b/%d"}`, i) }
+	tests := map[string]struct {
+		approved func(i int) string
+		readOnly bool
+		other    callrecord.Entry
+	}{
+		"an argument more": {approved: all, other: call("push", `{"path":"/a/b/1","force":true}`)},
+		"an argument less": {approved: func(int) string { return `{"path":"/a/b","dry":true}` }, other: call("push", `{"path":"/a/b"}`)},
+		"another number":   {approved: func(int) string { return `{"n":3}` }, other: call("push", `{"n":4}`)},
+		"another value of an argument that is sometimes there": {
+			approved: func(i int) string { return []string{`{"path":"/a/b"}`, `{"path":"/a/b","force":false}`}[i%2] }, other: call("push", `{"path":"/a/b","force":true}`),
+		},
+		"an argument of a tool without any": {approved: func(int) string { return `{}` }, other: call("push", `{"all":true}`)},
+		"a hidden file":                     {approved: all, other: call("push", `{"path":"/a/b/.git/hooks/pre-push"}`)},
+		"another agent":                     {approved: all, other: callrecord.Entry{Name: "push", Principal: "eve", Arguments: []byte(`{"path":"/a/b/1"}`)}},
+		"another agent of a tool that reads": {
+			approved: all, readOnly: true, other: callrecord.Entry{Name: "push", Principal: "eve", Arguments: []byte(`{"path":"/a/b/1"}`)},
+		},
+	}
+	for name, tt := range tests {
+		hints := policy.Annotations{ReadOnly: &tt.readOnly}
+		r := newRecorder(t, cfg)
+		for i := range 12 {
+			e := call("push", tt.approved(i))
+			e.Hints = hints
+			r.call(e, "completed")
+		}
+		tt.other.Hints = hints
+		r.call(tt.other, "expired")
+		got := from(t, cfg, r)
+		if len(got.Proposals) != 1 || got.Proposals[0].Evidence.Calls != 12 {
+			t.Errorf("%s: %s", name, got.Text())
+		}
+	}
+}
+
+// A tool that says that it reaches others is not forwarded with any arguments, even if it only
+// reads: they may be what nobody else should know.
+func TestToolThatTells(t *testing.T) {
+	cfg := holding()
+	r := newRecorder(t, cfg)
+	for i := range 12 {
+		e := call("fetch", fmt.Sprintf(`{"url":"https://docs.example.com/%d"}`, i))
+		e.Hints.ReadOnly, e.Hints.OpenWorld = new(true), new(true)
+		r.call(e, "completed")
+	}
+	got := from(t, cfg, r)
+	if len(got.Proposals) != 1 || !strings.Contains(got.Proposals[0].Cedar, `context.arguments.url like "https://docs.example.com/*"`) || !strings.Contains(got.Proposals[0].Risk, "redirect") {
+		t.Errorf("%s", got.Text())
+	}
+}
+
+// A rule that holds secrets is for people, whatever they have decided so far.
+func TestRuleForSecrets(t *testing.T) {
+	cfg := holding(policy.Rule{Match: "*", Secrets: []string{"known"}, Action: policy.Approve})
+	r := newRecorder(t, cfg)
+	for range 12 {
+		e := call("search", `{"key":"sk_live_51HqLyjWDarjtT1zdp7dcX9aBcDeFgHiJ"}`)
+		e.Hints.ReadOnly = new(true)
+		r.call(e, "completed")
+	}
+	if got := from(t, cfg, r); len(got.Proposals)+len(got.Grants) > 0 {
+		t.Errorf("%s", got.Text())
+	}
+}
+
+// The arguments that policies name are read as Cedar reads them, whatever their names.
+func TestNamesOfArguments(t *testing.T) {
+	cfg := holding()
+	for _, name := range []string{"if", "like", "0th", "a-b", "a b", "x'*"} {
+		r := newRecorder(t, cfg)
+		for i := range 12 {
+			r.call(call("write", fmt.Sprintf(`{%q:"/a/b/%d","on":true}`, name, i)), "completed")
+		}
+		if got := from(t, cfg, r); len(got.Proposals) != 1 {
+			t.Errorf("%s: %s", name, got.Text())
+		}
+	}
+}
+
+// A rule is for a tool of exactly that name, and gives no warning.
+func TestNameOfTool(t *testing.T) {
+	cfg := holding()
+	for _, name := range []string{"get*all", "a?[b]", "</pre><script>alert(1)</script>", "^x+$|{y}", "x'; rm -rf ~ #"} {
+		r := newRecorder(t, cfg)
+		for range 12 {
+			e := call(name, `{}`)
+			e.Hints.ReadOnly = new(true)
+			r.call(e, "completed")
+		}
+		got := from(t, cfg, r)
+		if len(got.Proposals) != 1 {
+			t.Fatalf("%s: %s", name, got.Text())
+		}
+		if _, warnings, err := policy.Compile(got.Proposals[0].Config()); err != nil || len(warnings) > 0 {
+			t.Error(name, warnings, err)
 		}
 	}
 }
@@ -261,8 +403,11 @@ func TestProposalsChangeOnlyTheirEvidence(t *testing.T) {
 			if readOnly[e.Name] {
 				e.Hints.ReadOnly = new(true)
 			}
-			outcome := one("completed", "completed", "completed", "failed", "expired")
-			if strings.Contains(string(e.Arguments), "..") {
+			outcome := one("completed", "completed", "completed", "failed")
+			if rnd.IntN(30) == 0 {
+				outcome = "expired"
+			}
+			if !readOnly[e.Name] && strings.Contains(string(e.Arguments), "..") {
 				outcome = one("expired", "")
 			}
 			if e.Name == rejecting && rnd.IntN(5) == 0 {
@@ -337,8 +482,15 @@ func TestGrants(t *testing.T) {
 #   Saves: 8.0 approvals a week, if one is given whenever none is left.
 #   Risk: the agent chooses content.
 `
-	if diff := cmp.Diff(want, got.Text()); diff != "" {
+	if diff := gocmp.Diff(want, got.Text()); diff != "" {
 		t.Error(diff)
+	}
+	got = from(t, allowing, record(func(i int, e *callrecord.Entry) string {
+		e.Arguments = fmt.Appendf(nil, `{"path":"/tmp/a/%d","mode":"w"}`, i)
+		return "completed"
+	}))
+	if len(got.Grants) != 1 || !strings.HasSuffix(got.Grants[0].Command, " --allow-uses 2 --allow-below path=/tmp/a") {
+		t.Errorf("%s", got.Text())
 	}
 	for name, change := range map[string]func(i int, e *callrecord.Entry) string{
 		"rejected": func(i int, _ *callrecord.Entry) string { return []string{"completed", "rejected"}[i/11] },
@@ -354,6 +506,15 @@ func TestGrants(t *testing.T) {
 			e.Arguments = []byte([]string{`{"path":"a","b":1}`, `{"path":"a"}`}[i%2])
 			return "completed"
 		},
+		"a command": func(i int, e *callrecord.Entry) string {
+			e.Arguments = fmt.Appendf(nil, `{"path":"/tmp","command":"%d"}`, i)
+			return "completed"
+		},
+		"a secret": func(i int, e *callrecord.Entry) string {
+			e.Arguments = fmt.Appendf(nil, `{"path":"%d","api_key":"sk_live_51HqLyjWDarjtT1zdp7dcX9aBcDeFgHiJ"}`, i)
+			return "completed"
+		},
+		"reads secrets": func(_ int, e *callrecord.Entry) string { e.Name = "get_token"; return "completed" },
 		"all are free": func(i int, e *callrecord.Entry) string {
 			e.Arguments = fmt.Appendf(nil, `{"path":"%d"}`, i)
 			return "completed"
@@ -417,7 +578,7 @@ func TestUnusedRules(t *testing.T) {
 	r.call(hidden, "")
 	r.call(call("used", `{}`), "")
 	want := []suggest.Unused{{Rule: "rules[1]", Match: "cedar", Does: policy.Deny}, {Rule: "rule never", Match: "never", Does: policy.Deny}}
-	if diff := cmp.Diff(want, from(t, cfg, r).Unused, cmpopts.IgnoreUnexported(suggest.Unused{})); diff != "" {
+	if diff := gocmp.Diff(want, from(t, cfg, r).Unused, cmpopts.IgnoreUnexported(suggest.Unused{})); diff != "" {
 		t.Error(diff)
 	}
 }
