@@ -80,7 +80,7 @@ func openSharedInbox(t *testing.T, workflows map[string]approval.Workflow) *shar
 	pages, err := inbox.New(inbox.Config{
 		Approvals: service, Viewer: service.Viewer(), Now: time.Now, KeepAlive: time.Second, Log: slog.New(slog.DiscardHandler), Push: func() *push.Push { return nil },
 		NeedsRestart: func() []string { return nil }, Changes: func(context.Context) ([]task.Note, error) { return nil, nil },
-		Channels: func() []channel.Status { return nil },
+		Channels: func() []channel.Status { return nil }, Missing: func() []inbox.MissingServer { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -154,7 +154,7 @@ func startPlainWith(t *testing.T, more string, servers ...*plainServer) *plainRi
 // startPlainEndpoint is startPlainWith with settings of the endpoint.
 func startPlainEndpoint(t *testing.T, settings, more string, servers ...*plainServer) *plainRig {
 	t.Helper()
-	text := "version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0, token: " + adminToken + "}\nstore: 'memory:'\nlimits: {request_timeout: 2s, call_timeout: 2s}\n" +
+	text := "version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0, token: " + adminToken + ", tokens: [{name: ann, role: approver, hash: '" + identity.HashOf(approverToken).String() + "'}]}\nstore: 'memory:'\nlimits: {request_timeout: 2s, call_timeout: 2s}\n" +
 		more + "upstreams:\n"
 	endpoint := "endpoints: [{path: /mcp, " + settings + "servers: ["
 	for _, s := range servers {
@@ -253,6 +253,38 @@ func TestEndpointServerDiesAndReturns(t *testing.T) {
 	eventually(t, "the server is used again", func() bool { return strings.Contains(r.call("b__x"), "done by b") })
 	if list := r.list(); strings.Contains(list, "thoughtgate/") {
 		t.Errorf("the list is %s", list)
+	}
+}
+
+// The inbox names a missing server to administrators until it is back.
+func TestEndpointMissingServerIsInInbox(t *testing.T) {
+	a, b := newPlainServer(t, "a", "x"), newPlainServer(t, "b", "x")
+	r := startPlain(t, a, b)
+	inbox := func(token string) string {
+		_, page, _ := request(t, http.DefaultClient, "GET", "http://"+r.gate.OperatorAddr()+"/", "", "Authorization", "Bearer "+token)
+		return page
+	}
+	named := func() bool { return strings.Contains(inbox(adminToken), "Server b of /mcp: unavailable since ") }
+	if named() {
+		t.Error("a server that works is named as missing")
+	}
+	b.stop()
+	has(t, r.call("b__x"), "upstream_unreachable")
+	has(t, inbox(adminToken), "Server b of /mcp: unavailable since ", "Cause: it cannot be reached")
+	if page := inbox(approverToken); strings.Contains(page, "Server b") || !strings.Contains(page, "Sign out") {
+		t.Errorf("the page of an approver is %s", page)
+	}
+	b.start(t)
+	eventually(t, "the notice ends without a call", func() bool { return !named() })
+
+	eventually(t, "the server is used again", func() bool { return strings.Contains(r.call("b__x"), "done by b") })
+	b.hangs.Store(true)
+	r.list()
+	has(t, inbox(adminToken), "Server b of /mcp: unavailable since ", "Cause: it did not answer in time")
+	b.hangs.Store(false)
+	eventually(t, "the server is used again", func() bool { return strings.Contains(r.call("b__x"), "done by b") })
+	if named() {
+		t.Error("a server that works is named as missing")
 	}
 }
 

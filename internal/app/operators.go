@@ -154,7 +154,7 @@ func (o *operators) configure(cfg config.Config) error {
 func (o *operators) routes(cfg config.Config) (http.Handler, *operator.Auth, error) {
 	pages, err := inbox.New(inbox.Config{
 		Approvals: o.approvals.service, Viewer: o.approvals.service.Viewer(), Agents: o.agents, Now: time.Now, Log: o.base.log,
-		NeedsRestart: o.status.needsRestart, Changes: o.approvals.recentChanges, Channels: o.channels.statuses, Push: o.channels.pusher,
+		NeedsRestart: o.status.needsRestart, Changes: o.approvals.recentChanges, Channels: o.channels.statuses, Missing: o.servers.missing, Push: o.channels.pusher,
 		Connections: o.servers.connections, Summarize: o.approvals.summarize, Record: o.approvals.record,
 		Suggest: o.approvals.suggest, Trials: trials{o.approvals},
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/admission"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/connection"
+	"github.com/thoughtgate/thoughtgate-go/internal/inbox"
 	"github.com/thoughtgate/thoughtgate-go/internal/localhost"
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/oauth"
@@ -31,11 +32,12 @@ import (
 type servers struct {
 	base *base
 
-	clients   []*httpclient.Client     // serve agents, in the order of the configuration
-	bridges   []*bridge.Bridge         // to the upstreams that are programs
-	eras      []*translate.Translator  // to the upstreams of another era than their clients
-	upstreams []*upstream.Upstream     // for requests of the gate itself
-	records   func() gatestore.Records // returns the store of sessions, which is opened after connect
+	clients   []*httpclient.Client         // serve agents, in the order of the configuration
+	bridges   []*bridge.Bridge             // to the upstreams that are programs
+	eras      []*translate.Translator      // to the upstreams of another era than their clients
+	upstreams []*upstream.Upstream         // for requests of the gate itself
+	endpoints map[string]*several.Endpoint // of several servers, by path
+	records   func() gatestore.Records     // returns the store of sessions, which is opened after connect
 
 	sessions    *upstream.Sessions
 	connections *connection.Connections // to upstreams that want OAuth
@@ -107,6 +109,7 @@ const questionPatience = 10 * time.Minute
 
 // combine adds the configured endpoints to routes.
 func (s *servers) combine(routes map[string]mcphttp.Endpoint) {
+	s.endpoints = make(map[string]*several.Endpoint)
 	for _, e := range s.base.cfg.Endpoints {
 		route := mcphttp.Endpoint{Scopes: e.Scopes}
 		var members []several.ServerConfig
@@ -123,9 +126,20 @@ func (s *servers) combine(routes map[string]mcphttp.Endpoint) {
 			route.Upstream, route.Protection = nil, nil
 			route.Several = several.New(members, min(several.ListLimit, s.base.cfg.Limits.RequestTimeout), s.base.log)
 			route.Several.Search = e.Search
+			s.endpoints[e.Path] = route.Several
 		}
 		routes[e.Path] = route
 	}
+}
+
+// missing returns the servers of endpoints that cannot be used.
+func (s *servers) missing() (all []inbox.MissingServer) {
+	for _, path := range slices.Sorted(maps.Keys(s.endpoints)) {
+		for _, m := range s.endpoints[path].Missing() {
+			all = append(all, inbox.MissingServer{Server: m.Server, Endpoint: path, Cause: m.Why, Since: m.Since})
+		}
+	}
+	return all
 }
 
 // clientConfig returns the settings of an upstream's client.

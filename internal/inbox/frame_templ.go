@@ -194,7 +194,7 @@ func document(f frame) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		for _, trouble := range f.channels {
+		for _, trouble := range f.troubles {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 16, "<p class=\"banner quiet-banner\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

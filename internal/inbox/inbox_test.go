@@ -48,6 +48,7 @@ type fixture struct {
 	gets      atomic.Int64 // number of reads of a task
 
 	channels []channel.Status // set before the first request
+	missing  []inbox.MissingServer
 
 	record    []callrecord.Entry // set before the first request
 	summaries int                // how often the record was read
@@ -118,7 +119,7 @@ func open(t *testing.T) *fixture {
 	pages, err := inbox.New(inbox.Config{
 		Approvals: o.approvals, Viewer: o.approvals.Viewer(), Now: o.now, KeepAlive: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler), Push: o.push.Load,
 		NeedsRestart: func() []string { return nil }, Changes: func(context.Context) ([]task.Note, error) { return nil, nil },
-		Channels: func() []channel.Status { return o.channels }, Record: o.log,
+		Channels: func() []channel.Status { return o.channels }, Missing: func() []inbox.MissingServer { return o.missing }, Record: o.log,
 		Summarize: func(_ context.Context, since, until time.Time, periods int) (callrecord.Summary, error) {
 			o.summaries++
 			return callrecord.Summarize(func(yield func(callrecord.Entry, error) bool) {
@@ -602,6 +603,15 @@ func TestChannelTroubleIsForAdmins(t *testing.T) {
 	o.channels = []channel.Status{{Channel: "chat", Waiting: 2, Error: "token_revoked", DecisionsError: "dial tcp"}}
 	mustHave(t, o.signIn(t, "ada").get("/"), "Channel chat: 2 messages not sent", "check the channel", "token_revoked", "does not receive decisions")
 	mustLack(t, o.signIn(t, "alice").get("/"), "Channel chat")
+}
+
+// Administrators see which server of an endpoint is missing, since when, and what to do. Approvers cannot
+// do anything about it.
+func TestMissingServerIsForAdmins(t *testing.T) {
+	o := open(t)
+	o.missing = []inbox.MissingServer{{Server: "crm", Endpoint: "/mcp", Cause: "it cannot be reached", Since: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)}}
+	mustHave(t, o.signIn(t, "ada").get("/"), "Server crm of /mcp: unavailable since 03:04 UTC", "Check that it runs", "it cannot be reached")
+	mustLack(t, o.signIn(t, "alice").get("/"), "Server crm")
 }
 
 // A call without arguments has no search for them.

@@ -63,8 +63,17 @@ type Config struct {
 	// Channels returns the status of each channel that asks approvers.
 	Channels func() []channel.Status
 
+	// Missing returns the servers of endpoints that cannot be used.
+	Missing func() []MissingServer
+
 	// Push returns the channel that sends notifications to browsers. It may return nil.
 	Push func() *push.Push
+}
+
+// A MissingServer is a server that an endpoint has to do without.
+type MissingServer struct {
+	Server, Endpoint, Cause string
+	Since                   time.Time
 }
 
 // An Inbox serves the pages of approvers. It is safe for concurrent use after
@@ -96,7 +105,7 @@ type frame struct {
 
 	connects bool // there are servers to connect
 
-	channels []string // warnings about channels with errors
+	troubles []string // warnings about channels and servers that fail
 
 	push   string // the key for subscribing to notifications; empty if this is not possible
 	device string // a name for the session, see pushKey
@@ -141,7 +150,7 @@ func (i *Inbox) frame(r *http.Request, who operator.Operator, section, title str
 	f.push, f.device = i.pushKey(r, who)
 	//mutate:true TestChannelTroubleIsForAdmins approvers read errors of channels
 	if who.Role.Includes(operator.Admin) {
-		f.channels = i.channelTrouble()
+		f.troubles = append(i.channelTrouble(), i.serverTrouble()...)
 	}
 	return f
 }
@@ -166,6 +175,15 @@ func (i *Inbox) channelTrouble() (all []string) {
 		if s.DecisionsError != "" {
 			all = append(all, fmt.Sprintf("Channel %s: the gate does not receive decisions made there. Check its token, and that the gate can reach it. Cause: %s", s.Channel, s.DecisionsError))
 		}
+	}
+	return all
+}
+
+// serverTrouble says which servers of endpoints cannot be used, and what to do about it.
+func (i *Inbox) serverTrouble() (all []string) {
+	for _, m := range i.cfg.Missing() {
+		all = append(all, fmt.Sprintf("Server %s of %s: unavailable since %s. Agents get errors for its tools; other servers are not affected. Check that it runs and that the gate can reach it; "+
+			"the gate tries again. Cause: %s", m.Server, m.Endpoint, m.Since.UTC().Format("15:04 UTC"), m.Cause))
 	}
 	return all
 }

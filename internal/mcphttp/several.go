@@ -419,7 +419,7 @@ func (c *combined) note(ctx context.Context, p *exchange, s *several.Server, dow
 	switch {
 	case down != nil:
 	case problem != nil && problem.Type == mcp.UpstreamDown:
-		c.endpoint.Failed(s, "it cannot be reached")
+		c.endpoint.Failed(s, several.Unreachable)
 	case !p.client.reached && (tooSlow(p, s) || errors.Is(ctx.Err(), context.DeadlineExceeded)):
 		c.endpoint.Failed(s, "it did not answer in time")
 	case p.client.reached && s.IsDown():

@@ -30,6 +30,30 @@ type health struct {
 	until    time.Time // the end of the pause
 	trying   time.Time // until when a request tries the server
 	watched  bool
+	since    time.Time // of the first failure
+	why      string    // the reason of the last one; empty if the server can be reached again
+}
+
+// Unreachable is the reason of a server that cannot be reached.
+const Unreachable = "it cannot be reached"
+
+// A Missing is a server that cannot be used.
+type Missing struct {
+	Server string
+	Why    string
+	Since  time.Time
+}
+
+// Missing returns the servers that cannot be used, as far as requests have shown.
+func (e *Endpoint) Missing() (all []Missing) {
+	for _, s := range e.Servers {
+		s.health.mu.Lock()
+		if s.health.failures > 0 && s.health.why != "" {
+			all = append(all, Missing{s.Name(), s.health.why, s.health.since})
+		}
+		s.health.mu.Unlock()
+	}
+	return all
 }
 
 // Admit reports whether a request may use the server. If it has failed before, only one request at a time may.
@@ -76,7 +100,7 @@ func (s *Server) Untried() {
 
 // Failed notes that the server cannot be used. It is watched until it can be reached again.
 func (e *Endpoint) Failed(s *Server, why string) {
-	if s.health.failed(func() {
+	if s.health.failed(why, func() {
 		e.log.Warn("a server of the endpoint is unavailable", "upstream", s.Name(), "reason", why)
 	}) {
 		e.Go(context.Background(), 24*time.Hour, func(ctx context.Context) { e.watch(ctx, s) })
@@ -84,13 +108,17 @@ func (e *Endpoint) Failed(s *Server, why string) {
 }
 
 // failed notes a failure. It calls first if it is the first one, and reports whether the server must be watched.
-func (h *health) failed(first func()) (watch bool) {
+func (h *health) failed(why string, first func()) (watch bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	now := time.Now()
 	if h.failures == 0 {
 		first()
 	}
-	now := time.Now()
+	if h.failures == 0 || h.why == "" {
+		h.since = now
+	}
+	h.why = why
 	if !now.Before(h.until) { // requests that failed together count once
 		h.failures++
 		pause := min(maxPause, minPause<<min(h.failures-1, 10))
@@ -100,6 +128,16 @@ func (h *health) failed(first func()) (watch bool) {
 	watch = !h.watched
 	h.watched = true
 	return watch
+}
+
+// reached notes that the server can be reached. One that did not answer in time is missing until a request
+// has shown more.
+func (h *health) reached() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.why == Unreachable {
+		h.why = ""
+	}
 }
 
 // watch waits until a server can be reached, and tells clients that its lists may have changed.
@@ -126,6 +164,7 @@ func (e *Endpoint) watch(ctx context.Context, s *Server) {
 		err := s.Client.Reach(trying)
 		cancel()
 		if err == nil {
+			s.health.reached()
 			e.returned.send()
 			return
 		}
