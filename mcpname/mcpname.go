@@ -54,6 +54,7 @@ const (
 	MetaProtocolVersion    = "io.modelcontextprotocol/protocolVersion"          // in every request of 2026-07-28: its version
 	MetaClientInfo         = "io.modelcontextprotocol/clientInfo"               // likewise: name and version of the client
 	MetaClientCapabilities = "io.modelcontextprotocol/clientCapabilities"       // likewise: capabilities of the client
+	MetaServerInfo         = "io.modelcontextprotocol/serverInfo"               // in results of 2026-07-28: name and version of the server
 	MetaSubscriptionID     = "io.modelcontextprotocol/subscriptionId"           // ties a notification of 2026-07-28 to the request that subscribed to it
 	MetaRelatedTask        = "io.modelcontextprotocol/related-task"             // ties a message of 2025-11-25 to its task
 	MetaImmediateResponse  = "io.modelcontextprotocol/model-immediate-response" // result for the model while a task of 2025-11-25 runs

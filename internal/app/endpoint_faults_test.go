@@ -25,6 +25,7 @@ type plainServer struct {
 	more  atomic.Value
 	hangs atomic.Bool
 	asked atomic.Int64 // requests
+	begun atomic.Int64 // restarts, each of which forgets all sessions
 	gone  chan struct{}
 
 	mu   sync.Mutex
@@ -100,6 +101,14 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
+	session := "session-of-" + s.name
+	if n := s.begun.Load(); n > 0 {
+		session += fmt.Sprint("-", n)
+	}
+	if of := r.Header.Get("Mcp-Session-Id"); of != "" && of != session {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	answer := func(result string) { fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result) }
 	switch {
@@ -109,7 +118,7 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 		}
 	case strings.Contains(body, `"initialize"`):
-		w.Header().Set("Mcp-Session-Id", "session-of-"+s.name)
+		w.Header().Set("Mcp-Session-Id", session)
 		answer(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`)
 	case strings.Contains(body, `"tools/list"`):
 		answer(`{"tools":[` + s.tools + `]` + s.more.Load().(string) + `}`)
@@ -154,8 +163,11 @@ func startPlainWith(t *testing.T, more string, servers ...*plainServer) *plainRi
 // startPlainEndpoint is startPlainWith with settings of the endpoint.
 func startPlainEndpoint(t *testing.T, settings, more string, servers ...*plainServer) *plainRig {
 	t.Helper()
-	text := "version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0, token: " + adminToken + ", tokens: [{name: ann, role: approver, hash: '" + identity.HashOf(approverToken).String() + "'}]}\nstore: 'memory:'\nlimits: {request_timeout: 2s, call_timeout: 2s}\n" +
-		more + "upstreams:\n"
+	text := "version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0, token: " + adminToken + ", tokens: [{name: ann, role: approver, hash: '" + identity.HashOf(approverToken).String() + "'}]}\nstore: 'memory:'\n" + more
+	if !strings.Contains(more, "limits:") {
+		text += "limits: {request_timeout: 2s, call_timeout: 2s}\n"
+	}
+	text += "upstreams:\n"
 	endpoint := "endpoints: [{path: /mcp, " + settings + "servers: ["
 	for _, s := range servers {
 		text += "- {name: " + s.name + ", url: 'http://" + s.addr + "/', connect_timeout: 1s}\n"
@@ -390,7 +402,7 @@ func TestEndpointRefusals(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"x"}}`:            "invalid cursor",
 		`{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"taskId":"tg_unknown"}}`:    "task_not_found",
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"b__"}}`:            "Unknown tool",
-		`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///x"}}`:   "no available server",
+		`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///x"}}`:   `"code":-32002,"message":"no available server`,
 		`{"jsonrpc":"2.0","id":1,"method":"ping"}`:                                          `"result":{}`,
 		`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"warning"}}`: `"result":{}`,
 	} {

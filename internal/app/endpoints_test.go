@@ -301,3 +301,32 @@ func TestEndpointHoldsCalls(t *testing.T) {
 		})
 	}
 }
+
+// What an endpoint of several servers answers itself has the form that 2026-07-28 requires.
+func TestEndpointAnswersAsModernServer(t *testing.T) {
+	r := startThree(t, modernVersion, "rules: [{match: '*', action: forward}]\ndefault: deny\n")
+	ask := func(version, method, params string) (int, string) {
+		body := `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + params + `"_meta":{"io.modelcontextprotocol/protocolVersion":"` + version + `","io.modelcontextprotocol/clientCapabilities":{}}}}`
+		status, answer, _ := request(t, http.DefaultClient, "POST", "http://"+r.gate.AgentAddr()+"/mcp", body,
+			"Mcp-Protocol-Version", version, "Mcp-Method", method, "Mcp-Name", "none://x", "Accept", "application/json, text/event-stream")
+		return status, answer
+	}
+	for _, tt := range []struct {
+		version, method, params string
+		status                  int
+		want                    string
+	}{
+		{modernVersion, "server/discover", "", 200, `"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"thoughtgate",`},
+		{modernVersion, "prompts/list", "", 200, `"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"thoughtgate",`},
+		{"2099-01-01", "server/discover", "", 400, `"code":-32022,"message":"unsupported protocol version","data":{"error_type":"unsupported_protocol_version"`},
+		{"2099-01-01", "tools/list", "", 400, `"supported":["2026-07-28"],"requested":"2099-01-01"`},
+		{modernVersion, "resources/read", `"uri":"none://x",`, 200, `"uri":"none://x"`},
+		{modernVersion, "resources/subscribe", `"uri":"none://x",`, 404, `"code":-32601`},
+		{modernVersion, "resources/unsubscribe", `"uri":"none://x",`, 404, `"code":-32601`},
+	} {
+		status, answer := ask(tt.version, tt.method, tt.params)
+		if status != tt.status || !strings.Contains(answer, tt.want) {
+			t.Errorf("%s in %s: %d %s; want %d and %s", tt.method, tt.version, status, answer, tt.status, tt.want)
+		}
+	}
+}

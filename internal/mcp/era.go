@@ -193,10 +193,23 @@ func checkUnknownVersion(m *jsonrpc.Message, version string) error {
 	if !needsKnownVersion(m.Method) {
 		return nil
 	}
+	return unsupported(version)
+}
+
+func unsupported(version string) *Problem {
 	return &Problem{
 		Type:  UnsupportedVersion,
 		extra: jsonrpc.AppendString([]byte(`"supported":["`+Version20260728+`"],"requested":`), version),
 	}
+}
+
+// CheckVersion refuses a modern message in an unknown version, for an endpoint that is no other server.
+func CheckVersion(m *jsonrpc.Message) *Problem {
+	version, ok := m.Params.Meta.Member(mcpname.MetaProtocolVersion).Text()
+	if !ok || version == Version20260728 {
+		return nil
+	}
+	return unsupported(version)
 }
 
 // needsKnownVersion reports whether policy judges the method or the gate answers it.

@@ -128,6 +128,7 @@ const (
 	codeUnsupportedVersion = -32022
 	codeUnavailable        = -32013
 	codeURLElicitation     = -32042
+	codeNoResource         = -32002
 )
 
 // A Problem is an error that is shown to a client. Cause is for the log only.
@@ -212,6 +213,15 @@ func (p *Problem) RPCError(e Era, correlationID string) *jsonrpc.Error {
 		data = append(append(data, ','), p.extra...)
 	}
 	return &jsonrpc.Error{Code: code, Message: p.Error(), Data: append(data, '}')}
+}
+
+// NoResource returns the problem of a request about a resource that does not exist.
+func NoResource(e Era, uri, detail string) *Problem {
+	p := &Problem{Type: InvalidParams, Detail: detail, extra: jsonrpc.AppendString([]byte(`"uri":`), uri)}
+	if e == Legacy {
+		p.code = codeNoResource
+	}
+	return p
 }
 
 // Elicits returns the problem for a client of 2025-11-25 that can ask its user to open p.Connect. The client

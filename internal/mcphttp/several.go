@@ -70,7 +70,7 @@ func (c *combined) post() error {
 	if c.m = packet.Messages[0]; err != nil {
 		return c.fail(err)
 	}
-	if problem := c.join(); problem != nil {
+	if problem := cmp.Or(mcp.CheckVersion(&c.m), c.join()); problem != nil {
 		return c.refuse(problem)
 	}
 	switch c.m.Kind {
@@ -168,7 +168,7 @@ func (c *combined) request() error {
 		return c.named(c.m.Params.Name, c.endpoint.Prompt, "prompt")
 	case mcpname.CompletionComplete:
 		return c.complete()
-	case mcpname.ResourcesRead, mcpname.ResourcesSubscribe, mcpname.ResourcesUnsubscribe:
+	case mcpname.ResourcesRead:
 		return c.resource(c.m.Params.URI)
 	case mcpname.TasksGet, mcpname.TasksResult, mcpname.TasksCancel, mcpname.TasksUpdate:
 		return c.task()
@@ -187,6 +187,8 @@ func (c *combined) toAll() error {
 		return c.answerAll(c.endpoint.Discovered)
 	case legacy && method == mcpname.Initialize:
 		return c.initialize()
+	case legacy && (method == mcpname.ResourcesSubscribe || method == mcpname.ResourcesUnsubscribe):
+		return c.resource(c.m.Params.URI)
 	case legacy && method == mcpname.LoggingSetLevel:
 		return c.answerAll(func([]several.Part) []byte { return []byte("{}") })
 	case legacy && method == mcpname.Ping:
@@ -235,7 +237,7 @@ func (c *combined) resource(uri jsonrpc.Value) error {
 	}
 	switch len(owners) {
 	case 0:
-		return c.refuse(&mcp.Problem{Type: mcp.InvalidParams, Detail: "no available server of this endpoint lists this resource, or a template for it"})
+		return c.refuse(mcp.NoResource(c.x.client.era, text, "no available server of this endpoint lists this resource, or a template for it"))
 	case 1:
 		return c.route(owners[0], c.m.Raw, text)
 	default:
@@ -360,7 +362,7 @@ func (c *combined) ask(ctx context.Context, s *several.Server, method, name stri
 		return several.Part{Server: s, Why: why}
 	}
 	one := c.to(s, member, method, name, body)
-	part := several.Part{Server: s, Why: "the server is unavailable"}
+	part, failed := several.Part{Server: s, Why: "the server is unavailable"}, true
 	retry := s.IsDown()
 	if s.Admit() {
 		if retry {
@@ -368,29 +370,30 @@ func (c *combined) ask(ctx context.Context, s *several.Server, method, name stri
 			ctx, cancel = context.WithTimeout(ctx, several.RetryLimit)
 			defer cancel()
 		}
-		if part = c.tryOnce(ctx, one, member, nil); part.Results != nil || part.Why == "" {
-			return part
-		}
+		part, failed = c.tryOnce(ctx, one, member, nil)
 	}
-	if !mcp.IsList(method) || !s.IsDown() {
+	if part.Results != nil || !failed || !mcp.IsList(method) {
 		return part
 	}
 	why = part.Why
 	ctx, cancel := context.WithTimeout(c.x.account.Context, c.endpoint.ListLimit())
 	defer cancel()
-	part = c.tryOnce(ctx, one, member, unavailable(s))
+	part, _ = c.tryOnce(ctx, one, member, unavailable(s))
 	part.Why = why
 	return part
 }
 
-// tryOnce asks a server, unless it is down, and notes whether it can be used.
-func (c *combined) tryOnce(ctx context.Context, one partRequest, member *several.Membership, down *mcp.Problem) several.Part {
-	part := several.Part{Server: one.server}
+// tryOnce asks a server, unless it is down, and notes whether it can be used. It reports whether the server, and not
+// the gate or the message, is why there is no answer.
+func (c *combined) tryOnce(ctx context.Context, one partRequest, member *several.Membership, down *mcp.Problem) (part several.Part, failed bool) {
+	part = several.Part{Server: one.server}
 	to := newRecorder(several.MaxList)
 	p := c.x.part(ctx, to, one)
 	p.client.down = down
 	p.run()
 	c.note(ctx, p, one.server, down)
+	problem := p.account.Problem
+	failed = problem != nil && problem.Type.Upstream() || ctx.Err() != nil
 	m := to.answer(c.m.ID.Bytes)
 	switch {
 	case m != nil && m.Result.Present():
@@ -410,7 +413,7 @@ func (c *combined) tryOnce(ctx context.Context, one partRequest, member *several
 	default:
 		part.Why = "the server gave no valid answer"
 	}
-	return part
+	return part, failed
 }
 
 // note notes whether a server can be used, after it was asked.

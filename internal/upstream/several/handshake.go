@@ -18,17 +18,23 @@ func (e *Endpoint) Initialized(version string, parts []Part) []byte {
 	if i := slices.Index(mcp.Versions(), version); i < 0 || version >= mcp.Version20260728 {
 		version = mcp.Version20251125
 	}
-	return e.handshake(parts, offered(parts), jsonrpc.Member{Name: "protocolVersion", JSON: jsonrpc.AppendString(nil, version)})
+	return e.handshake(parts, offered(parts), about(parts, nil), jsonrpc.Member{Name: "protocolVersion", JSON: jsonrpc.AppendString(nil, version)}, jsonrpc.Member{Name: "serverInfo", JSON: serverInfo})
 }
 
 // Discovered returns the result of server/discover.
 func (e *Endpoint) Discovered(parts []Part) []byte {
-	return e.handshake(parts, withoutNotifications(offered(parts)), jsonrpc.Member{Name: "resultType", JSON: []byte(`"complete"`)},
+	return e.handshake(parts, withoutNotifications(offered(parts)), about(parts, nil, identified), jsonrpc.Member{Name: "resultType", JSON: []byte(`"complete"`)},
 		jsonrpc.Member{Name: "supportedVersions", JSON: []byte(`["` + mcp.Version20260728 + `"]`)},
 		jsonrpc.Member{Name: "ttlMs", JSON: []byte("0")}, jsonrpc.Member{Name: "cacheScope", JSON: []byte(`"private"`)})
 }
 
-func (e *Endpoint) handshake(parts []Part, offers []jsonrpc.Member, members ...jsonrpc.Member) []byte {
+// serverInfo names the endpoint for clients.
+var serverInfo = []byte(`{"name":"thoughtgate","version":"1"}`)
+
+// identified is the metadata that results of the modern era have.
+var identified = jsonrpc.Member{Name: mcpname.MetaServerInfo, JSON: serverInfo}
+
+func (e *Endpoint) handshake(parts []Part, offers []jsonrpc.Member, meta []byte, members ...jsonrpc.Member) []byte {
 	var instructions strings.Builder
 	if e.Search {
 		instructions.WriteString("Find tools with " + FindTools + " and call them with " + CallTool + ".\n\n")
@@ -40,12 +46,11 @@ func (e *Endpoint) handshake(parts []Part, offers []jsonrpc.Member, members ...j
 			}
 		}
 	}
-	members = append(members, jsonrpc.Member{Name: "capabilities", JSON: jsonrpc.AppendObject(nil, offers...)},
-		jsonrpc.Member{Name: "serverInfo", JSON: []byte(`{"name":"thoughtgate","version":"1"}`)})
+	members = append(members, jsonrpc.Member{Name: "capabilities", JSON: jsonrpc.AppendObject(nil, offers...)})
 	if text := strings.TrimSpace(instructions.String()); text != "" {
 		members = append(members, jsonrpc.Member{Name: "instructions", JSON: jsonrpc.AppendString(nil, text)})
 	}
-	if meta := about(parts, nil); meta != nil {
+	if meta != nil {
 		members = append(members, jsonrpc.Member{Name: "_meta", JSON: meta})
 	}
 	return jsonrpc.AppendObject(nil, members...)

@@ -30,12 +30,12 @@ var lists = map[string]string{
 // MergeLists returns the list of all servers for a client, in the order of the servers.
 func (e *Endpoint) MergeLists(method string, era mcp.Era, parts []Part) []byte {
 	m := e.merge(method, parts)
-	members := []jsonrpc.Member{{Name: lists[method], JSON: jsonrpc.Array(m.entries)}}
+	members, named := []jsonrpc.Member{{Name: lists[method], JSON: jsonrpc.Array(m.entries)}}, []jsonrpc.Member(nil)
 	if era == mcp.Modern {
 		members = append(members, jsonrpc.Member{Name: "resultType", JSON: []byte(`"complete"`)})
-		members = append(members, m.caching(parts)...)
+		members, named = append(members, m.caching(parts)...), []jsonrpc.Member{identified}
 	}
-	if meta := about(parts, m.collisions); meta != nil {
+	if meta := about(parts, m.collisions, named...); meta != nil {
 		members = append(members, jsonrpc.Member{Name: "_meta", JSON: meta})
 	}
 	return jsonrpc.AppendObject(nil, members...)
@@ -170,8 +170,8 @@ func uriOf(entry jsonrpc.Value) string {
 }
 
 // about returns the metadata of an answer of all servers: which of them are missing or have
-// answered earlier only, and names that several use. It returns nil if there is nothing to say.
-func about(parts []Part, collisions []string) []byte {
+// answered earlier only, names that several use, and more. It returns nil if there is nothing to say.
+func about(parts []Part, collisions []string, members ...jsonrpc.Member) []byte {
 	var missing, stale, collided [][]byte
 	for _, p := range parts {
 		name := jsonrpc.AppendString(nil, p.Server.Name())
@@ -187,7 +187,6 @@ func about(parts []Part, collisions []string) []byte {
 	for _, name := range collisions {
 		collided = append(collided, jsonrpc.AppendString(nil, name))
 	}
-	var members []jsonrpc.Member
 	for _, m := range []struct {
 		name string
 		list [][]byte

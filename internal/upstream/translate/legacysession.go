@@ -126,7 +126,7 @@ func initializeResult(m *jsonrpc.Message, discovered jsonrpc.Value) []byte {
 	if !slices.Contains(mcp.Versions(), version) || version >= mcp.Version20260728 {
 		version = mcp.Version20251125
 	}
-	server := discovered.Member("_meta").Member(metaServerInfo).Bytes
+	server := discovered.Member("_meta").Member(mcpname.MetaServerInfo).Bytes
 	if server == nil {
 		server = []byte(unknownPeer)
 	}

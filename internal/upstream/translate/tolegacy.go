@@ -55,7 +55,7 @@ func (s *session) discovery() []byte {
 	}
 	members = append(members, jsonrpc.Member{Name: "ttlMs", JSON: []byte("0")}, jsonrpc.Member{Name: "cacheScope", JSON: []byte(`"private"`)})
 	if info := s.result.Member("serverInfo"); info.IsObject() {
-		members = append(members, jsonrpc.Member{Name: "_meta", JSON: jsonrpc.AppendObject(nil, jsonrpc.Member{Name: metaServerInfo, JSON: info.Bytes})})
+		members = append(members, jsonrpc.Member{Name: "_meta", JSON: jsonrpc.AppendObject(nil, jsonrpc.Member{Name: mcpname.MetaServerInfo, JSON: info.Bytes})})
 	}
 	return jsonrpc.AppendObject(nil, members...)
 }
@@ -385,7 +385,7 @@ func modernResult(method string, result, info jsonrpc.Value) []byte {
 	if info.IsObject() {
 		meta := objectOr(v.Member("_meta"))
 		var p jsonrpc.Patch
-		p.Set(meta, metaServerInfo, info.Bytes)
+		p.Set(meta, mcpname.MetaServerInfo, info.Bytes)
 		members = append(members, jsonrpc.Member{Name: "_meta", JSON: p.Apply(meta.Bytes)})
 	}
 	return withMembers(v, members)

@@ -193,10 +193,7 @@ func modernMeta(capabilities, info []byte, level string) []jsonrpc.Member {
 	return members
 }
 
-const (
-	metaLogLevel   = "io.modelcontextprotocol/logLevel"
-	metaServerInfo = "io.modelcontextprotocol/serverInfo"
-)
+const metaLogLevel = "io.modelcontextprotocol/logLevel"
 
 // answer returns a response with one message.
 func answer(status int, message []byte) *http.Response {
