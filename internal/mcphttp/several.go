@@ -179,19 +179,28 @@ func (c *combined) request() error {
 
 // toAll answers a request that concerns the whole endpoint.
 func (c *combined) toAll() error {
-	method, legacy := c.m.Method, c.x.client.era == mcp.Legacy
-	switch {
+	switch method := c.m.Method; {
 	case mcp.IsList(method), method == mcpname.TasksList:
 		return c.list()
-	case !legacy && method == mcpname.ServerDiscover:
+	case c.x.client.era == mcp.Legacy:
+		return c.legacy()
+	case method == mcpname.ServerDiscover:
 		return c.answerAll(c.endpoint.Discovered)
-	case legacy && method == mcpname.Initialize:
+	default:
+		return c.unsupported()
+	}
+}
+
+// legacy answers a request that only the legacy era has.
+func (c *combined) legacy() error {
+	switch c.m.Method {
+	case mcpname.Initialize:
 		return c.initialize()
-	case legacy && (method == mcpname.ResourcesSubscribe || method == mcpname.ResourcesUnsubscribe):
+	case mcpname.ResourcesSubscribe, mcpname.ResourcesUnsubscribe:
 		return c.resource(c.m.Params.URI)
-	case legacy && method == mcpname.LoggingSetLevel:
+	case mcpname.LoggingSetLevel:
 		return c.answerAll(func([]several.Part) []byte { return []byte("{}") })
-	case legacy && method == mcpname.Ping:
+	case mcpname.Ping:
 		return c.answer([]byte("{}"))
 	default:
 		return c.unsupported()
