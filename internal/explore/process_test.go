@@ -25,6 +25,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/several"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/task"
 	"github.com/thoughtgate/thoughtgate-go/task/gatestore"
@@ -45,6 +46,7 @@ const (
 // settings are the settings of gates that differ between scenarios.
 type settings struct {
 	channel  bool // notify approvers on a channel
+	several  bool // the server is one of two of an endpoint
 	start    approval.Start
 	alone    bool          // there is only one gate
 	quorum   int           // of approvers; 0 means 1
@@ -62,6 +64,8 @@ type process struct {
 	hub     *conversation.Gateway
 	handler *mcphttp.Handler
 	client  *httpclient.Client
+	other   *httpclient.Client // of the other server of an endpoint
+	several *several.Endpoint  // may be nil
 
 	stop  context.CancelFunc
 	works sync.WaitGroup
@@ -157,12 +161,20 @@ func startProcess(w *world, name string) *process {
 	p.sound.Store(time.Now().UnixNano())
 	p.store = sharedStore{w.store, p}.reached()
 	log := slog.New(slog.DiscardHandler)
-	p.gate = catalog.New(&catalog.Settings{Policy: w.policyNow(w.outcomes.denies()), Upstreams: []string{"test"}}, time.Now, log, nil)
+	p.gate = catalog.New(&catalog.Settings{Policy: w.policyNow(w.outcomes.denies()), Upstreams: []string{"test", "other"}}, time.Now, log, nil)
 	target := &url.URL{Scheme: "http", Host: "upstream.test", Path: "/mcp"}
-	p.client = httpclient.New(httpclient.Config{
-		Name: "test", URL: target, Transport: (*wires)(p), ForwardAuthorization: true, Log: log,
-		ConnectTimeout: 5 * time.Second, ResponseTimeout: 20 * time.Second, CallTimeout: execution, IdleTimeout: time.Minute, MaxIdle: 10,
-	})
+	dial := func(name string) *httpclient.Client {
+		return httpclient.New(httpclient.Config{
+			Name: name, URL: target, Transport: (*wires)(p), ForwardAuthorization: true, Log: log,
+			ConnectTimeout: 5 * time.Second, ResponseTimeout: 20 * time.Second, CallTimeout: execution, IdleTimeout: time.Minute, MaxIdle: 10,
+		})
+	}
+	p.client, p.other = dial("test"), dial("other")
+	route := mcphttp.Endpoint{Upstream: p.client}
+	if w.settings.several {
+		p.several = several.New([]several.ServerConfig{{Client: p.other, Prefix: "other"}, {Client: p.client}}, several.ListLimit, log)
+		route = mcphttp.Endpoint{Several: p.several}
+	}
 	var err error
 	p.desk, err = approval.New(approval.Config{
 		Store: p.store, Durable: true, Judge: func(c policy.Call) policy.Verdict { return p.gate.Recheck(c) }, Workflow: w.settings.workflow,
@@ -186,7 +198,7 @@ func startProcess(w *world, name string) *process {
 		Catalog: p.gate, Approvals: p.desk, Records: p.store, Waiting: waiting, Texts: ring, Log: log,
 	})
 	p.handler = mcphttp.NewHandler(mcphttp.Config{
-		Routes: map[string]mcphttp.Endpoint{"/mcp": {Upstream: p.client}}, Catalog: p.gate, Gateway: p.hub, Log: log,
+		Routes: map[string]mcphttp.Endpoint{"/mcp": route}, Catalog: p.gate, Gateway: p.hub, Log: log,
 		Limits: mcphttp.Limits{
 			Requests: admission.Limits{Total: 100}, Streams: admission.Limits{Total: 100}, Body: 1 << 20,
 			ReadTimeout: time.Minute, WriteTimeout: time.Minute,
@@ -284,7 +296,11 @@ func (p *process) close() {
 	_ = p.desk.Close(ctx)
 	p.stop()
 	p.works.Wait()
+	if p.several != nil {
+		p.several.Close()
+	}
 	p.client.Close()
+	p.other.Close()
 }
 
 // sleep waits on behalf of a call of the process.

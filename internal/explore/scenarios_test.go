@@ -28,12 +28,16 @@ var scenarios = map[string]scenario{
 	"attach":        {want: ran, begin: func(w *world) { w.approves(approval.Approve, holding+5*time.Second); w.agent("hold_x").inRequests() }},
 	"large-answer":  {want: ran, begin: func(w *world) { w.approves(approval.Approve, 3*time.Second); w.agent("hold_large").asTasks() }},
 	"modern-task":   {want: ran, begin: func(w *world) { w.approves(approval.Approve, 3*time.Second); w.agent("hold_x").asModernTasks() }},
-	"modern-rounds": {want: ran, begin: func(w *world) { w.approves(approval.Approve, holding+5*time.Second); w.agent("hold_x").inRounds("") }},
-	"asked-by-upstream": {want: ran, begin: func(w *world) {
+	"modern-rounds": {want: ran, settings: settings{several: true}, begin: func(w *world) { w.approves(approval.Approve, holding+5*time.Second); w.agent("hold_x").inRounds("") }},
+	"asked-by-upstream": {want: ran, settings: settings{several: true}, begin: func(w *world) {
 		w.approves(approval.Approve, 3*time.Second)
 		w.agent("hold_asks").inRounds(`"elicitation":{}`)
 	}},
 	"nested-legacy": {want: ran, begin: func(w *world) { w.approves(approval.Approve, 3*time.Second); w.agent("hold_nested").asTasks() }},
+	"several-tasks": {want: ran, settings: settings{several: true}, begin: func(w *world) {
+		w.approves(approval.Approve, 3*time.Second)
+		w.agent("hold_x").asModernTasks()
+	}},
 	"nested-modern": {want: ran, begin: func(w *world) {
 		w.approves(approval.Approve, 3*time.Second)
 		w.agent("hold_nested").asModernTasks()
@@ -179,7 +183,7 @@ func (w *world) reload() {
 
 // configure applies a policy that may deny all calls.
 func (p *process) configure(denies bool) {
-	p.gate.Configure(&catalog.Settings{Policy: p.w.policyNow(denies), Upstreams: []string{"test"}})
+	p.gate.Configure(&catalog.Settings{Policy: p.w.policyNow(denies), Upstreams: []string{"test", "other"}})
 }
 
 // alter changes the calls in the store.
