@@ -43,6 +43,7 @@ func parts() []part {
 	return []part{
 		{"start", (*bench).start},
 		{"forward", (*bench).forward},
+		{"endpoints", (*bench).endpoints},
 		{"pipe", (*bench).pipe},
 		{"connections", (*bench).connections},
 		{"result", (*bench).result},
@@ -175,11 +176,15 @@ func (b *bench) reach(ctx context.Context, r *rig, name string, upstream *proc.P
 		return target{upstream, name}, nil
 	}
 	command := b.command(name, upstream)
+	var err error
 	if name == targetNginx {
-		var err error
-		if command, err = b.nginx(ctx, upstream); err != nil {
-			return target{}, err
-		}
+		command, err = b.nginx(ctx, upstream)
+	} else if n := servers[name]; n > 0 {
+		command.Args[2], err = b.endpointConfig("http://"+upstream.Agents+"/mcp", n)
+		command.Args = command.Args[:len(command.Args)-2] // without --upstream
+	}
+	if err != nil {
+		return target{}, err
 	}
 	p, err := r.add(ctx, command)
 	return target{p, name}, err
