@@ -74,6 +74,8 @@ type threeRig struct {
 	gate *app.App
 	mu   sync.Mutex
 	seen map[string][]http.Header // by server
+
+	servers map[string]*mcp.Server // over HTTP
 }
 
 func startThree(t *testing.T, version, more string) *threeRig {
@@ -84,18 +86,22 @@ func startThree(t *testing.T, version, more string) *threeRig {
 // startThreeWith is startThree with settings of the endpoint.
 func startThreeWith(t *testing.T, version, settings, more string) *threeRig {
 	t.Helper()
-	r := &threeRig{T: t, seen: map[string][]http.Header{}}
+	r := &threeRig{T: t, seen: map[string][]http.Header{}, servers: map[string]*mcp.Server{}}
 	serve := func(name string) string {
 		server := newServer(name, func(h http.Header) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.seen[name] = append(r.seen[name], h)
 		})
+		r.servers[name] = server
 		up := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: version == modernVersion}))
 		t.Cleanup(func() {
-			for range server.Sessions() {
-				t.Errorf("a session with %s was not ended", name)
-			}
+			eventually(t, "the sessions with "+name+" have ended", func() bool {
+				for range server.Sessions() {
+					return false
+				}
+				return true
+			})
 			up.CloseClientConnections()
 			up.Close()
 		})

@@ -201,7 +201,8 @@ type eventWrapper struct {
 	session *several.Session // may be nil
 	learn   func(*jsonrpc.Message)
 	to      func([]byte) (int, error)
-	whole   bool // drop events that are too large, instead of passing them on in parts
+	whole   bool                     // drop events that are too large, instead of passing them on in parts
+	pass    func(event []byte) error // takes complete events instead of to; may be nil
 
 	framer jsonrpc.Framer
 	held   []byte
@@ -217,7 +218,7 @@ func (w *eventWrapper) Write(p []byte) (int, error) {
 		var err error
 		switch {
 		case complete && !w.large:
-			_, err = w.to(w.wrapped(w.held))
+			err = w.event(w.held)
 		case complete || len(w.held) > maxWrapped:
 			w.large = !complete
 			if !w.whole {
@@ -235,6 +236,15 @@ func (w *eventWrapper) Write(p []byte) (int, error) {
 		w.held = nil
 	}
 	return written, nil
+}
+
+// event passes on a complete event.
+func (w *eventWrapper) event(text []byte) error {
+	if w.pass != nil {
+		return w.pass(text)
+	}
+	_, err := w.to(w.wrapped(text))
+	return err
 }
 
 // flush passes on the incomplete rest of the stream.
@@ -291,6 +301,28 @@ type streamWriter struct {
 	status int
 	mu     sync.Mutex
 	events eventWrapper
+	other  []byte // the begin of another answer
+}
+
+// refusal returns the error of an answer without events.
+func (w *streamWriter) refusal() *jsonrpc.Error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m, err := jsonrpc.ParseMessage(w.other, jsonrpc.Limits{})
+	if err != nil {
+		m = &jsonrpc.Message{}
+	}
+	return errorIn(m)
+}
+
+// errorIn returns the error in a response.
+func errorIn(m *jsonrpc.Message) *jsonrpc.Error {
+	code, ok := m.Error.Member("code").Int()
+	if !ok {
+		return &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no server of this endpoint offers this"}
+	}
+	text, _ := m.Error.Member("message").Text()
+	return &jsonrpc.Error{Code: int(code), Message: text, Data: bytes.Clone(m.Error.Member("data").Bytes)}
 }
 
 // Header implements [http.ResponseWriter].
@@ -304,6 +336,7 @@ func (w *streamWriter) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.status != http.StatusOK || !strings.HasPrefix(w.head.Get("Content-Type"), "text/event-stream") {
+		w.other = append(w.other, p[:min(len(p), maxLearned-len(w.other))]...)
 		return len(p), nil
 	}
 	return w.events.Write(p)

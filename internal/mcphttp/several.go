@@ -172,6 +172,8 @@ func (c *combined) request() error {
 		return c.resource(c.m.Params.URI)
 	case mcpname.TasksGet, mcpname.TasksResult, mcpname.TasksCancel, mcpname.TasksUpdate:
 		return c.task()
+	case mcpname.SubscriptionsListen:
+		return c.subscribe()
 	default:
 		return c.toAll()
 	}
@@ -239,9 +241,7 @@ func (c *combined) resource(uri jsonrpc.Value) error {
 	}
 	owners := c.endpoint.Owners(c.client(), text)
 	if owners == nil { // the client may have another list, or none
-		for _, method := range []string{mcpname.ResourcesList, mcpname.ResourcesTemplatesList} {
-			c.endpoint.LearnURIs(c.client(), method, c.lists(method))
-		}
+		c.learnURIs()
 		owners = c.endpoint.Owners(c.client(), text)
 	}
 	switch len(owners) {
@@ -254,17 +254,30 @@ func (c *combined) resource(uri jsonrpc.Value) error {
 	}
 }
 
+// learnURIs asks all servers for their resources.
+func (c *combined) learnURIs() {
+	for _, method := range []string{mcpname.ResourcesList, mcpname.ResourcesTemplatesList} {
+		c.endpoint.LearnURIs(c.client(), method, c.lists(method))
+	}
+}
+
 // task forwards a request about a task to the server of the task.
 func (c *combined) task() error {
 	id, _ := c.m.Params.TaskID.Text()
-	s, known := c.endpoint.TaskServer(c.client(), id)
-	if !known && task.ID(id).Own() {
-		s = c.findTask(id)
-	}
+	s := c.taskServer(id)
 	if s == nil {
 		return c.refuse(&mcp.Problem{Type: mcp.TaskNotFound})
 	}
 	return c.route(s, c.m.Raw, id)
+}
+
+// taskServer returns the server of a task, or nil.
+func (c *combined) taskServer(id string) *several.Server {
+	s, known := c.endpoint.TaskServer(c.client(), id)
+	if !known && task.ID(id).Own() {
+		s = c.findTask(id)
+	}
+	return s
 }
 
 // findTask returns the server of a task of the gate that this process has not shown to the client.
@@ -720,17 +733,22 @@ func (c *combined) get() error {
 	return x.withSlot(x.h.streams, func() error {
 		ctx, stop := x.h.endable(x.account.Context, x.client.epoch)
 		defer stop()
-		header := x.reply.out.header()
-		header.Set("Content-Type", "text/event-stream")
-		header.Set("Cache-Control", "no-cache")
-		header.Set("X-Accel-Buffering", "no")
-		x.reply.out.begin(http.StatusOK)
+		c.beginStream()
 		shared := &sharedStream{out: &x.reply.out}
 		if _, err := shared.send(jsonrpc.AppendComment(nil, "connected")); err != nil {
 			return err
 		}
 		return c.listen(ctx, shared)
 	})
+}
+
+// beginStream sends the head of an answer with events of all servers.
+func (c *combined) beginStream() {
+	header := c.x.reply.out.header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "no-cache")
+	header.Set("X-Accel-Buffering", "no")
+	c.x.reply.out.begin(http.StatusOK)
 }
 
 // resume forwards a request to resume the stream of one server.

@@ -23,7 +23,7 @@ func (e *Endpoint) Initialized(version string, parts []Part) []byte {
 
 // Discovered returns the result of server/discover.
 func (e *Endpoint) Discovered(parts []Part) []byte {
-	return e.handshake(parts, withoutNotifications(offered(parts)), about(parts, nil, identified), jsonrpc.Member{Name: "resultType", JSON: []byte(`"complete"`)},
+	return e.handshake(parts, offered(parts), about(parts, nil, identified), jsonrpc.Member{Name: "resultType", JSON: []byte(`"complete"`)},
 		jsonrpc.Member{Name: "supportedVersions", JSON: []byte(`["` + mcp.Version20260728 + `"]`)},
 		jsonrpc.Member{Name: "ttlMs", JSON: []byte("0")}, jsonrpc.Member{Name: "cacheScope", JSON: []byte(`"private"`)})
 }
@@ -83,15 +83,6 @@ func offered(parts []Part) []jsonrpc.Member {
 		}
 	}
 	return members
-}
-
-// withoutNotifications returns capabilities without those that need subscriptions/listen, which an
-// endpoint with several servers does not serve.
-func withoutNotifications(offers []jsonrpc.Member) []jsonrpc.Member {
-	for i, o := range offers {
-		offers[i].JSON = jsonrpc.Value{Bytes: o.JSON}.Without("listChanged", "subscribe")
-	}
-	return offers
 }
 
 // introduction returns the heading of the server's part of the instructions.
