@@ -2,6 +2,8 @@ package app_test
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
 	"github.com/thoughtgate/thoughtgate-go/internal/identity"
+	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 )
 
 // A plainServer is a server of MCP 2025-11-25 that can be stopped, hang and lie.
@@ -27,6 +30,8 @@ type plainServer struct {
 	asked atomic.Int64 // requests
 	begun atomic.Int64 // restarts, each of which forgets all sessions
 	gone  chan struct{}
+
+	version string // if it is not 2025-11-25
 
 	mu   sync.Mutex
 	http *httptest.Server
@@ -91,6 +96,10 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
 	}
+	if strings.HasPrefix(body, "[") {
+		s.serveBatch(w, r, text)
+		return
+	}
 	if strings.Contains(body, `"id":`) {
 		id = idOf(text)
 	}
@@ -119,7 +128,7 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case strings.Contains(body, `"initialize"`):
 		w.Header().Set("Mcp-Session-Id", session)
-		answer(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`)
+		answer(`{"protocolVersion":"` + cmp.Or(s.version, "2025-11-25") + `","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`)
 	case strings.Contains(body, `"tools/list"`):
 		answer(`{"tools":[` + s.tools + `]` + s.more.Load().(string) + `}`)
 	case strings.Contains(body, `"lie"`):
@@ -135,6 +144,33 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"Method not found"}}`, id)
 	}
+}
+
+// serveBatch answers each message of a batch as if it had come alone.
+func (s *plainServer) serveBatch(w http.ResponseWriter, r *http.Request, text []byte) {
+	s.mu.Lock()
+	s.last = string(text)
+	s.mu.Unlock()
+	packet, err := jsonrpc.Parse(text, jsonrpc.Limits{})
+	if err != nil || s.version != "2025-03-26" {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	var answers [][]byte
+	for _, m := range packet.Messages {
+		one := r.Clone(r.Context())
+		one.Body = io.NopCloser(bytes.NewReader(m.Raw))
+		if answer := httptest.NewRecorder(); m.Kind == jsonrpc.Request {
+			s.ServeHTTP(answer, one)
+			answers = append(answers, answer.Body.Bytes())
+		}
+	}
+	if answers == nil {
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(jsonrpc.Array(answers))
 }
 
 func (s *plainServer) heard() string {
@@ -188,8 +224,13 @@ func startPlainEndpoint(t *testing.T, settings, more string, servers ...*plainSe
 // begin begins a session.
 func (r *plainRig) begin() {
 	r.Helper()
+	r.beginAs("2025-11-25")
+}
+
+func (r *plainRig) beginAs(version string) {
+	r.Helper()
 	r.session = ""
-	_, _, head := r.post(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`)
+	_, _, head := r.post(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"` + version + `","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`)
 	r.session = head.Get("Mcp-Session-Id")
 	r.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 }
@@ -396,7 +437,6 @@ func TestEndpointRefusals(t *testing.T) {
 	a, b := newPlainServer(t, "a", "x"), newPlainServer(t, "b", "x")
 	r := startPlain(t, a, b)
 	for body, want := range map[string]string{
-		`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`:                                        "takes no batches",
 		`{"jsonrpc":"2.0","id":1,"method":"x/y"}`:                                           "-32601",
 		`{"jsonrpc":"2.0","id":1,"method":"TOOLS/CALL","params":{"name":"x"}}`:              "-32601",
 		`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"x"}}`:            "invalid cursor",

@@ -121,7 +121,7 @@ func (s *listening) divide() *mcp.Problem {
 		if filter == nil {
 			continue
 		}
-		part.body = s.c.message(mcpname.SubscriptionsListen, jsonrpc.Member{Name: "notifications", JSON: jsonrpc.AppendObject(nil, filter...)})
+		part.body = s.c.newMessage(mcpname.SubscriptionsListen, jsonrpc.Member{Name: "notifications", JSON: jsonrpc.AppendObject(nil, filter...)})
 		s.parts = append(s.parts, part)
 	}
 	return nil

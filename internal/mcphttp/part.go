@@ -2,6 +2,7 @@ package mcphttp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -203,6 +204,7 @@ type eventWrapper struct {
 	to      func([]byte) (int, error)
 	whole   bool                     // drop events that are too large, instead of passing them on in parts
 	pass    func(event []byte) error // takes complete events instead of to; may be nil
+	limit   int                      // the size of a large event; zero means maxWrapped
 
 	framer jsonrpc.Framer
 	held   []byte
@@ -219,7 +221,7 @@ func (w *eventWrapper) Write(p []byte) (int, error) {
 		switch {
 		case complete && !w.large:
 			err = w.event(w.held)
-		case complete || len(w.held) > maxWrapped:
+		case complete || len(w.held) > cmp.Or(w.limit, maxWrapped):
 			w.large = !complete
 			if !w.whole {
 				_, err = w.to(w.held)
@@ -249,10 +251,14 @@ func (w *eventWrapper) event(text []byte) error {
 
 // flush passes on the incomplete rest of the stream.
 func (w *eventWrapper) flush() {
-	if len(w.held) > 0 && !w.whole {
+	switch {
+	case len(w.held) == 0:
+	case !w.whole:
 		_, _ = w.to(w.held)
-		w.held = nil
+	case !w.large && w.pass != nil:
+		_ = w.pass(append(w.held, "\n\n"...)) // the stream has ended within its last event
 	}
+	w.held = nil
 }
 
 // wrapped returns an event as the client gets it.

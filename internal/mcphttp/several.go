@@ -29,6 +29,8 @@ type combined struct {
 
 	m       jsonrpc.Message
 	session *several.Session // of a legacy client; nil before initialize
+
+	divert func(s *several.Server, body []byte, name string) // gets what is for one server instead; may be nil
 }
 
 // serve answers the request.
@@ -64,15 +66,23 @@ func (c *combined) post() error {
 	c.x.client.era, err = mcp.Classify(packet, mcp.Headers{Version: header["Mcp-Protocol-Version"], Method: header["Mcp-Method"], Name: header["Mcp-Name"]})
 	c.x.account.Describe(packet)
 	c.x.account.Era = c.x.client.era
-	if packet.Batch {
-		return c.x.reply.Refuse(&mcp.Problem{Type: mcp.InvalidRequest, Detail: "an endpoint with several servers takes no batches: send each message by itself"})
+	switch {
+	case packet.Batch && err == nil:
+		return c.batch(packet)
+	case !packet.Batch:
+		c.m = packet.Messages[0]
 	}
-	if c.m = packet.Messages[0]; err != nil {
+	if err != nil {
 		return c.fail(err)
 	}
 	if problem := cmp.Or(mcp.CheckVersion(&c.m), c.join()); problem != nil {
 		return c.refuse(problem)
 	}
+	return c.message()
+}
+
+// message answers the message.
+func (c *combined) message() error {
 	switch c.m.Kind {
 	case jsonrpc.Response:
 		return c.respond()
@@ -283,7 +293,7 @@ func (c *combined) taskServer(id string) *several.Server {
 // findTask returns the server of a task of the gate that this process has not shown to the client.
 // The gate answers itself, and only the owner of the task.
 func (c *combined) findTask(id string) *several.Server {
-	body := c.message(mcpname.TasksGet, jsonrpc.Member{Name: "taskId", JSON: jsonrpc.AppendString(nil, id)})
+	body := c.newMessage(mcpname.TasksGet, jsonrpc.Member{Name: "taskId", JSON: jsonrpc.AppendString(nil, id)})
 	for _, p := range c.all(func(ctx context.Context, s *several.Server) several.Part {
 		return c.ask(ctx, s, mcpname.TasksGet, id, body)
 	}) {
@@ -295,8 +305,8 @@ func (c *combined) findTask(id string) *several.Server {
 	return nil
 }
 
-// message returns a request with the id and the metadata of the client's.
-func (c *combined) message(method string, more ...jsonrpc.Member) []byte {
+// newMessage returns a request with the id and the metadata of the client's.
+func (c *combined) newMessage(method string, more ...jsonrpc.Member) []byte {
 	members := more
 	if meta := c.m.Params.Meta; meta.Present() {
 		members = append(members, jsonrpc.Member{Name: "_meta", JSON: meta.Bytes})
@@ -325,9 +335,9 @@ func (c *combined) lists(method string) []several.Part {
 		all, size := several.Part{Server: s}, 0
 		seen := map[string]bool{}
 		for cursor := ""; ; {
-			body := c.message(method)
+			body := c.newMessage(method)
 			if cursor != "" {
-				body = c.message(method, jsonrpc.Member{Name: "cursor", JSON: jsonrpc.AppendString(nil, cursor)})
+				body = c.newMessage(method, jsonrpc.Member{Name: "cursor", JSON: jsonrpc.AppendString(nil, cursor)})
 			}
 			page := c.ask(ctx, s, method, "", body)
 			all.Why, all.Stale = cmp.Or(all.Why, page.Why), all.Stale || page.Stale
@@ -488,15 +498,24 @@ func (c *combined) to(s *several.Server, member *several.Membership, method, nam
 
 // route forwards a message to one server, whose answer the client gets.
 func (c *combined) route(s *several.Server, body []byte, name string) error {
+	if c.session != nil && c.m.Kind == jsonrpc.Request {
+		c.session.NoteRequest(c.m.ID.Bytes, s)
+	}
+	if c.divert != nil {
+		c.divert(s, body, name)
+		return nil
+	}
+	return c.forward(s, body, name)
+}
+
+// forward forwards the message to one server in the session of the client.
+func (c *combined) forward(s *several.Server, body []byte, name string) error {
 	member, why := c.member(c.x.account.Context, s)
 	if why != "" {
 		return c.refuse(unavailable(s))
 	}
 	one := c.to(s, member, c.m.Method, name, body)
 	key := c.client()
-	if c.session != nil && c.m.Kind == jsonrpc.Request {
-		c.session.NoteRequest(c.m.ID.Bytes, s)
-	}
 	for again := false; ; again = true {
 		w := &partWriter{ResponseWriter: c.x.reply.out.w, server: s, session: c.session}
 		if c.m.Method == mcpname.ToolsCall {
