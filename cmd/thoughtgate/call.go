@@ -90,7 +90,7 @@ func (t *target) use(ctx context.Context, f func(*mcpclient.Client) error) error
 	if err != nil {
 		return err
 	}
-	if tokens := w.newTokens(stored, log); tokens != nil {
+	if tokens := w.newTokens(stored, log, w.server); tokens != nil {
 		defer tokens.Close()
 		cfg.Tokens = tokens
 	}

@@ -26,12 +26,12 @@ import (
 
 // newTokens returns the tokens of a server that people can sign in to, or nil. A server with a
 // credential from the command line has no others.
-func (w *wrapping) newTokens(cfg config.Config, log *slog.Logger) *signin.Tokens {
-	_, authorized := w.server.Headers["Authorization"]
-	if w.server.URL == nil || w.token != nil || authorized || !w.server.IsSafe() || cfg.StateDir == "" {
+func (w *wrapping) newTokens(cfg config.Config, log *slog.Logger, server config.Upstream) *signin.Tokens {
+	_, authorized := server.Headers["Authorization"]
+	if server.URL == nil || w.token != nil || authorized || server.OAuth.Grant != "" || !server.IsSafe() || cfg.StateDir == "" {
 		return nil
 	}
-	return w.client.tokens(cfg, log, w.server, w.stderr)
+	return w.client.tokens(cfg, log, server, w.stderr)
 }
 
 // A signInClient has the flags for the client that the authorization server knows.
@@ -169,7 +169,7 @@ func newLogin() *cobra.Command {
 			return err
 		}
 		log, _ := newLog(cmd.ErrOrStderr(), cfg, nil)
-		tokens := w.newTokens(cfg, log)
+		tokens := w.newTokens(cfg, log, w.server)
 		if tokens == nil {
 			return errors.New("a sign-in needs an https URL or a URL on this machine, and a state directory")
 		}

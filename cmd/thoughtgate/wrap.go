@@ -27,6 +27,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/process"
 	"github.com/thoughtgate/thoughtgate-go/internal/signin"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httplink"
 )
 
@@ -48,7 +49,8 @@ func newWrap() *cobra.Command {
 		Long: "Run COMMAND, an MCP server that uses standard input and output, with the gate between it and the agent that started\n" +
 			"wrap. With --url, connect to a server over HTTP instead. Without a configuration file, tools that only read are\n" +
 			"forwarded and all others wait for approval. Standard output has only MCP messages. The server's standard error is\n" +
-			"passed through.",
+			"passed through. With --server or --endpoint, several servers are one: tools of the first keep their names, those of\n" +
+			"the others begin with NAME__.",
 	}
 	file := configFlag(cmd)
 	flags := cmd.Flags()
@@ -59,21 +61,29 @@ func newWrap() *cobra.Command {
 	flags.StringVar(&at.url, "url", "", "`URL` of a server over HTTP, in place of COMMAND; env:VARIABLE takes it from the environment")
 	flags.StringArrayVar(&at.headers, "header", nil, "`header` for the server at --url, as 'NAME: VALUE'; ${VARIABLE} or env:VARIABLE keeps a secret off the command line; may be repeated")
 	at.client.flags(flags)
+	var several severalFlags
+	several.add(flags)
 	flags.StringVar(&at.tokenFile, "token-file", "", "`file` with the bearer token for the server at --url; read for every request")
 	cmd.Args = positional(func(_ *cobra.Command, command []string) error {
-		if *socket != "" {
-			return at.checkSocket(command, *name, *file)
+		switch {
+		case *socket != "" && (several.given() || *file != ""):
+			return errOnlyName
+		case *socket != "":
+			return at.checkSocket(command, *name)
+		case several.given():
+			return several.check(at, command, *name, *file)
+		default:
+			return at.check(command)
 		}
-		return at.check(command)
 	})
 	cmd.RunE = func(cmd *cobra.Command, command []string) error {
 		if *socket != "" {
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-			return httplink.Pipe{In: cmd.InOrStdin(), Out: cmd.OutOrStdout(), Socket: *socket, Name: *name, Log: log}.Run(cmd.Context())
+			return httplink.Pipe{In: cmd.InOrStdin(), Out: cmd.OutOrStdout(), Dial: httplink.Socket(*socket), Path: "/mcp/" + *name, Log: log}.Run(cmd.Context())
 		}
 		w := wrapping{name: *name, stdin: cmd.InOrStdin(), stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
-		if err := at.read(); err != nil {
+		if err := cmp.Or(at.read(), w.setSeveral(several)); err != nil {
 			return &usageError{cmd.CommandPath(), err}
 		}
 		if err := w.setServer(at, command); err != nil {
@@ -94,13 +104,15 @@ func newWrap() *cobra.Command {
 	return cmd
 }
 
-// A wrapping is a server to wrap.
+// A wrapping is a server to wrap, or several as one.
 type wrapping struct {
 	name           string
 	server         config.Upstream
+	several        *config.Several        // nil for one server
+	endpoint       string                 // the path of several servers
 	token          func() (string, error) // see app.Wrap
 	client         signInClient
-	tokens         *signin.Tokens // nil if nobody signs in to the server
+	tokens         []*signin.Tokens // of the servers that somebody may sign in to
 	restarts       int
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -108,11 +120,14 @@ type wrapping struct {
 
 // build returns the gate in front of the server, and prints the URL of its inbox.
 func (w *wrapping) build(file string) (*app.App, error) {
-	sources := config.Sources{File: file, Server: &w.server, Starter: &config.Starter{
+	sources := config.Sources{File: file, Server: &w.server, Several: w.several, Starter: &config.Starter{
 		Name: "the built-in configuration", Text: wrapConfig, Policies: []policy.Source{{Name: "wrap.cedar", Text: wrapPolicy}},
 	}}
+	if w.several != nil {
+		sources.Server = nil
+	}
 	cfg, warnings, err := loadWrap(w.stderr, sources)
-	if err != nil {
+	if err = cmp.Or(err, w.checkEndpoint(cfg, file)); err != nil {
 		return nil, err
 	}
 	log, level := newLog(w.stderr, cfg, warnings)
@@ -120,15 +135,16 @@ func (w *wrapping) build(file string) (*app.App, error) {
 	if err != nil {
 		log.Info("the process of the agent is not known, so its decisions cannot be told from those of people", "err", err)
 	}
-	dir, _ := os.Getwd() // empty if it is not known
 	how := app.Wrap{
-		In: w.stdin, Dir: dir, Out: w.stdout, Stderr: w.stderr, Env: cfg.WrappedEnviron(os.Environ()), User: userName(), Host: host, Restarts: w.restarts,
-		Token: w.token,
+		In: w.stdin, Dir: workingDir(), Out: w.stdout, Stderr: w.stderr, Env: cfg.WrappedEnviron(os.Environ()), User: userName(), Host: host, Restarts: w.restarts,
+		Token: w.token, Tokens: map[string]httpclient.Tokens{},
 	}
-	if w.tokens = w.newTokens(cfg, log); w.tokens != nil {
-		how.Tokens = w.tokens
+	for _, u := range cfg.Upstreams {
+		if tokens := w.newTokens(cfg, log, u); tokens != nil {
+			w.tokens, how.Tokens[u.Name] = append(w.tokens, tokens), tokens
+		}
 	}
-	gate, err := app.NewWrap(cfg, log, how)
+	gate, err := w.newGate(cfg, log, how)
 	if err != nil {
 		return nil, err
 	}
@@ -139,16 +155,30 @@ func (w *wrapping) build(file string) (*app.App, error) {
 	return gate, nil
 }
 
+// newGate returns the gate for one server, or for several.
+func (w *wrapping) newGate(cfg config.Config, log *slog.Logger, how app.Wrap) (*app.App, error) {
+	if w.several == nil {
+		return app.NewWrap(cfg, log, how)
+	}
+	var names []string
+	for _, u := range cfg.Upstreams {
+		names = append(names, u.Name)
+	}
+	w.name = strings.Join(names, ", ")
+	return app.NewWrapEndpoint(cfg, log, how, w.endpoint)
+}
+
 // run runs the gate until its agent or its server has ended. A person who signs in meanwhile can
 // finish: then the next gate has a token.
 func (w *wrapping) run(ctx context.Context, gate *app.App) error {
-	if w.tokens == nil {
-		return gate.Run(ctx)
+	for _, tokens := range w.tokens {
+		defer tokens.Close()
+		defer context.AfterFunc(ctx, tokens.Close)() // requests that wait for the person must not delay the end
 	}
-	defer w.tokens.Close()
-	defer context.AfterFunc(ctx, w.tokens.Close)() // requests that wait for the person must not delay the end
 	err := gate.Run(ctx)
-	w.tokens.Wait(ctx)
+	for _, tokens := range w.tokens {
+		tokens.Wait(ctx)
+	}
 	return err
 }
 
@@ -213,11 +243,13 @@ func (r *remote) hasFlags() bool {
 	return len(r.headers) > 0 || r.tokenFile != "" || r.client != signInClient{}
 }
 
+var errOnlyName = errors.New("--socket takes only --name: the gate at the socket has the server and the configuration")
+
 // checkSocket returns an error if the flags or the command contradict --socket.
-func (r *remote) checkSocket(command []string, name, file string) error {
+func (r *remote) checkSocket(command []string, name string) error {
 	switch {
-	case len(command) > 0 || file != "" || r.url != "" || r.hasFlags():
-		return errors.New("--socket takes only --name: the gate at the socket has the server and the configuration")
+	case len(command) > 0 || r.url != "" || r.hasFlags():
+		return errOnlyName
 	case name == "":
 		return errors.New("--socket needs the --name of a server of that gate")
 	default:
@@ -256,6 +288,9 @@ func (r *remote) read() (err error) {
 
 // setServer sets the server to wrap.
 func (w *wrapping) setServer(at remote, command []string) (err error) {
+	if w.several != nil {
+		return nil
+	}
 	if at.url == "" {
 		w.server = config.DefaultUpstream()
 		w.server.Command, w.server.Name = command, cmp.Or(w.name, wrapName(command))
@@ -316,8 +351,7 @@ func wrapName(command []string) string {
 		base = base[:at] // a version
 	}
 	base = strings.TrimSuffix(base, filepath.Ext(base))
-	dir, _ := os.Getwd()
-	return named(base, dir+"\x00"+strings.Join(command, "\x00"))
+	return named(base, workingDir()+"\x00"+strings.Join(command, "\x00"))
 }
 
 // named returns a name that begins with base and ends with a digest of text.

@@ -43,9 +43,7 @@ type agents struct {
 
 // bind binds the agents' address.
 func (ag *agents) bind(secure *tls.Config) (err error) {
-	l := ag.base.listenerConfig("agents", ag.base.cfg.Listen, secure)
-	l.TrustedProxies, l.State = ag.base.cfg.Identity.Proxy.From, ag.countConnections
-	l.Connections = admission.Limits{Total: int64(ag.base.connections.agents), Client: quarter(ag.base.connections.agents)}
+	l := ag.listenerConfig(secure)
 	path, isSocket := localuser.SocketPath(l.Address)
 	if !isSocket {
 		ag.listener, err = httpserver.Listen(l)
@@ -60,6 +58,13 @@ func (ag *agents) bind(secure *tls.Config) (err error) {
 	}
 	ag.listener = httpserver.New(bound, l)
 	return nil
+}
+
+func (ag *agents) listenerConfig(secure *tls.Config) httpserver.Config {
+	l := ag.base.listenerConfig("agents", ag.base.cfg.Listen, secure)
+	l.TrustedProxies, l.State = ag.base.cfg.Identity.Proxy.From, ag.countConnections
+	l.Connections = admission.Limits{Total: int64(ag.base.connections.agents), Client: quarter(ag.base.connections.agents)}
+	return l
 }
 
 // serve sets the handler for agents. The keys of routes are the paths of the upstreams.

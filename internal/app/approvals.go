@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -25,9 +26,9 @@ type approvals struct {
 	store       openStore
 	record      *callrecord.Log
 	service     *approval.Service
-	sharedStore bool   // gates with other upstreams may use the store too
-	owner       string // the one owner of this gate's tasks in a shared store; empty if there may be several
-	outdated    func() // is called when the store is too new for this gate; may be nil
+	sharedStore bool     // gates with other upstreams may use the store too
+	owners      []string // the owners of this gate's tasks in a shared store; nil if there may be others
+	outdated    func()   // is called when the store is too new for this gate; may be nil
 }
 
 // open applies the policy and the workflows of the configuration, and opens the store.
@@ -138,7 +139,7 @@ func pendingShares(cfg config.Config) approval.Shares {
 // sendAsGate returns a sender for t that uses only the configured credentials, or nil if
 // another gate has the upstream.
 func (ap *approvals) sendAsGate(t task.Task) approval.Sender {
-	if ap.owner != "" && t.Owner != ap.owner {
+	if ap.owners != nil && !slices.Contains(ap.owners, t.Owner) {
 		return nil // for another server with this name
 	}
 	if u := ap.servers.find(t.Call.Upstream); u != nil {
@@ -152,9 +153,9 @@ func (ap *approvals) sendAsGate(t task.Task) approval.Sender {
 
 // notifiesAbout reports whether this gate notifies approvers about t.
 func (ap *approvals) notifiesAbout(t task.Task) bool {
-	if ap.owner != "" {
-		//mutate:swap "== ap.owner" `!= ""` TestWrapsNotifyAboutTheirOwnCalls a wrap notifies about the calls of other servers
-		return t.Owner == ap.owner
+	if ap.owners != nil {
+		//mutate:swap "slices.Contains(ap.owners, t.Owner)" "true" TestWrapsNotifyAboutTheirOwnCalls a wrap notifies about the calls of other servers
+		return slices.Contains(ap.owners, t.Owner)
 	}
 	//mutate:swap " && ap.service.HeldHere(t)" "" TestGatesNotifyAboutTheirOwnCalls a gate notifies about the calls of other gates
 	return ap.servers.find(t.Call.Upstream) != nil && ap.service.HeldHere(t)

@@ -31,6 +31,7 @@ import (
 // servers has the clients of all upstreams.
 type servers struct {
 	base *base
+	wrap *Wrap // nil unless an agent has started the gate
 
 	clients   []*httpclient.Client         // serve agents, in the order of the configuration
 	bridges   []*bridge.Bridge             // to the upstreams that are programs
@@ -69,6 +70,9 @@ func (s *servers) connect() (map[string]mcphttp.Endpoint, error) {
 			return nil, fmt.Errorf("upstream %s: %w", u.Name, err)
 		}
 		cfg.Connections, cfg.Sessions, cfg.Tokens = connections, s.sessions, s.connections.Tokens(u.Name)
+		if s.wrap != nil {
+			s.wrap.complete(u, &cfg)
+		}
 		cfg.ForwardCredential = cfg.ForwardCredential || connection.Mode(u.OAuth.Grant) == connection.TokenExchange // the token is exchanged, not sent
 		if u.Command != nil {
 			b := s.newBridge(u)
@@ -198,9 +202,13 @@ const (
 func (s *servers) newBridge(u config.Upstream) *bridge.Bridge {
 	cfg := s.processConfig(u)
 	cfg.Dir, cfg.Env, cfg.Restarts = u.Dir, environOf(u, s.base.cfg.ServerEnviron), processRestarts
+	idle := 10 * s.base.cfg.Limits.Keepalive
+	if s.wrap != nil {
+		cfg.Env, cfg.Stderr, idle = environOf(u, s.wrap.Env), s.wrap.Stderr, wrapIdle
+	}
 	largest := int64(cfg.MaxLine)
 	return bridge.New(bridge.Config{
-		Server: cfg, Shared: u.Shared, Idle: 10 * s.base.cfg.Limits.Keepalive, Log: s.base.log,
+		Server: cfg, Shared: u.Shared, Idle: idle, Log: s.base.log,
 		Processes: admission.Limits{
 			Total: int64(u.MaxProcesses), Client: quarter(u.MaxProcesses), Anonymous: s.base.anonymous(int64(u.MaxProcesses)),
 		},

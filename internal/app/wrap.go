@@ -38,8 +38,8 @@ type Wrap struct {
 	Host     process.ID // the process that started the gate; zero if it is not known
 	Restarts int        // of the server per minute
 
-	Token  func() (string, error) // returns the bearer token for a server at a URL; may be nil
-	Tokens httpclient.Tokens      // of a server that people sign in to; may be nil
+	Token  func() (string, error)       // returns the bearer token for a server at a URL; may be nil
+	Tokens map[string]httpclient.Tokens // of the servers that people sign in to, by name
 }
 
 // A wrappedServer is the server of a wrap: a program, or a server at a URL.
@@ -76,9 +76,7 @@ func NewWrap(cfg config.Config, log *slog.Logger, how Wrap) (*App, error) {
 		if err := a.openWrapApprovals(); err != nil {
 			return err
 		}
-		if how.Host != (process.ID{}) {
-			a.operators.agents.Register(context.Background(), how.Host, time.Now())
-		}
+		a.registerHost(how)
 		a.agents.gateway = conversation.NewGateway(a.agents.gatewayConfig())
 		if err := a.agents.configure(cfg, nil, nil); err != nil {
 			return err
@@ -87,9 +85,16 @@ func NewWrap(cfg config.Config, log *slog.Logger, how Wrap) (*App, error) {
 			return err
 		}
 		w.agent = a.newAgent(w.server, how)
-		a.approvals.owner = w.agent.Owner()
+		a.approvals.owners = []string{w.agent.Owner()}
 		return nil
 	})
+}
+
+// registerHost notes which process is the agent's.
+func (a *App) registerHost(how Wrap) {
+	if how.Host != (process.ID{}) {
+		a.operators.agents.Register(context.Background(), how.Host, time.Now())
+	}
 }
 
 // openWrapApprovals opens the store and binds the operators' address. By default, all wraps
@@ -135,7 +140,7 @@ func (s *servers) newLink(u config.Upstream, how Wrap) (wrappedServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Tokens = how.Tokens
+	cfg.Tokens = how.Tokens[u.Name]
 	limits := s.base.cfg.Limits
 	return httplink.New(httplink.Config{
 		Client: httpclient.New(cfg), Token: how.Token, MaxLine: maxLine(limits), Depth: limits.MaxDepth, Log: s.base.log,

@@ -43,7 +43,7 @@ const inboxChannel = "inbox"
 
 func channels(p *[]Channel, kinds []ChannelKind) Dict {
 	return func(key string) (Setting, string) {
-		if !isName(key) || key == inboxChannel {
+		if !IsName(key) || key == inboxChannel {
 			return nil, "must be at most 63 lower-case letters, digits and hyphens, and not inbox"
 		}
 		*p = append(*p, Channel{Name: key})

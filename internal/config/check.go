@@ -231,7 +231,7 @@ func (l *loader) findServerEnviron() {
 		//mutate:true internal/upstream/bridge.TestServerEnvironment a server gets the environment of the gate
 		case slices.ContainsFunc(serverVariables, func(v string) bool { return v == name || runtime.GOOS == "windows" && strings.EqualFold(v, name) }):
 			l.cfg.ServerEnviron = append(l.cfg.ServerEnviron, name+"="+value)
-		case slices.ContainsFunc(l.env.used[name], func(setting string) bool { return !l.isWrap || !isUnusedByWrap(setting) }):
+		case slices.ContainsFunc(l.env.used[name], func(setting string) bool { return !l.isUnused(setting) }):
 			l.cfg.OwnVariables = append(l.cfg.OwnVariables, name)
 		}
 	}

@@ -66,7 +66,7 @@ func asIs(value string) []string { return []string{value} }
 
 // byComma splits name=URL,name=URL. A URL without a name may have commas of its own.
 func byComma(value string) []string {
-	if name, _, ok := strings.Cut(value, "="); !ok || !isName(name) {
+	if name, _, ok := strings.Cut(value, "="); !ok || !IsName(name) {
 		return []string{value}
 	}
 	return strings.Split(value, ",")

@@ -17,7 +17,8 @@ type Sources struct {
 	File      string        // name of the file; empty means the one in THOUGHTGATE_CONFIG, if any
 	Environ   []string      // in the form of [os.Environ]
 	Overrides []Override    // the command line's
-	Server    *Upstream     // of a wrap: replaces all upstreams; nil without a wrap
+	Server    *Upstream     // of a wrap: replaces all upstreams; nil without a wrap of one server
+	Several   *Several      // of a wrap of an endpoint; nil otherwise
 	Channels  []ChannelKind // all kinds of channels
 	Starter   *Starter      // replaces a missing file; may be nil
 	Now       time.Time     // for warnings of expired certificates; may be zero
@@ -97,8 +98,8 @@ func (l *loader) read(s Sources) (file string, err error) {
 	}
 	l.addDefaultWorkflow()
 	l.override(s.Overrides)
-	if s.Server != nil {
-		l.wrap(*s.Server)
+	if l.isWrap {
+		l.wrap(s)
 	}
 	return file, nil
 }
@@ -110,15 +111,20 @@ type loader struct {
 	env      environment
 	origins  Origins
 	files    *fileSet
-	unread   bool // the file could not be parsed
-	isWrap   bool // one agent and one server, without a listener for agents
+	unread   bool     // the file could not be parsed
+	isWrap   bool     // one agent, without a listener for agents
+	isFixed  bool     // a wrap of an endpoint of the file
+	unused   []string // settings that have no effect in a wrap
 	now      time.Time
 	problems []Problem
 	warnings []Problem
 }
 
 func newLoader(s Sources) *loader {
-	return &loader{cfg: Default(), kinds: s.Channels, now: s.Now, env: newEnvironment(s.Environ), origins: Origins{}, files: newFileSet()}
+	return &loader{
+		isWrap: s.Server != nil || s.Several != nil, isFixed: s.Several != nil && s.Several.Servers == nil,
+		cfg: Default(), kinds: s.Channels, now: s.Now, env: newEnvironment(s.Environ), origins: Origins{}, files: newFileSet(),
+	}
 }
 
 func (l *loader) report(at Position, setting, text string) {
@@ -175,6 +181,7 @@ func (l *loader) override(flags []Override) {
 		o := last[path]
 		at := Position{Source: o.Source}
 		switch rest, each := strings.CutPrefix(path, "upstreams[]."); {
+		case path == "upstreams" && l.isFixed: // a variable for a gate over HTTP
 		case path == "upstreams":
 			l.replaceUpstreams(at, o.Values)
 		case path == forceRequired:
@@ -227,7 +234,7 @@ func (l *loader) replaceUpstreams(at Position, values []string) {
 	for i, value := range values {
 		u := DefaultUpstream()
 		path := fmt.Sprintf("upstreams[%d]", i)
-		if name, rest, ok := strings.Cut(value, "="); ok && isName(name) {
+		if name, rest, ok := strings.Cut(value, "="); ok && IsName(name) {
 			u.Name, value = name, rest
 			l.origins[path+".name"] = at
 		}

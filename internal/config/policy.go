@@ -57,7 +57,7 @@ func action(p *policy.Action) Leaf { return OneOf(p, "forward", "approve", "deny
 
 func workflows(p *[]policy.Workflow) Dict {
 	return func(key string) (Setting, string) {
-		if !isName(key) {
+		if !IsName(key) {
 			return nil, "must be at most 63 lower-case letters, digits and hyphens"
 		}
 		w := DefaultWorkflow()
@@ -84,7 +84,7 @@ func workflowSettings(w *policy.Workflow) Group {
 			{"reach", OneOf(&w.Grants.Reach, "tool", "read_only", "server", "agent")},
 		}},
 		{"channels", List(func() Setting {
-			return Each(&w.Channels, "inbox, or the name of a channel", isName).like("^[-a-z0-9]{1,63}$")
+			return Each(&w.Channels, "inbox, or the name of a channel", IsName).like("^[-a-z0-9]{1,63}$")
 		})},
 		{"remind", List(func() Setting {
 			var part float64

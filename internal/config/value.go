@@ -237,10 +237,11 @@ func timezone(p *string) Leaf {
 }
 
 func name(p *string) Leaf {
-	return Read(p, "at most 63 lower-case letters, digits and hyphens", func(s string) (string, bool) { return s, isName(s) }).like("^[-a-z0-9]{1,63}$")
+	return Read(p, "at most 63 lower-case letters, digits and hyphens", func(s string) (string, bool) { return s, IsName(s) }).like("^[-a-z0-9]{1,63}$")
 }
 
-func isName(s string) bool {
+// IsName reports whether s can be the name of an upstream.
+func IsName(s string) bool {
 	return s != "" && len(s) <= 63 && only(s, lower+digits+"-")
 }
 

@@ -17,6 +17,9 @@ func SocketPath(address string) (path string, ok bool) {
 	return strings.CutPrefix(address, socketScheme)
 }
 
+// Inside is the address of agents that the process itself connects. It is no path.
+const Inside = socketScheme
+
 // A Peer is the name of the user at the other end of a connection over a Unix socket. It is the
 // remote address of the connection.
 type Peer string

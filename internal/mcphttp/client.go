@@ -134,7 +134,7 @@ func (c *client) inSession(session string) catalog.Client {
 		session, credentials = "", cmp.Or(c.credentials(), c.localHost())
 	}
 	return catalog.Client{
-		Upstream: c.upstream.Name(), Key: catalog.ClientKey(c.agent.Principal, session, credentials), Principal: c.agent.Principal,
+		Upstream: c.upstream.Name(), Server: c.upstream.Server(), Key: catalog.ClientKey(c.agent.Principal, session, credentials), Principal: c.agent.Principal,
 	}
 }
 

@@ -26,7 +26,7 @@ import (
 
 // A Config configures a [Bridge].
 type Config struct {
-	Server    stdioclient.Config // how to run a process; Stderr is ignored
+	Server    stdioclient.Config // how to run a process; without Stderr, its standard error goes to the log
 	Shared    bool               // all clients of an era share one process
 	Processes admission.Limits   // limits of processes, if they are not shared
 	Unread    admission.Limits   // limits of bytes of large answers that clients have not read yet
@@ -258,7 +258,9 @@ func shareOf(by httpclient.Peer) admission.Client {
 
 func (b *Bridge) newProcess(n processSpec) *process {
 	cfg := b.cfg.Server
-	cfg.Stderr = &errorLog{log: b.cfg.Log, upstream: cfg.Name}
+	if cfg.Stderr == nil {
+		cfg.Stderr = &errorLog{log: b.cfg.Log, upstream: cfg.Name}
+	}
 	p := &process{
 		processSpec: n, bridge: b, server: stdioclient.New(cfg), ending: make(chan struct{}), stream: stdioclient.NewQueue(nil),
 	}

@@ -59,10 +59,10 @@ func New(cfg Config) *Client {
 		cfg.Connections = NewConnections(0)
 	}
 	c := &Client{cfg: cfg, answerLimit: upstream.NewAnswerLimit(), dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-		if cfg.Socket != "" {
-			network, address = "unix", cfg.Socket
-		}
 		return cfg.Connections.dial(ctx, func(ctx context.Context) (net.Conn, error) {
+			if cfg.Dial != nil {
+				return cfg.Dial(ctx)
+			}
 			return dialer.DialContext(ctx, network, address)
 		})
 	}}
@@ -84,6 +84,9 @@ func New(cfg Config) *Client {
 
 // Name returns the name of the server.
 func (c *Client) Name() string { return c.cfg.Name }
+
+// Server distinguishes servers with the same name at different gates, and may be empty.
+func (c *Client) Server() string { return c.cfg.Server }
 
 // Host returns the host, and the port if it is given, of the server's URL.
 func (c *Client) Host() string { return c.cfg.URL.Host }

@@ -1,8 +1,10 @@
 package httpclient
 
 import (
+	"context"
 	"crypto/tls"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"time"
@@ -16,7 +18,8 @@ import (
 type Config struct {
 	Name                 string
 	URL                  *url.URL
-	Socket               string      // a Unix socket to connect to, in place of the host of URL; may be empty
+	Server               string      // distinguishes servers with the same name at different gates; may be empty
+	Dial                 Dial        // connects in place of the host of URL; may be nil
 	Headers              http.Header // sent with every request, in place of the client's
 	ForwardAuthorization bool        // send the client's Authorization header on
 	ForwardCredential    bool        // even if the gate authenticated the client by it
@@ -40,6 +43,9 @@ type Config struct {
 	Metrics              *metrics.Metrics // may be nil
 	Tracing              *tracing.Tracing // may be nil
 }
+
+// Dial opens a connection.
+type Dial func(context.Context) (net.Conn, error)
 
 // DefaultCredentials returns the headers that hold a client's credentials by default.
 func DefaultCredentials() []string { return []string{"Authorization", "X-Api-Key", "Cookie"} }

@@ -23,32 +23,37 @@ const (
 	finishTimeout  = 2 * time.Second // for answers, after the agent has closed its end of the pipe
 )
 
-// A Pipe connects an agent at a pipe to a gate at a Unix socket. It has no policy, no store and no
-// credentials: the gate knows the agent by the user that runs this process.
+// A Pipe connects an agent at a pipe to a gate that serves HTTP. It has no policy, no store and no
+// credentials: the gate knows the agent by its connection.
 type Pipe struct {
-	In     io.Reader // from the agent
-	Out    io.Writer // to the agent
-	Socket string    // the path of the gate's socket
-	Name   string    // of the server behind the gate
-	Log    *slog.Logger
+	In   io.Reader       // from the agent
+	Out  io.Writer       // to the agent
+	Dial httpclient.Dial // connects to the gate
+	Path string          // at which the gate serves the agent
+	Log  *slog.Logger
+}
+
+// Socket returns a function that connects to a Unix socket.
+func Socket(path string) httpclient.Dial {
+	dialer := net.Dialer{Timeout: connectTimeout}
+	return func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) }
 }
 
 // Run passes messages between the agent and the gate until the agent closes its end of the pipe, or
 // ctx ends. It returns an error if the gate cannot be reached at the start.
 func (p Pipe) Run(ctx context.Context) error {
-	dialer := net.Dialer{Timeout: connectTimeout}
-	c, err := dialer.DialContext(ctx, "unix", p.Socket)
+	c, err := p.Dial(ctx)
 	if err != nil {
 		return err
 	}
 	_ = c.Close() // each request has its own connection
 	// Only the gate limits times: it knows how long a call waits for a person.
 	client := httpclient.New(httpclient.Config{
-		Name: p.Name, URL: &url.URL{Scheme: "http", Host: "thoughtgate", Path: "/mcp/" + p.Name}, Socket: p.Socket, ConnectTimeout: connectTimeout, Log: p.Log,
+		Name: p.Path, URL: &url.URL{Scheme: "http", Host: "thoughtgate", Path: p.Path}, Dial: p.Dial, ConnectTimeout: connectTimeout, Log: p.Log,
 	})
 	s := &pipeSession{out: p.Out, pending: map[string]mcp.Era{}, left: make(chan struct{})}
 	s.answered = sync.NewCond(&s.mu)
-	s.link = New(Config{Client: client, Upstream: upstream.Config{Name: p.Name, Log: p.Log}, MaxLine: maxMessage, Log: p.Log})
+	s.link = New(Config{Client: client, Upstream: upstream.Config{Name: p.Path, Log: p.Log}, MaxLine: maxMessage, Log: p.Log})
 	if err := s.link.Start(s); err != nil {
 		return err
 	}

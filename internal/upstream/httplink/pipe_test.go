@@ -44,7 +44,7 @@ func startPipe(t *testing.T, server http.HandlerFunc) *pipeTest {
 	p := &pipeTest{t: t, in: agentIn, out: bufio.NewReader(agentOut), done: make(chan error, 1)}
 	ctx, stop := context.WithCancel(t.Context())
 	go func() {
-		p.done <- httplink.Pipe{In: in, Out: out, Socket: socket, Name: "files", Log: slog.New(slog.DiscardHandler)}.Run(ctx)
+		p.done <- httplink.Pipe{In: in, Out: out, Dial: httplink.Socket(socket), Path: "/mcp/files", Log: slog.New(slog.DiscardHandler)}.Run(ctx)
 		out.Close()
 	}()
 	t.Cleanup(func() { agentIn.Close(); agentOut.Close(); stop() })
@@ -156,7 +156,7 @@ func TestPipeFinishes(t *testing.T) {
 // Without a gate, the pipe ends at once and says why.
 func TestPipeWithoutGate(t *testing.T) {
 	t.Parallel()
-	err := httplink.Pipe{Socket: filepath.Join(t.TempDir(), "s")}.Run(t.Context())
+	err := httplink.Pipe{Dial: httplink.Socket(filepath.Join(t.TempDir(), "s"))}.Run(t.Context())
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
