@@ -33,6 +33,7 @@ type initFlags struct {
 	client, file, config, command string
 	servers                       []string
 	project, write, dryRun, undo  bool
+	merged                        bool
 }
 
 func newInit() *cobra.Command {
@@ -41,7 +42,9 @@ func newInit() *cobra.Command {
 		Short: "Write a starter configuration, or put the gate in front of a client's servers",
 		Long: "Without --for, write a commented configuration (thoughtgate.yaml, or FILE) and its policy.\n\n" +
 			"With --for, show the change to an MCP client's configuration that makes it start its servers through\n" +
-			"\"thoughtgate wrap\", also those with a URL. --write makes the change, and --undo restores the file. Clients: " + clientconfig.Names() + ".",
+			"\"thoughtgate wrap\", also those with a URL. --write makes the change, and --undo restores the file. With --merge, the\n" +
+			"servers move to a configuration, thoughtgate.yaml or --config, and the client gets one server that has all of them; a\n" +
+			"later --merge adds the client's new servers. Clients: " + clientconfig.Names() + ".",
 		Args: optionalArgument,
 	}
 	var f initFlags
@@ -50,8 +53,9 @@ func newInit() *cobra.Command {
 	cmd.Flags().BoolVar(&f.project, "project", false, "change the client's configuration in the current directory, not the user's")
 	cmd.Flags().StringVar(&f.file, "file", "", "change this `file` of the client")
 	cmd.Flags().StringArrayVar(&f.servers, "server", nil, "`name` of a server to change; repeat for several (default: all)")
-	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file` that wrap is given")
+	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file` that wrap is given; with --merge, the new one")
 	cmd.Flags().StringVar(&f.command, "command", "", "`program` that the client starts (default: thoughtgate, or its path if that is not found)")
+	cmd.Flags().BoolVar(&f.merged, "merge", false, "put one server, with all servers of the client behind it, in place of them")
 	cmd.Flags().BoolVar(&f.write, "write", false, "make the change, and keep a copy of the file")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only show the difference (the default with --for)")
 	cmd.Flags().BoolVar(&f.undo, "undo", false, "restore the files that --write has changed, or only those of --for or --file")
@@ -89,7 +93,7 @@ func (f initFlags) check(args []string) error {
 
 // changes reports whether flags are set that need --for.
 func (f initFlags) changes() bool {
-	return f.write || f.project || len(f.servers) > 0 || f.config != "" || f.command != ""
+	return f.write || f.merged || f.project || len(f.servers) > 0 || f.config != "" || f.command != ""
 }
 
 func (f initFlags) checkFor(args []string) error {
@@ -142,6 +146,9 @@ func (f initFlags) wrap(cmd *cobra.Command) error {
 	if err != nil {
 		return &usageError{cmd.CommandPath(), oneOf("for", f.client, strings.Split(clientconfig.Names(), ", ")...)}
 	}
+	if f.merged {
+		return f.merge(cmd, c)
+	}
 	how, err := f.wrapping()
 	if err != nil {
 		return err
@@ -170,9 +177,11 @@ func (f initFlags) wrap(cmd *cobra.Command) error {
 	if err := showDiff(cmd.OutOrStdout(), file, content, change.Text); err != nil || f.dryRun {
 		return err
 	}
-	_, err = fmt.Fprintln(cmd.ErrOrStderr(), "Nothing was written. Run the command again with --write to make this change.")
+	_, err = fmt.Fprintln(cmd.ErrOrStderr(), nothingWritten)
 	return err
 }
+
+const nothingWritten = "Nothing was written. Run the command again with --write to make this change."
 
 // apply makes the change.
 func (f initFlags) apply(cmd *cobra.Command, c clientconfig.Client, file string, how clientconfig.WrapOptions) error {
@@ -321,6 +330,8 @@ func report(w io.Writer, file string, change clientconfig.Change, wrapped string
 		clientconfig.Remote:              "has a URL and is not changed",
 		clientconfig.ConfiguredElsewhere: "is not started by this file and is not changed",
 		clientconfig.NotChosen:           "is not selected",
+		clientconfig.Merging:             wrapped,
+		clientconfig.NotMerged:           "is not merged",
 	}
 	_, _ = fmt.Fprintf(w, "%s:\n", file)
 	if len(change.Servers) == 0 {
@@ -406,6 +417,9 @@ func (f initFlags) restoreOne(cmd *cobra.Command, files clientconfig.Files, r cl
 		_, err = fmt.Fprintf(w, "%s: it contains no wrapped server. A copy from before the change is %s\n", r.File, r.Backup)
 	default:
 		_, err = fmt.Fprintf(w, "%s: restored; later changes by others are kept. A copy from before the change is %s\n", r.File, r.Backup)
+	}
+	for _, name := range u.KeptFiles {
+		_, _ = fmt.Fprintf(w, "  %s has changed since then, and stays\n", oneLine(name, maxCell))
 	}
 	for _, name := range u.Kept {
 		_, _ = fmt.Fprintf(w, "  %s has changed since then: only the wrapping was removed\n", oneLine(name, maxCell))

@@ -39,7 +39,7 @@ func (f Files) Wrap(c Client, file string, w WrapOptions) (Change, error) {
 		if change, err = c.Wrap(content, w); err != nil || len(change.Patches) == 0 {
 			return content, err
 		}
-		return change.Text, f.remember(c, target, content, change.Patches)
+		return change.Text, f.remember(c, target, content, change.Patches, nil)
 	})
 	return change, err
 }
@@ -108,6 +108,7 @@ func read(file string) ([]byte, os.FileMode, error) {
 type Restoration struct {
 	Before, Text []byte   // the file before and after
 	Identical    bool     // the file equals the backup from before the first change
+	KeptFiles    []string // files of the gate that were changed since servers were merged
 	Kept         []string // servers that were changed since they were wrapped
 }
 
@@ -140,6 +141,9 @@ func (f Files) Undo(r Record) (Restoration, error) {
 		return Restoration{}, err
 	}
 	f.reachedStep("undone")
+	if u.KeptFiles, err = now.Merged.forgetFiles(); err != nil {
+		return u, err
+	}
 	return u, f.forget(*now, u)
 }
 
@@ -149,40 +153,51 @@ func (r Record) Plan(content []byte) (Restoration, error) {
 	if err != nil {
 		return Restoration{}, err
 	}
-	root, err := parse(c.language, content)
-	if err != nil {
+	u := Restoration{Before: content}
+	if content, err = r.Merged.undo(c, content, r.Backup); err != nil {
 		return Restoration{}, err
 	}
-	u := Restoration{Before: content}
+	if u.Text, u.Kept, err = r.unwrap(c, content); err != nil {
+		return Restoration{}, err
+	}
+	backup, err := os.ReadFile(r.Backup)
+	u.Identical = err == nil && bytes.Equal(backup, u.Text)
+	return u, nil
+}
+
+// unwrap returns the content without the wrapping of servers, and the servers that were changed since.
+func (r Record) unwrap(c Client, content []byte) (text []byte, kept []string, err error) {
+	root, err := parse(c.language, content)
+	if err != nil {
+		return nil, nil, err
+	}
 	var back []Edit
 	var targets [][]string
 	for _, p := range r.Patches {
 		e, err := p.entry(root, c)
 		if err != nil {
-			return Restoration{}, err
+			return nil, nil, err
 		}
 		if !e.isWrappedBy(p.isGate) {
 			continue // the server or its wrapping was removed, or was never written
 		}
 		if !p.intact(content, root) {
 			if !p.isRemote() {
-				u.Kept = append(u.Kept, e.Name)
+				kept = append(kept, e.Name)
 			}
 			if p, err = p.current(content, root, e); err != nil {
-				return Restoration{}, err
+				return nil, nil, err
 			}
 		}
 		back, targets = append(back, p.reversed()...), append(append(targets, e.targets...), p.targets()...)
 	}
-	if u.Text, err = apply(content, root, back); err != nil {
-		return Restoration{}, err
+	if text, err = apply(content, root, back); err != nil {
+		return nil, nil, err
 	}
-	if _, err := c.verify(root, u.Text, targets); err != nil {
-		return Restoration{}, err
+	if _, err := c.verify(root, text, targets); err != nil {
+		return nil, nil, err
 	}
-	backup, err := os.ReadFile(r.Backup)
-	u.Identical = err == nil && bytes.Equal(backup, u.Text)
-	return u, nil
+	return text, kept, nil
 }
 
 // entry returns the present state of the server. Its status is empty if the server was removed.

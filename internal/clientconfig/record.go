@@ -1,6 +1,7 @@
 package clientconfig
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -21,6 +22,7 @@ type Record struct {
 	File    string  `json:"file"`   // its path without symbolic links
 	Backup  string  `json:"backup"` // a copy of the file before the first change
 	Patches []Patch `json:"patches"`
+	Merged  *Merged `json:"merged,omitempty"` // nil if no servers were merged
 }
 
 // Files changes files and remembers how to restore them.
@@ -79,25 +81,15 @@ func readRecord(name string) (*Record, error) {
 }
 
 // remember records how to undo a change, before the file is changed.
-func (f Files) remember(c Client, file string, content []byte, patches []Patch) error {
+func (f Files) remember(c Client, file string, content []byte, patches []Patch, merged *Merged) error {
 	prefix := f.prefix(file)
 	old, err := readRecord(prefix + ".json")
 	if err != nil {
 		return err
 	}
-	r := Record{Client: c.Name, File: file, Patches: patches}
-	if old != nil {
-		root, err := parse(c.language, content)
-		if err != nil {
-			return err
-		}
-		// Keep earlier patches that are still in the file, together with the backup from
-		// before them.
-		for _, p := range old.Patches {
-			if p.intact(content, root) {
-				r.Patches, r.Backup = append(r.Patches, p), old.Backup
-			}
-		}
+	r := Record{Client: c.Name, File: file, Patches: patches, Merged: merged}
+	if err := r.keep(old, c, content); err != nil {
+		return err
 	}
 	if r.Backup == "" {
 		sum := sha256.Sum256(content)
@@ -116,6 +108,26 @@ func (f Files) remember(c Client, file string, content []byte, patches []Patch) 
 	}
 	if old != nil && old.Backup != r.Backup {
 		return removeIfExists(old.Backup)
+	}
+	return nil
+}
+
+// keep keeps the earlier changes that are still in the file, together with the backup from before them.
+func (r *Record) keep(old *Record, c Client, content []byte) error {
+	if old == nil {
+		return nil
+	}
+	root, err := parse(c.language, content)
+	if err != nil {
+		return err
+	}
+	if known := old.mergedIn(c, content); known != nil {
+		r.Merged, r.Backup = cmp.Or(r.Merged, known), old.Backup
+	}
+	for _, p := range old.Patches {
+		if p.intact(content, root) {
+			r.Patches, r.Backup = append(r.Patches, p), old.Backup
+		}
 	}
 	return nil
 }

@@ -125,6 +125,17 @@ type language interface {
 	parse(text []byte) (*node, error)
 	quote(text string) string
 	name(key string) string // with the separator between name and value
+
+	lists
+}
+
+// lists moves the servers of a list.
+type lists interface {
+	spans(content []byte, list *node, path []string) ([]span, error)                // the parts of the file with a server
+	join(content []byte, list *node, parts [][]span) string                         // the text of several servers
+	append(before, after string) string                                             // joins such texts
+	server(section []string, name string, settings []variable) string               // the text of a new server
+	replace(content []byte, list *node, parts [][]span, by string) (changes []span) // puts a text in place of the first server, and removes the others
 }
 
 // Limits of files. Some clients keep histories of many megabytes in theirs.

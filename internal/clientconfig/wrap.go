@@ -39,6 +39,8 @@ const (
 	Remote              Status = "remote"          // the client reaches it by URL
 	ConfiguredElsewhere Status = "elsewhere"       // configured by an extension or another file
 	NotChosen           Status = "not chosen"
+	Merging             Status = "merging"    // to be merged with others
+	NotMerged           Status = "not merged" // an endpoint cannot have it
 )
 
 // A Server is an entry of a client's configuration.
@@ -460,10 +462,6 @@ func gateName(server string) string {
 
 // apply returns the content with all edits made.
 func apply(content []byte, root *node, edits []Edit) ([]byte, error) {
-	type span struct {
-		start, end int
-		text       string
-	}
 	var spans []span
 	for _, e := range edits {
 		m, err := root.at(e.Path)
@@ -476,16 +474,12 @@ func apply(content []byte, root *node, edits []Edit) ([]byte, error) {
 		spans = append(spans, span{m.value.end - len(e.Before), m.value.end, e.After})
 	}
 	slices.SortStableFunc(spans, func(a, b span) int { return a.start - b.start })
-	var out []byte
-	done := 0
-	for _, s := range spans {
-		if s.start < done {
+	for i := 1; i < len(spans); i++ {
+		if spans[i].start < spans[i-1].end {
 			return nil, errors.New("changes overlap")
 		}
-		out = append(append(out, content[done:s.start]...), s.text...)
-		done = s.end
 	}
-	return append(out, content[done:]...), nil
+	return replaceSpans(content, spans), nil
 }
 
 // dotted returns a path for people.
