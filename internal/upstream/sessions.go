@@ -216,9 +216,7 @@ func (ss *Sessions) find(ctx context.Context, name string) ([]byte, error) {
 	case errors.Is(err, task.ErrNotFound), err == nil && !now.Before(found.Expires):
 		return nil, nil
 	case err != nil:
-		return nil, &mcp.Problem{
-			Type: mcp.StoreUnavailable, RetryAfter: 5, Cause: err, Detail: "the owner of this session cannot be checked at the moment; nothing was run, try again",
-		}
+		return nil, sessionProblem(err)
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -267,6 +265,58 @@ func (ss *Sessions) Value(ctx context.Context, s Session) ([]byte, error) {
 		return k.unsaved, nil
 	}
 	return ss.find(ctx, s.name())
+}
+
+// Change changes the value of a session to what f returns for it, unless that is nil. f is called again
+// if another request has changed the session meanwhile.
+func (ss *Sessions) Change(ctx context.Context, s Session, f func(value []byte) []byte) error {
+	if ss == nil || ss.changeUnsaved(s.name(), f) {
+		return nil
+	}
+	for {
+		r, err := ss.records().GetRecord(ctx, s.name())
+		switch {
+		case errors.Is(err, task.ErrNotFound), err == nil && !time.Now().Before(r.Expires):
+			return &mcp.Problem{Type: mcp.SessionGone}
+		case err != nil:
+			return sessionProblem(err)
+		}
+		if r.Value = f(r.Value); r.Value == nil {
+			return nil
+		}
+		r.Version++
+		r.Expires = time.Now().Add(sessionTTL)
+		err = ss.records().PutRecord(ctx, r)
+		switch {
+		case errors.Is(err, task.ErrConcurrentModification) && ctx.Err() == nil:
+		case err != nil:
+			return sessionProblem(err)
+		default:
+			return nil
+		}
+	}
+}
+
+// changeUnsaved is [Sessions.Change] for a session that the store does not have yet.
+func (ss *Sessions) changeUnsaved(name string, f func(value []byte) []byte) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	k, ok := ss.known[name]
+	if !ok || !k.isLocal || k.unsaved == nil {
+		return false
+	}
+	if value := f(k.unsaved); value != nil {
+		k.unsaved = value
+		ss.known[name] = k
+	}
+	return true
+}
+
+// sessionProblem returns the problem of a session about which the store cannot be asked.
+func sessionProblem(err error) *mcp.Problem {
+	return &mcp.Problem{
+		Type: mcp.StoreUnavailable, RetryAfter: 5, Cause: err, Detail: "the owner of this session cannot be checked at the moment; nothing was run, try again",
+	}
 }
 
 // End removes a session.

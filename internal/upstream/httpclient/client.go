@@ -118,7 +118,7 @@ func (c *Client) ReadTimeout(use Use) time.Duration {
 
 // headTimeout limits the time until the head of an answer. Only its context limits a held call.
 func (c *Client) headTimeout(use Use) time.Duration {
-	if use == held {
+	if use == Held {
 		return 0
 	}
 	return c.ReadTimeout(use)
@@ -170,7 +170,7 @@ func useOf(r upstream.Request) Use {
 	case r.Stream:
 		return Stream
 	case !r.Forwarded:
-		return held
+		return Held
 	case r.Message.Method == mcpname.ToolsCall:
 		return Call
 	default:
@@ -205,7 +205,7 @@ func (c *Client) send(ctx context.Context, by Peer, r *http.Request, extra http.
 	}
 	return c.network.do(ctx, by.Use, &http1.Request{
 		Owner: by.Owner, Method: r.Method, Target: uri, Header: r.Header, Omit: c.omits, Extra: extra,
-		Body: body, Timeout: c.headTimeout(by.Use), Fresh: by.Use == held,
+		Body: body, Timeout: c.headTimeout(by.Use), Fresh: by.Use == Held,
 	}, byTransport)
 }
 
@@ -312,7 +312,7 @@ func (c *Client) roundTrip(r *http.Request, by Peer) (*http.Response, error) {
 	if c.cfg.Transport == nil {
 		return c.network.http2.transport(by, &c.cfg).RoundTrip(r)
 	}
-	if by.Use == held || by.Use == Stream {
+	if by.Use == Held || by.Use == Stream {
 		return c.cfg.Transport.RoundTrip(r, by)
 	}
 	ctx, cancel := context.WithCancel(r.Context())

@@ -75,7 +75,7 @@ func dialHTTP2(ctx context.Context, dial func(context.Context) (net.Conn, error)
 
 // transport returns the transport for a request of by.
 func (h *http2Transports) transport(by Peer, c *Config) *http.Transport {
-	if by.Use == held {
+	if by.Use == Held {
 		return h.fresh
 	}
 	h.mu.Lock()

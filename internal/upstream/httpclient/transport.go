@@ -46,5 +46,5 @@ const (
 	Plain  Use = iota
 	Call       // a tool call
 	Stream     // an open-ended event stream
-	held       // a held call, on a new connection and limited by its context only
+	Held       // a held call, on a new connection and limited by its context only
 )

@@ -3,6 +3,7 @@ package translate
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -15,6 +16,7 @@ import (
 type follower struct {
 	x      *exchange
 	source *source
+	s      *legacySession
 	woken  atomic.Bool // the subscriptions have changed
 	leave  func()      // stops to learn of changed subscriptions
 
@@ -52,18 +54,20 @@ func (f *follower) wake() {
 
 // open subscribes to what the session subscribes to, and returns the status of the server's answer.
 func (f *follower) open(s *legacySession) (status int, err error) {
-	var uris [][]byte
-	for _, uri := range s.uris {
-		uris = append(uris, jsonrpc.AppendString(nil, uri))
+	wanted := []jsonrpc.Member{
+		{Name: "toolsListChanged", JSON: []byte("true")},
+		{Name: "promptsListChanged", JSON: []byte("true")},
+		{Name: "resourcesListChanged", JSON: []byte("true")},
+		{Name: "resourceSubscriptions", JSON: stringsJSON(s.uris)},
 	}
-	wanted := jsonrpc.AppendObject(nil,
-		jsonrpc.Member{Name: "toolsListChanged", JSON: []byte("true")},
-		jsonrpc.Member{Name: "promptsListChanged", JSON: []byte("true")},
-		jsonrpc.Member{Name: "resourcesListChanged", JSON: []byte("true")},
-		jsonrpc.Member{Name: "resourceSubscriptions", JSON: jsonrpc.Array(uris)})
+	capabilities := s.capabilities
+	if len(s.tasks) > 0 {
+		wanted = append(wanted, jsonrpc.Member{Name: "taskIds", JSON: stringsJSON(s.tasks)})
+		capabilities = declaringTasks(capabilities)
+	}
 	m := jsonrpc.NewRequest(newID(), mcpname.SubscriptionsListen, jsonrpc.NewParams(
-		jsonrpc.Member{Name: "notifications", JSON: wanted},
-		jsonrpc.Member{Name: "_meta", JSON: jsonrpc.AppendObject(nil, modernMeta(s.capabilities, s.info, "")...)}))
+		jsonrpc.Member{Name: "notifications", JSON: jsonrpc.AppendObject(nil, wanted...)},
+		jsonrpc.Member{Name: "_meta", JSON: jsonrpc.AppendObject(nil, modernMeta(capabilities, s.info, "")...)}))
 	ctx, cancel := context.WithCancel(f.x.http.Context())
 	f.mu.Lock()
 	f.cancel = cancel
@@ -71,6 +75,7 @@ func (f *follower) open(s *legacySession) (status int, err error) {
 		cancel()
 	}
 	f.mu.Unlock()
+	f.s = s
 	resp, err := f.x.t.post(ctx, f.x.by, f.x.modernHeader(&m), m.Raw)
 	if err != nil {
 		return 0, err
@@ -101,7 +106,11 @@ func (x *exchange) modernHeader(m *jsonrpc.Message) http.Header {
 	if m.Method == mcpname.ResourcesRead {
 		subject = m.Params.URI
 	}
-	if name, ok := subject.Text(); ok && mcp.TakesInput(m.Method) {
+	takesName := mcp.TakesInput(m.Method)
+	if strings.HasPrefix(m.Method, "tasks/") {
+		subject, takesName = m.Params.TaskID, true
+	}
+	if name, ok := subject.Text(); ok && takesName {
 		header.Set("Mcp-Name", mcp.EncodeHeader(name))
 	}
 	return header
@@ -116,6 +125,10 @@ func (f *follower) next() (text []byte, final bool, err error) {
 		case m == nil && f.woken.Swap(false) && f.openAgain():
 		case m == nil || m.Kind == jsonrpc.Response:
 			return nil, true, nil
+		case m.Method == mcpname.NotifyTasks:
+			id, _ := m.Params.TaskID.Text()
+			n := jsonrpc.NewRequest(nil, mcpname.NotifyTasksStatus, jsonrpc.NewParams(f.s.legacyTask(m.Params.Value, id)...))
+			return n.Raw, false, nil
 		case m.Kind == jsonrpc.Notification && m.Method != mcpname.NotifySubscriptionsAcknowledged:
 			return withoutMeta(m), false, nil
 		}

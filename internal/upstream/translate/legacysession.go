@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
@@ -20,19 +21,37 @@ type legacySession struct {
 	info         []byte   // the client's name and version
 	level        string   // of log messages
 	uris         []string // of resources to which the client subscribes
+	takesTasks   bool     // the client knows tasks, and so does the server
+	tasks        []string // the ids of the client's tasks
+	cancelled    []string // those that the client has cancelled
 }
 
 // encode returns the session for the store.
 func (s *legacySession) encode() []byte {
-	var uris [][]byte
-	for _, uri := range s.uris {
-		uris = append(uris, jsonrpc.AppendString(nil, uri))
-	}
 	return jsonrpc.AppendObject(nil,
 		jsonrpc.Member{Name: "capabilities", JSON: s.capabilities},
 		jsonrpc.Member{Name: "info", JSON: s.info},
 		jsonrpc.Member{Name: "level", JSON: jsonrpc.AppendString(nil, s.level)},
-		jsonrpc.Member{Name: "uris", JSON: jsonrpc.Array(uris)})
+		jsonrpc.Member{Name: "uris", JSON: stringsJSON(s.uris)},
+		jsonrpc.Member{Name: "takesTasks", JSON: strconv.AppendBool(nil, s.takesTasks)},
+		jsonrpc.Member{Name: "tasks", JSON: stringsJSON(s.tasks)},
+		jsonrpc.Member{Name: "cancelled", JSON: stringsJSON(s.cancelled)})
+}
+
+func stringsJSON(texts []string) []byte {
+	var all [][]byte
+	for _, text := range texts {
+		all = append(all, jsonrpc.AppendString(nil, text))
+	}
+	return jsonrpc.Array(all)
+}
+
+func stringsIn(v jsonrpc.Value) (texts []string) {
+	for e := range v.Elements() {
+		text, _ := e.Text()
+		texts = append(texts, text)
+	}
+	return texts
 }
 
 // decode reads a session as encode returns it.
@@ -40,10 +59,8 @@ func (s *legacySession) decode(text []byte) {
 	v := jsonrpc.Value{Bytes: text}
 	s.capabilities, s.info = v.Member("capabilities").Bytes, v.Member("info").Bytes
 	s.level, _ = v.Member("level").Text()
-	for e := range v.Member("uris").Elements() {
-		uri, _ := e.Text()
-		s.uris = append(s.uris, uri)
-	}
+	s.takesTasks = v.Member("takesTasks").IsTrue()
+	s.uris, s.tasks, s.cancelled = stringsIn(v.Member("uris")), stringsIn(v.Member("tasks")), stringsIn(v.Member("cancelled"))
 }
 
 const (
@@ -113,18 +130,25 @@ func (x *exchange) initialize() (*http.Response, error) {
 		status.code = max(status.code, http.StatusBadRequest)
 		return status.response(), nil
 	}
+	version, _ := x.m.Params.Member("protocolVersion").Text()
+	if !slices.Contains(mcp.Versions(), version) || version >= mcp.Version20260728 {
+		version = mcp.Version20251125
+	}
 	s := &legacySession{id: x.sessionID(ownSession + rand.Text()), capabilities: capabilities, info: info}
+	s.takesTasks = version == mcp.Version20251125 &&
+		found.Result.Member("capabilities").Member("extensions").Member(mcpname.ExtensionTasks).IsObject()
 	x.t.cfg.Sessions.Begin(x.http.Context(), s.id, s.encode())
-	resp := x.answerResult(initializeResult(x.m, found.Result))
+	resp := x.answerResult(s.initializeResult(version, found.Result))
 	resp.Header.Set("Mcp-Session-Id", s.id.ID)
 	return resp, nil
 }
 
 // initializeResult returns the result of initialize for what a server says about itself.
-func initializeResult(m *jsonrpc.Message, discovered jsonrpc.Value) []byte {
-	version, _ := m.Params.Member("protocolVersion").Text()
-	if !slices.Contains(mcp.Versions(), version) || version >= mcp.Version20260728 {
-		version = mcp.Version20251125
+func (s *legacySession) initializeResult(version string, discovered jsonrpc.Value) []byte {
+	capabilities := objectOr(discovered.Member("capabilities")).Without("extensions", "tasks")
+	if s.takesTasks {
+		tasks := jsonrpc.Member{Name: "tasks", JSON: []byte(`{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}`)}
+		capabilities = withMembers(jsonrpc.Value{Bytes: capabilities}, []jsonrpc.Member{tasks})
 	}
 	server := discovered.Member("_meta").Member(mcpname.MetaServerInfo).Bytes
 	if server == nil {
@@ -132,7 +156,7 @@ func initializeResult(m *jsonrpc.Message, discovered jsonrpc.Value) []byte {
 	}
 	members := []jsonrpc.Member{
 		{Name: "protocolVersion", JSON: jsonrpc.AppendString(nil, version)},
-		{Name: "capabilities", JSON: objectOr(discovered.Member("capabilities")).Without("extensions", "tasks")},
+		{Name: "capabilities", JSON: capabilities},
 		{Name: "serverInfo", JSON: server},
 	}
 	if instructions := discovered.Member("instructions"); instructions.Present() {
@@ -171,15 +195,22 @@ func (x *exchange) requestIn(s *legacySession) (*http.Response, error) {
 		if verbosity(level) == 0 {
 			return x.answerInvalid("there is no such level"), nil
 		}
-		s.level = level
-		return x.changed(s)
+		return x.changed(s, func(s *legacySession) string {
+			s.level = level
+			return ""
+		})
 	case mcpname.ResourcesSubscribe, mcpname.ResourcesUnsubscribe:
 		return x.subscription(s)
 	}
-	if strings.HasPrefix(x.m.Method, "tasks/") || x.m.Method == mcpname.ServerDiscover {
+	isTask := strings.HasPrefix(x.m.Method, "tasks/")
+	switch {
+	case isTask && s.takesTasks:
+		return x.aboutModernTask(s)
+	case isTask, x.m.Method == mcpname.ServerDiscover:
 		return x.answerUnknown(http.StatusOK), nil
 	}
-	return x.ask(s)
+	wants := s.takesTasks && x.m.Method == mcpname.ToolsCall && x.m.Params.Task.IsObject()
+	return x.ask(&modernCall{x: x, s: s, wants: wants, declares: wants})
 }
 
 // subscription changes the resources to which a session subscribes.
@@ -188,21 +219,48 @@ func (x *exchange) subscription(s *legacySession) (*http.Response, error) {
 	if !ok {
 		return x.answerInvalid("uri is missing"), nil
 	}
-	s.uris = slices.DeleteFunc(s.uris, func(u string) bool { return u == uri })
-	if x.m.Method == mcpname.ResourcesSubscribe {
-		s.uris = append(s.uris, uri)
-	}
-	if len(s.uris) > maxURIs || len(s.encode()) > maxSession {
-		return x.answerInvalid("the session subscribes to too many resources"), nil
-	}
-	return x.changed(s)
+	return x.changed(s, func(s *legacySession) string {
+		s.uris = slices.DeleteFunc(s.uris, func(u string) bool { return u == uri })
+		if x.m.Method == mcpname.ResourcesSubscribe {
+			s.uris = append(s.uris, uri)
+		}
+		if len(s.uris) > maxURIs {
+			return "the session subscribes to too many resources"
+		}
+		return ""
+	})
 }
 
-// changed stores a changed session and answers the request that changed it.
-func (x *exchange) changed(s *legacySession) (*http.Response, error) {
-	x.t.cfg.Sessions.Begin(x.http.Context(), s.id, s.encode())
-	x.t.rounds.wake(s.id)
+// changed changes a session, and answers the request for that.
+func (x *exchange) changed(s *legacySession, by func(s *legacySession) (refusal string)) (*http.Response, error) {
+	refusal, err := x.change(s.id, by)
+	switch {
+	case err != nil:
+		return nil, err
+	case refusal != "":
+		return x.answerInvalid(refusal), nil
+	}
 	return x.answerResult([]byte("{}")), nil
+}
+
+// change changes a session in the store, unless by returns a refusal. Other requests may change it at the
+// same time, so by may be called again.
+func (x *exchange) change(id upstream.Session, by func(s *legacySession) (refusal string)) (refusal string, err error) {
+	err = x.t.cfg.Sessions.Change(x.http.Context(), id, func(value []byte) []byte {
+		s := &legacySession{id: id}
+		s.decode(value)
+		refusal = by(s)
+		changed := s.encode()
+		if refusal == "" && len(changed) > maxSession {
+			refusal = "the session is too large"
+		}
+		if refusal != "" {
+			return nil
+		}
+		return changed
+	})
+	x.t.rounds.wake(id)
+	return refusal, err
 }
 
 func (x *exchange) answerInvalid(why string) *http.Response {

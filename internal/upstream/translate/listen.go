@@ -65,9 +65,20 @@ func (x *exchange) listen() (*http.Response, error) {
 	if uris := l.subscribe(wanted.Member("resourceSubscriptions")); uris != nil {
 		honoured = append(honoured, jsonrpc.Member{Name: "resourceSubscriptions", JSON: jsonrpc.Array(uris)})
 	}
+	tasks := x.tasks(wanted.Member("taskIds"))
+	if tasks != nil {
+		var ids [][]byte
+		for _, k := range tasks {
+			ids = append(ids, jsonrpc.AppendString(nil, k.own))
+		}
+		honoured = append(honoured, jsonrpc.Member{Name: "taskIds", JSON: jsonrpc.Array(ids)})
+	}
 	slices.SortFunc(honoured, func(a, b jsonrpc.Member) int { return slices.Compare([]byte(a.Name), []byte(b.Name)) })
 	l.send(mcpname.NotifySubscriptionsAcknowledged, jsonrpc.Member{Name: "notifications", JSON: jsonrpc.AppendObject(nil, honoured...)})
 	s.listen(l)
+	for _, k := range tasks {
+		s.t.following.Go(func() { l.watch(k) })
+	}
 	return events(&stream{from: l}), nil
 }
 
@@ -172,7 +183,7 @@ func (s *session) subscribe(ctx context.Context, uri string) error {
 	if !first {
 		return nil
 	}
-	err := s.ask(ctx, mcpname.ResourcesSubscribe, jsonrpc.Member{Name: "uri", JSON: jsonrpc.AppendString(nil, uri)})
+	_, err := s.ask(ctx, mcpname.ResourcesSubscribe, jsonrpc.Member{Name: "uri", JSON: jsonrpc.AppendString(nil, uri)})
 	if err != nil {
 		s.forgetURI(uri)
 	}
@@ -194,7 +205,7 @@ func (s *session) forgetURI(uri string) bool {
 func (s *session) unsubscribe(uris []string) {
 	for _, uri := range uris {
 		if s.forgetURI(uri) {
-			_ = s.ask(s.t.ctx, mcpname.ResourcesUnsubscribe, jsonrpc.Member{Name: "uri", JSON: jsonrpc.AppendString(nil, uri)})
+			_, _ = s.ask(s.t.ctx, mcpname.ResourcesUnsubscribe, jsonrpc.Member{Name: "uri", JSON: jsonrpc.AppendString(nil, uri)})
 		}
 	}
 }
@@ -266,6 +277,9 @@ func (s *session) heard(ctx context.Context, m *jsonrpc.Message) {
 
 // announce passes a notification on to those who listen to it.
 func (s *session) announce(m *jsonrpc.Message) {
+	if m.Method == mcpname.NotifyToolsListChanged {
+		s.support.forget()
+	}
 	uri, _ := m.Params.URI.Text()
 	s.stream.mu.Lock()
 	defer s.stream.mu.Unlock()

@@ -5,12 +5,15 @@ import (
 	"maps"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcpname"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 )
 
 // A modernCall is a request of a legacy client at a modern server. A server that needs input ends a
@@ -30,6 +33,14 @@ type modernCall struct {
 	asked     []question // sent
 	state     jsonrpc.Value
 	pause     bool // the server wants another round
+	pauseFor  time.Duration
+
+	wants    bool                   // the client has asked for a task
+	declares bool                   // the server is told that the client supports tasks
+	task     []byte                 // for whose end the client waits, as JSON
+	absorbed atomic.Pointer[[]byte] // the task, if the client does not know it and it has not ended
+	opened   bool                   // the client's stream is open, or will not be
+	seen     map[string]bool        // the keys of the task's questions
 
 	latest closer
 }
@@ -51,13 +62,12 @@ const (
 )
 
 // ask sends a request of the client to the server.
-func (x *exchange) ask(s *legacySession) (*http.Response, error) {
-	c := &modernCall{x: x, s: s}
+func (x *exchange) ask(c *modernCall) (*http.Response, error) {
 	c.ctx, c.cancel = context.WithCancel(x.http.Context())
 	c.leave = x.t.rounds.begin(c)
 	err := c.send()
 	if err == nil && c.status.code == http.StatusBadRequest && x.m.Method == mcpname.ToolsCall {
-		err = c.sendMirrored()
+		err = c.sendAgain()
 	}
 	if err != nil {
 		_ = c.Close()
@@ -93,6 +103,9 @@ func (c *modernCall) send() error {
 
 // request returns the modern request of a round.
 func (c *modernCall) request() *jsonrpc.Message {
+	if c.task != nil {
+		return c.s.taskRequest(c.id, mcpname.TasksGet, c.task)
+	}
 	old := c.x.m.Params
 	var members []jsonrpc.Member
 	for name, v := range old.Members() {
@@ -102,7 +115,11 @@ func (c *modernCall) request() *jsonrpc.Message {
 			members = append(members, jsonrpc.Member{Name: name, JSON: v.Bytes})
 		}
 	}
-	meta := modernMeta(c.s.capabilities, c.s.info, c.s.level)
+	capabilities := c.s.capabilities
+	if c.declares {
+		capabilities = declaringTasks(capabilities)
+	}
+	meta := modernMeta(capabilities, c.s.info, c.s.level)
 	for name, v := range old.Meta.Members() {
 		if !isOwnKey(name) {
 			meta = append(meta, jsonrpc.Member{Name: name, JSON: v.Bytes})
@@ -110,17 +127,22 @@ func (c *modernCall) request() *jsonrpc.Message {
 	}
 	members = append(members, jsonrpc.Member{Name: "_meta", JSON: jsonrpc.AppendObject(nil, meta...)})
 	if c.rounds > 0 {
-		var answers []jsonrpc.Member
-		for _, q := range c.asked {
-			answers = append(answers, jsonrpc.Member{Name: q.key, JSON: q.params.Bytes})
-		}
-		members = append(members, jsonrpc.Member{Name: "inputResponses", JSON: jsonrpc.AppendObject(nil, answers...)})
+		members = append(members, jsonrpc.Member{Name: "inputResponses", JSON: c.answersOfClient()})
 		if c.state.Present() {
 			members = append(members, jsonrpc.Member{Name: "requestState", JSON: c.state.Bytes})
 		}
 	}
 	m := jsonrpc.NewRequest(c.id, c.x.m.Method, jsonrpc.NewParams(members...))
 	return &m
+}
+
+// answersOfClient returns the client's answers by the keys of the questions.
+func (c *modernCall) answersOfClient() []byte {
+	var answers []jsonrpc.Member
+	for _, q := range c.asked {
+		answers = append(answers, jsonrpc.Member{Name: q.key, JSON: q.params.Bytes})
+	}
+	return jsonrpc.AppendObject(nil, answers...)
 }
 
 // refused passes on an answer without a result. An error of the protocol is one in the message only: a
@@ -141,22 +163,20 @@ func (c *modernCall) refused() *http.Response {
 // next implements conversion.
 func (c *modernCall) next() (text []byte, final bool, err error) {
 	for {
-		if len(c.questions) > 0 {
-			return c.nextQuestion(), false, nil
+		if text, now := c.due(); now {
+			return text, false, nil
 		}
-		if c.pause {
-			if text, err := c.anotherRound(); text != nil || err != nil {
-				return text, true, err
-			}
+		if text, err := c.anotherRound(); text != nil || err != nil {
+			return text, true, err
 		}
 		m, err := c.source.next()
 		if err != nil {
 			return nil, false, err
 		}
 		switch {
-		case m.Method == mcpname.NotifyProgress, m.Method == mcpname.NotifyMessage:
+		case passesToLegacy(m.Method):
 			return m.Raw, false, nil
-		case m.Kind == jsonrpc.Response && jsonrpc.SameID(m.ID.Bytes, c.id):
+		case isAnswer(m, c.id):
 			if text, err := c.ended(m); text != nil || err != nil {
 				return text, true, err
 			}
@@ -164,10 +184,31 @@ func (c *modernCall) next() (text []byte, final bool, err error) {
 	}
 }
 
+// due returns what the client must get before the server's next message.
+func (c *modernCall) due() (text []byte, now bool) {
+	switch {
+	case len(c.questions) > 0:
+		return c.nextQuestion(), true
+	case c.task != nil && !c.opened:
+		c.opened = true
+		return nil, true
+	default:
+		return nil, false
+	}
+}
+
+// passesToLegacy reports whether a legacy client gets the notifications of a request with a method.
+func passesToLegacy(method string) bool {
+	return method == mcpname.NotifyProgress || method == mcpname.NotifyMessage
+}
+
 // nextQuestion returns the request to the client with the next question.
 func (c *modernCall) nextQuestion() []byte {
 	q := c.questions[0]
 	c.questions, c.asked = c.questions[1:], append(c.asked, q)
+	if c.x.m.Method == mcpname.TasksResult {
+		q.params.Bytes = related(q.params, c.task)
+	}
 	m := jsonrpc.NewRequest(q.id, q.method, jsonrpc.Params{Value: q.params})
 	return m.Raw
 }
@@ -178,11 +219,15 @@ func (c *modernCall) ended(m *jsonrpc.Message) ([]byte, error) {
 	if m.Error.Present() {
 		return c.failed(m), nil
 	}
+	if c.task != nil {
+		return c.taskNews(m.Result)
+	}
 	kind, present := m.Result.Member("resultType").Text()
 	switch {
+	case kind == string(schema.TaskResult) && c.declares:
+		return c.becameTask(m.Result)
 	case !present || kind == "complete":
-		c.x.t.tools.learn(c.x, m.Result)
-		return jsonrpc.AppendResult(nil, c.x.m.ID.Bytes, legacyResult(c.x.m.Method, m.Result)), nil
+		return c.completed(m.Result), nil
 	case kind != "input_required":
 		return nil, brokenAnswer(errBrokenAnswer)
 	}
@@ -190,28 +235,65 @@ func (c *modernCall) ended(m *jsonrpc.Message) ([]byte, error) {
 		return nil, &mcp.Problem{Type: mcp.UpstreamInvalid, Detail: "the server asks more than this client can answer"}
 	}
 	c.state = m.Result.Member("requestState").Clone()
-	c.pause = true
-	for key, v := range m.Result.Member("inputRequests").Members() {
+	c.pause, c.pauseFor = true, roundPause
+	return nil, c.askAll(m.Result.Member("inputRequests"))
+}
+
+// completed returns a result of the server for the client.
+func (c *modernCall) completed(result jsonrpc.Value) []byte {
+	c.x.t.tools.learn(c.x, result)
+	legacy := legacyResult(c.x.m.Method, result)
+	switch {
+	case c.wants && c.x.by.Use != httpclient.Held: // the gate itself takes both
+		return c.finish(legacy)
+	case c.s.takesTasks && c.x.m.Method == mcpname.ToolsList:
+		legacy = eachTool(jsonrpc.Value{Bytes: legacy}, func(tool jsonrpc.Value) []byte {
+			return withMembers(tool, []jsonrpc.Member{{Name: "execution", JSON: []byte(`{"taskSupport":"optional"}`)}})
+		})
+	}
+	return jsonrpc.AppendResult(nil, c.x.m.ID.Bytes, legacy)
+}
+
+// askAll makes the questions of the server ready for the client. A task repeats those that are open.
+func (c *modernCall) askAll(asked jsonrpc.Value) error {
+	for key, v := range asked.Members() {
 		method, _ := v.Member("method").Text()
-		if len(c.questions) == maxQuestions || !isQuestion(method) {
-			return nil, brokenAnswer(errBrokenAnswer)
+		if c.seen[key] {
+			continue
+		}
+		if len(c.questions) == maxQuestions || !isQuestion(method) || !c.x.takesEvents {
+			return brokenAnswer(errBrokenAnswer)
+		}
+		if c.task != nil {
+			if c.seen == nil {
+				c.seen = make(map[string]bool)
+			}
+			c.seen[key] = true
 		}
 		q := question{key: key, method: method, params: jsonrpc.Value{Bytes: objectOr(v.Member("params")).Clone().Bytes}, id: newID(), answer: make(chan *jsonrpc.Message, 1)}
 		c.x.t.rounds.open(c, q)
 		c.questions = append(c.questions, q)
 	}
-	return nil, nil
+	return nil
 }
 
 func isQuestion(method string) bool {
 	return method == mcpname.SamplingCreateMessage || method == mcpname.ElicitationCreate || method == mcpname.RootsList
 }
 
-// anotherRound waits for the client's answers and sends the request again. It returns the answer to the
-// client's request if there can be no other round.
+// anotherRound waits for the client's answers and sends the request again, if the server wants that. It
+// returns the answer to the client's request if there can be no other round.
 func (c *modernCall) anotherRound() ([]byte, error) {
+	if !c.pause {
+		return nil, nil
+	}
 	if failure, err := c.waitForAnswers(); failure != "" || err != nil {
 		return c.failure(failure), err
+	}
+	if c.task != nil && len(c.asked) > 0 {
+		if err := c.answerTask(); err != nil {
+			return nil, err
+		}
 	}
 	_ = c.source.body.Close()
 	if err := c.send(); err != nil {
@@ -240,12 +322,7 @@ func (c *modernCall) failure(reason string) []byte {
 // says why there can be no other round.
 func (c *modernCall) waitForAnswers() (failure string, err error) {
 	if len(c.asked) == 0 {
-		select {
-		case <-time.After(roundPause):
-			return "", nil
-		case <-c.ctx.Done():
-			return "", context.Cause(c.ctx)
-		}
+		return "", sleep(c.ctx, c.pauseFor)
 	}
 	late := time.NewTimer(c.x.t.cfg.Patience)
 	defer late.Stop()
@@ -270,13 +347,18 @@ func (c *modernCall) Close() error {
 	c.leave()
 	c.cancel()
 	c.latest.close()
+	c.cancelTask()
 	return nil
 }
 
-// failed returns the server's error for the client. Codes of the modern protocol have no meaning for it.
-func (c *modernCall) failed(m *jsonrpc.Message) []byte {
+// failed returns the server's error for the client.
+func (c *modernCall) failed(m *jsonrpc.Message) []byte { return legacyError(m, c.x.m.ID.Bytes) }
+
+// legacyError returns an error of a modern server for a legacy client. Codes of the modern protocol have
+// no meaning for it.
+func legacyError(m *jsonrpc.Message, id []byte) []byte {
 	var p jsonrpc.Patch
-	p.Replace(m.ID, c.x.m.ID.Bytes)
+	p.Replace(m.ID, id)
 	code := m.Error.Member("code")
 	if n, _ := code.Int(); n <= -32020 && n >= -32099 {
 		p.Replace(code, []byte("-32600"))

@@ -33,9 +33,12 @@ type session struct {
 
 	lastID  atomic.Int64
 	level   logLevel
+	support taskSupport
 	stream  listeners
 	current atomic.Int64 // requests and listeners that use the session
 	used    atomic.Int64 // when it was last used, in Unix seconds
+
+	hasTasks atomic.Bool // the server has made a task in it
 }
 
 const (
@@ -64,7 +67,8 @@ func (x *exchange) sessionKey() string {
 	}
 	meta := x.m.Params.Meta
 	for _, name := range []string{mcpname.MetaClientCapabilities, mcpname.MetaClientInfo} {
-		canonical, _ := meta.Member(name).AppendCanonical(nil)
+		// The gate adds the extension for tasks to some requests of a client.
+		canonical, _ := meta.Member(name).AppendCanonical(nil, "extensions", "tasks")
 		key = fmt.Appendf(key, "%d:%s", len(canonical), canonical)
 	}
 	sum := sha256.Sum256(key)
@@ -194,10 +198,15 @@ func (s *source) response(id jsonrpc.Value) (*jsonrpc.Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		if m.Kind == jsonrpc.Response && jsonrpc.SameID(m.ID.Bytes, id.Bytes) {
+		if isAnswer(m, id.Bytes) {
 			return m, nil
 		}
 	}
+}
+
+// isAnswer reports whether m answers the request with an id.
+func isAnswer(m *jsonrpc.Message, id []byte) bool {
+	return m.Kind == jsonrpc.Response && jsonrpc.SameID(m.ID.Bytes, id)
 }
 
 // add adds a session, and ends those that were not used for long, or are too many.
@@ -266,9 +275,10 @@ func (ss *sessions) close() {
 	ended.Wait()
 }
 
-// end tells the server that a session is not needed any more.
+// end tells the server that a session is not needed any more. One with tasks may be: the tasks may run,
+// and any replica can ask for them. The server decides how long it keeps it.
 func (s *session) end(ctx context.Context) {
-	if s.header.Get("Mcp-Session-Id") == "" {
+	if s.header.Get("Mcp-Session-Id") == "" || s.hasTasks.Load() {
 		return
 	}
 	ctx, stop := context.WithTimeout(ctx, probeTimeout)
@@ -286,7 +296,7 @@ func (s *session) newID() []byte { return strconv.AppendInt(nil, s.lastID.Add(1)
 // other headers that are not credentials, such as one that selects a tenant.
 func (x *exchange) headersIn(s *session) http.Header {
 	header := x.credentials()
-	for _, name := range []string{"Mcp-Session-Id", "Mcp-Protocol-Version"} {
+	for _, name := range sessionHeaders {
 		if values := s.header[name]; values != nil {
 			header[name] = values
 		}
@@ -317,21 +327,32 @@ func (s *session) notify(ctx context.Context, method string, params ...jsonrpc.M
 }
 
 // ask sends a request of the translator itself, such as logging/setLevel.
-func (s *session) ask(ctx context.Context, method string, params ...jsonrpc.Member) error {
+func (s *session) ask(ctx context.Context, method string, params ...jsonrpc.Member) (jsonrpc.Value, error) {
 	ctx, stop := own(ctx, sessionTimeout)
 	defer stop()
 	m := jsonrpc.NewRequest(s.newID(), method, jsonrpc.NewParams(params...))
 	resp, err := s.t.post(ctx, s.by, s.header, m.Raw)
 	if err != nil {
-		return err
+		return jsonrpc.Value{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	got, err := newSource(resp, s.t.cfg.MaxMessage).response(m.ID)
 	if err == nil && got.Error.Present() {
 		err = errors.New("the server refuses " + method)
 	}
-	return err
+	if err != nil {
+		return jsonrpc.Value{}, err
+	}
+	return got.Result, nil
 }
+
+// hasTaskTools reports whether the server runs tools as tasks.
+func (s *session) hasTaskTools() bool {
+	return s.capability("tasks", "requests", "tools", "call").IsObject()
+}
+
+// tasksExtension is the member extensions of capabilities with support for tasks.
+const tasksExtension = `{"` + mcpname.ExtensionTasks + `":{}}`
 
 // capability returns what the server has declared about itself.
 func (s *session) capability(path ...string) jsonrpc.Value {
@@ -364,7 +385,7 @@ func (s *session) ensureLevel(ctx context.Context, wanted int) {
 	if wanted <= s.level.asked {
 		return
 	}
-	if err := s.ask(ctx, mcpname.LoggingSetLevel, jsonrpc.Member{Name: "level", JSON: jsonrpc.AppendString(nil, levels[wanted])}); err == nil {
+	if _, err := s.ask(ctx, mcpname.LoggingSetLevel, jsonrpc.Member{Name: "level", JSON: jsonrpc.AppendString(nil, levels[wanted])}); err == nil {
 		s.level.asked = wanted
 	}
 }

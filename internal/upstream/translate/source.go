@@ -94,7 +94,8 @@ func (c *closer) close() {
 func newID() []byte { return jsonrpc.AppendString(nil, "tg-"+rand.Text()) }
 
 // A conversion gives the messages for a client one by one. final marks the answer, which is the last; a
-// stream that answers no request ends with a final message without text.
+// stream that answers no request ends with a final message without text. Another message without text
+// says that the answer takes time.
 type conversion interface {
 	next() (text []byte, final bool, err error)
 	Close() error
@@ -146,8 +147,11 @@ func (x *exchange) respond(c conversion, status func(answer []byte) int) (*http.
 			_ = c.Close()
 			return answer(status(text), text), nil
 		case x.takesEvents:
-			first := jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: text})
-			return events(&stream{from: c, pending: first}), nil
+			s := &stream{from: c}
+			if text != nil {
+				s.pending = jsonrpc.AppendEvent(nil, jsonrpc.Event{Name: "message", Data: text})
+			}
+			return events(s), nil
 		}
 	}
 }

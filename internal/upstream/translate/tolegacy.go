@@ -3,15 +3,20 @@ package translate
 import (
 	"context"
 	"crypto/rand"
+	"errors"
+	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
 	"github.com/thoughtgate/thoughtgate-go/mcpname"
+	"github.com/thoughtgate/thoughtgate-go/mcptask/schema"
 )
 
 // modernToLegacy serves a modern client of a legacy server.
@@ -26,7 +31,7 @@ func (x *exchange) modernToLegacy() (*http.Response, error) {
 		return x.listen()
 	}
 	if strings.HasPrefix(x.m.Method, "tasks/") {
-		return x.answerUnknown(http.StatusNotFound), nil
+		return x.aboutTask()
 	}
 	if state, _ := x.m.Params.Member("requestState").Text(); strings.HasPrefix(state, ownSession) {
 		return x.resume(state)
@@ -45,10 +50,14 @@ func (x *exchange) modernToLegacy() (*http.Response, error) {
 
 // discovery returns the result of server/discover.
 func (s *session) discovery() []byte {
+	capabilities := objectOr(s.capability()).Without("tasks")
+	if s.hasTaskTools() {
+		capabilities = withMembers(jsonrpc.Value{Bytes: capabilities}, []jsonrpc.Member{{Name: "extensions", JSON: []byte(tasksExtension)}})
+	}
 	members := []jsonrpc.Member{
 		{Name: "resultType", JSON: []byte(`"complete"`)},
 		{Name: "supportedVersions", JSON: jsonrpc.Array([][]byte{jsonrpc.AppendString(nil, mcp.Version20260728)})},
-		{Name: "capabilities", JSON: objectOr(s.capability()).Without("tasks")},
+		{Name: "capabilities", JSON: capabilities},
 	}
 	if instructions := s.result.Member("instructions"); instructions.Present() {
 		members = append(members, jsonrpc.Member{Name: "instructions", JSON: instructions.Bytes})
@@ -76,10 +85,13 @@ type legacyCall struct {
 	id     []byte // of the request at the server
 	level  int    // log messages that are more verbose are dropped
 	source *source
-	cancel context.CancelFunc // of the request at the server
-	detach func() bool        // from the context of x
-	state  atomic.Uint32      // running, ended or parked
-	once   sync.Once          // see release
+	asTask bool            // the server is asked for a task
+	task   *legacyTask     // for whose end a client waits that does not support tasks
+	ctx    context.Context // of the requests at the server
+	cancel context.CancelFunc
+	detach func() bool   // from the context of x
+	state  atomic.Uint32 // running, ended or parked
+	once   sync.Once     // see release
 }
 
 // States of a legacyCall.
@@ -91,7 +103,7 @@ const (
 
 // continuedBy returns the call as the request of another exchange.
 func (c *legacyCall) continuedBy(x *exchange) *legacyCall {
-	next := &legacyCall{x: x, s: c.s, id: c.id, source: c.source, cancel: c.cancel}
+	next := &legacyCall{x: x, s: c.s, id: c.id, source: c.source, task: c.task, ctx: c.ctx, cancel: c.cancel}
 	next.attach()
 	return next
 }
@@ -106,12 +118,18 @@ func (c *legacyCall) attach() {
 // begin sends the request. If the server has ended the session, the request did not run, and it is
 // sent again, once, in another session.
 func (c *legacyCall) begin(again bool) (*http.Response, error) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(c.x.http.Context()))
-	c.cancel = cancel
+	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(c.x.http.Context()))
 	c.attach()
+	support, err := c.s.taskSupport(c.x.http.Context(), c.x.m)
+	if err != nil {
+		c.state.Store(ended)
+		_ = c.Close()
+		return nil, brokenAnswer(err)
+	}
+	c.asTask = support == "required" || support == "optional" && c.x.wantsTask()
 	c.s.ensureLevel(c.x.http.Context(), c.level)
 	c.id = c.s.newID()
-	resp, err := c.x.t.post(ctx, c.x.by, c.x.headersIn(c.s), c.request())
+	resp, err := c.x.t.post(c.ctx, c.x.by, c.x.headersIn(c.s), c.request())
 	if err != nil {
 		if c.x.http.Context().Err() == nil {
 			c.state.Store(ended)
@@ -183,6 +201,9 @@ func (c *legacyCall) request() []byte {
 			params.Bytes = replaced(params.Bytes, meta, rest.Bytes)
 		}
 	}
+	if c.asTask {
+		params.Bytes = withMembers(jsonrpc.Value{Bytes: params.Bytes}, []jsonrpc.Member{{Name: "task", JSON: []byte("{}")}})
+	}
 	return replaced(raw, changed.Params.Value, params.Bytes)
 }
 
@@ -210,25 +231,120 @@ func statusOf(method string) func([]byte) int {
 // next implements conversion.
 func (c *legacyCall) next() (text []byte, final bool, err error) {
 	for {
-		m, err := c.source.next()
-		if err != nil {
-			return nil, false, err
+		if text, err := c.awaitTask(); text != nil || err != nil {
+			return text, true, err
 		}
+		m, err := c.read()
 		switch {
-		case m.Kind == jsonrpc.Notification && c.passes(m):
-			return m.Raw, false, nil
+		case err != nil:
+			return nil, false, err
+		case m == nil:
 		case m.Kind == jsonrpc.Notification:
+			if c.passes(m) {
+				return withoutTaskOf(m), false, nil
+			}
 			c.s.announce(m)
 		case m.Kind == jsonrpc.Request:
 			text, err := c.asked(m)
 			if text != nil || err != nil {
 				return text, true, err
 			}
-		case m.Kind == jsonrpc.Response && jsonrpc.SameID(m.ID.Bytes, c.id):
-			c.state.Store(ended)
-			return c.answered(m), true, nil
+		case isAnswer(m, c.id):
+			text := c.end(m)
+			return text, text != nil, nil
 		}
 	}
+}
+
+// read returns the next message, or nil if the server has ended the stream before the task.
+func (c *legacyCall) read() (*jsonrpc.Message, error) {
+	m, err := c.source.next()
+	if c.task == nil || !errors.Is(err, io.EOF) {
+		return m, err
+	}
+	c.endSource()
+	return nil, sleep(c.ctx, time.Second)
+}
+
+// end returns the answer for the client to the server's answer m, or nil if the call goes on.
+func (c *legacyCall) end(m *jsonrpc.Message) []byte {
+	if c.created(m) {
+		return nil
+	}
+	c.state.Store(ended)
+	return c.answered(m)
+}
+
+// created reports whether m is a task for whose end the call waits, because its client does not support
+// tasks.
+func (c *legacyCall) created(m *jsonrpc.Message) bool {
+	task := m.Result.Member("task")
+	if !c.asTask || !task.IsObject() || c.x.wantsTask() || c.task != nil {
+		return false
+	}
+	c.task = c.taskWith(task.Member("taskId"))
+	c.endSource()
+	return true
+}
+
+// endSource makes the call wait for its task.
+func (c *legacyCall) endSource() {
+	_ = c.source.body.Close()
+	c.source = nil
+}
+
+// awaitTask waits, if there is nothing to read, until the task of the call has ended or has questions, and
+// asks for its result. It returns the answer to the client if that is not possible.
+func (c *legacyCall) awaitTask() ([]byte, error) {
+	for c.source == nil {
+		m, err := c.task.ask(c.ctx, mcpname.TasksGet)
+		if errors.Is(err, errTaskGone) {
+			c.state.Store(ended)
+			gone := &mcp.Problem{Type: mcp.UpstreamTaskGone}
+			return gone.AppendResponse(nil, mcp.Modern, c.x.m.ID.Bytes, ""), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		status, _ := m.Result.Member("status").Text()
+		switch {
+		case m.Error.Present():
+			return modernError(m, c.x.m.ID.Bytes), nil
+		case !schema.Status(status).Valid():
+			return nil, errBrokenAnswer
+		case status != string(schema.Working):
+			return nil, c.askResult()
+		}
+		if err := sleep(c.ctx, pollPause(m.Result.Member("pollInterval"))); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// askResult asks for the result of the task. The server's questions come in the same stream.
+func (c *legacyCall) askResult() error {
+	c.id = c.s.newID()
+	m := jsonrpc.NewRequest(c.id, mcpname.TasksResult, jsonrpc.NewParams(jsonrpc.Member{Name: "taskId", JSON: c.task.id}))
+	resp, err := c.x.t.post(c.ctx, c.x.by, c.x.headersIn(c.s), m.Raw)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		_ = resp.Body.Close()
+		return &mcp.Problem{Type: mcp.UpstreamInvalid, Detail: "the server refuses the result of its task with status " + strconv.Itoa(resp.StatusCode)}
+	}
+	c.source = newSource(resp, c.x.t.cfg.MaxMessage)
+	return nil
+}
+
+// withoutTaskOf returns a notification without the metadata that names a task.
+func withoutTaskOf(m *jsonrpc.Message) []byte {
+	if !m.Params.Meta.Member(mcpname.MetaRelatedTask).Present() {
+		return m.Raw
+	}
+	n := jsonrpc.NewRequest(nil, m.Method, jsonrpc.Params{Value: jsonrpc.Value{Bytes: withoutTask(m.Params.Value)}})
+	return n.Raw
 }
 
 // passes reports whether the client gets a notification.
@@ -277,11 +393,7 @@ func (c *legacyCall) park(question *jsonrpc.Message) ([]byte, error) {
 	}
 	c.state.Store(parked)
 	c.detach()
-	params := objectOr(question.Params.Value)
-	asked := jsonrpc.AppendObject(nil,
-		jsonrpc.Member{Name: "method", JSON: jsonrpc.AppendString(nil, question.Method)},
-		jsonrpc.Member{Name: "params", JSON: params.Without("elicitationId", "task")})
-	return jsonrpc.AppendResult(nil, c.x.m.ID.Bytes, inputRequired([]jsonrpc.Member{{Name: p.key, JSON: asked}}, state)), nil
+	return jsonrpc.AppendResult(nil, c.x.m.ID.Bytes, inputRequired([]jsonrpc.Member{{Name: p.key, JSON: questionFor(question)}}, state)), nil
 }
 
 // inputRequired returns the result that asks a modern client questions.
@@ -309,6 +421,9 @@ func (c *legacyCall) giveUp() {
 	if c.state.Swap(ended) != ended {
 		ctx, stop := own(c.x.t.ctx, probeTimeout)
 		m := jsonrpc.NewRequest(nil, mcpname.NotifyCancelled, jsonrpc.NewParams(jsonrpc.Member{Name: "requestId", JSON: c.id}))
+		if c.task != nil {
+			m = jsonrpc.NewRequest(c.s.newID(), mcpname.TasksCancel, jsonrpc.NewParams(jsonrpc.Member{Name: "taskId", JSON: c.task.id}))
+		}
 		_ = c.send(ctx, m.Raw)
 		stop()
 	}
@@ -326,7 +441,19 @@ func (c *legacyCall) giveUp() {
 func (c *legacyCall) answered(m *jsonrpc.Message) []byte {
 	id := c.x.m.ID.Bytes
 	if m.Error.Present() {
+		if code, _ := m.Error.Member("code").Int(); code == jsonrpc.CodeMethodNotFound || code == jsonrpc.CodeInvalidRequest {
+			c.s.support.forget() // the tool may have become one with tasks, or without
+		}
 		return modernError(m, id)
+	}
+	if task := m.Result.Member("task"); c.asTask && c.task == nil && task.IsObject() {
+		k := c.keepTask(task.Member("taskId"))
+		status, _ := task.Member("status").Text()
+		members := append(taskMembers(mcp.Modern, task, jsonrpc.AppendString(nil, k.own), schema.Status(status)), jsonrpc.Member{Name: "resultType", JSON: []byte(`"task"`)})
+		return jsonrpc.AppendResult(nil, id, jsonrpc.AppendObject(nil, members...))
+	}
+	if c.task != nil {
+		m.Result = jsonrpc.Value{Bytes: withoutTask(m.Result)}
 	}
 	return jsonrpc.AppendResult(nil, id, modernResult(c.x.m.Method, m.Result, c.s.result.Member("serverInfo")))
 }

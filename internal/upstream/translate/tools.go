@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"net/http"
 	"sync"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
@@ -69,12 +70,20 @@ func (t *tools) set(owner, name string, tool jsonrpc.Value) {
 
 const codeHeaderMismatch = -32020
 
-// sendMirrored sends a call again, if the server refused it because its arguments are not repeated in
-// headers. Such a call did not run.
-func (c *modernCall) sendMirrored() error {
+// sendAgain sends a call again, if the server refused it because its arguments are not repeated in
+// headers, or because the tool needs a client that supports tasks. Such a call did not run.
+func (c *modernCall) sendAgain() error {
 	m, err := c.source.next()
 	if err != nil {
 		return brokenAnswer(err)
+	}
+	if !c.declares && demandsTasks(m) {
+		c.declares = true
+		_ = c.source.body.Close()
+		if err := c.send(); err != nil || c.status.code != http.StatusBadRequest {
+			return err
+		}
+		return c.sendAgain()
 	}
 	if code, _ := m.Error.Member("code").Int(); code == codeHeaderMismatch {
 		if err := c.learnTools(); err == nil && c.x.t.tools.find(c.x.by.Owner, c.x.m).Present() {

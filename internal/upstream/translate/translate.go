@@ -7,8 +7,8 @@
 // A modern client of a legacy server shares the sessions that the Translator begins (session.go). The
 // server's questions end the answer with input_required, and wait for the client's next request
 // (parked.go). A legacy client of a modern server gets a session of the Translator
-// (legacysession.go), and questions as requests in its stream (rounds.go). Tasks of the server are
-// not translated.
+// (legacysession.go), and questions as requests in its stream (rounds.go). Tasks have files of their
+// own (legacytasks.go, moderntasks.go).
 package translate
 
 import (
@@ -45,6 +45,8 @@ type Translator struct {
 
 	sessions  *sessions
 	parked    *parkedCalls
+	attended  *attended
+	finished  *finishedCalls
 	rounds    *openRounds
 	tools     tools
 	ctx       context.Context // ends with the Translator
@@ -57,6 +59,7 @@ func New(cfg Config) *Translator {
 	ctx, stop := context.WithCancel(context.Background())
 	t := &Translator{cfg: cfg, ctx: ctx, stop: stop, rounds: newOpenRounds()}
 	t.sessions, t.parked = newSessions(t), newParkedCalls(cfg.Patience)
+	t.attended, t.finished = newAttended(cfg.Patience), newFinishedCalls(cfg.Patience)
 	return t
 }
 

@@ -28,11 +28,16 @@ func newTranslator(t *testing.T, patience time.Duration, handler http.HandlerFun
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	at, err := url.Parse(server.URL)
+	return newReplica(t, patience, server.URL, memstore.New(memstore.Options{}))
+}
+
+// newReplica returns a translator for the server at an address, with a store that others may share.
+func newReplica(t *testing.T, patience time.Duration, address string, store gatestore.Records) *translate.Translator {
+	t.Helper()
+	at, err := url.Parse(address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := memstore.New(memstore.Options{})
 	sessions := upstream.NewSessions(func() gatestore.Records { return store }, slog.New(slog.DiscardHandler))
 	client := httpclient.New(httpclient.Config{Name: "server", URL: at, ResponseTimeout: time.Minute, CallTimeout: time.Minute, Sessions: sessions, ForwardAuthorization: true, CredentialHeaders: []string{"X-User"}})
 	tr := translate.New(translate.Config{Name: "server", Client: client, Sessions: sessions, MaxMessage: 1 << 20, Patience: patience})
@@ -51,14 +56,8 @@ type sent struct {
 // ask sends a message and returns the status, the answer, and the session that began with it.
 func ask(t *testing.T, tr *translate.Translator, m sent) (status int, answer, session string) {
 	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(m.body))
-	maps.Copy(r.Header, m.header)
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Accept", "application/json, text/event-stream")
-	if m.session != "" {
-		r.Header.Set("Mcp-Session-Id", m.session)
-	}
-	resp, err := tr.RoundTrip(r, httpclient.Peer{Principal: m.principal, Owner: m.principal})
+	resp, leave, err := open(t, tr, m)
+	defer leave()
 	if err != nil {
 		return 0, err.Error(), ""
 	}
@@ -68,6 +67,25 @@ func ask(t *testing.T, tr *translate.Translator, m sent) (status int, answer, se
 		t.Fatal(err)
 	}
 	return resp.StatusCode, string(text), resp.Header.Get("Mcp-Session-Id")
+}
+
+// open sends a message, or a GET without one. The client is there until it calls leave.
+func open(t *testing.T, tr *translate.Translator, m sent) (resp *http.Response, leave context.CancelFunc, err error) {
+	t.Helper()
+	ctx, leave := context.WithCancel(t.Context())
+	method := http.MethodPost
+	if m.body == "" {
+		method = http.MethodGet
+	}
+	r := httptest.NewRequestWithContext(ctx, method, "/", strings.NewReader(m.body))
+	maps.Copy(r.Header, m.header)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	if m.session != "" {
+		r.Header.Set("Mcp-Session-Id", m.session)
+	}
+	resp, err = tr.RoundTrip(r, httpclient.Peer{Principal: m.principal, Owner: m.principal})
+	return resp, leave, err
 }
 
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{"form":{}}}}`
