@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -123,7 +124,7 @@ func (s *screen) table(listed []review.Approval, now time.Time) error {
 	for _, a := range listed {
 		var first string
 		first, rows, _ = strings.Cut(rows, "\n")
-		b.WriteString(first + "\n" + s.argumentLine(a))
+		b.WriteString(s.cutReason(heads, first) + "\n" + s.argumentLine(a))
 	}
 	for _, a := range listed {
 		for _, warning := range review.LookalikeWarnings(a) {
@@ -131,6 +132,15 @@ func (s *screen) table(listed []review.Approval, now time.Time) error {
 		}
 	}
 	return s.print(b.String())
+}
+
+// cutReason returns a row of the table that fits on the terminal, if only its last column, the reason, has to be cut for that.
+func (s *screen) cutReason(heads, row string) string {
+	reason := strings.LastIndex(heads, "WHY HELD")
+	if s.columns < reason+len("WHY HELD") || ansi.StringWidth(row) != utf8.RuneCountInString(row) { // the columns are aligned by characters
+		return row
+	}
+	return ansi.Truncate(row, s.columns, "…")
 }
 
 // argumentLine returns the arguments of a call on an indented line that fits on the terminal.

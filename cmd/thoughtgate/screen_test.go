@@ -251,6 +251,21 @@ func spoof(columns int, filler string) review.Approval {
 	}
 }
 
+// On a terminal, a call takes two lines of the list: the reason is cut if all other columns fit.
+func TestListCutsTheReason(t *testing.T) {
+	calls := []review.Approval{{ID: "tg_1", State: task.InputRequired, Tool: "refund", Arguments: jsontext.Value(`{"a":1}`)}}
+	calls[0].Workflow, calls[0].Reason = "finance", strings.Repeat("x ", 60)
+	for columns, lines := range map[int]int{120: 3, 60: 8} {
+		var out strings.Builder
+		if err := (&screen{w: &out, columns: columns, lines: 24}).table(calls, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(out.String(), "\n"); got != lines || !strings.Contains(out.String(), "pending") {
+			t.Errorf("%d columns: %d lines; want %d:\n%s", columns, got, lines, out.String())
+		}
+	}
+}
+
 // A question on a terminal names the call unmistakably: only labels begin at the left margin,
 // and the summary is on the screen together with the question.
 func TestQuestionNamesTheCall(t *testing.T) {

@@ -373,7 +373,8 @@ func (t *tui) foot(keys string) []string {
 
 // list returns the lines of the list.
 func (t *tui) list() (head string, body []string, keys string) {
-	head = fmt.Sprintf("  %-15s %6s  %-22s %-12s %s", "RISK", "LEFT", "TOOL", "REQUESTER", "ARGUMENTS")
+	tool, from := t.widths()
+	head = fmt.Sprintf("  %-15s %6s  %-*s %-*s %s", "RISK", "LEFT", tool, "TOOL", from, "REQUESTER", "ARGUMENTS")
 	if len(t.calls) == 0 {
 		body = []string{"", "  No calls are waiting for a decision."}
 	}
@@ -381,7 +382,7 @@ func (t *tui) list() (head string, body []string, keys string) {
 	first := max(0, min(t.index()-height/2, len(t.calls)-height))
 	last := min(first+height, len(t.calls))
 	for i := first; i < last; i++ {
-		body = append(body, t.row(t.calls[i]))
+		body = append(body, t.row(t.calls[i], tool, from))
 	}
 	keys = "↑↓ select  enter open  q quit"
 	if len(body) < len(t.calls) {
@@ -390,14 +391,28 @@ func (t *tui) list() (head string, body []string, keys string) {
 	return t.paint(dim, head), body, keys
 }
 
+// widths returns the columns that the names of tools and requesters take: no more than they need,
+// because the arguments get the rest.
+func (t *tui) widths() (tool, from int) {
+	tool, from = len("TOOL"), len("REQUESTER")
+	for _, a := range t.calls {
+		tool, from = max(tool, ansi.StringWidth(toolText(a))), max(from, ansi.StringWidth(requester(a)))
+	}
+	return min(tool, 22), min(from, 12)
+}
+
+// toolText returns the name of the tool, and how many have approved.
+func toolText(a review.Approval) string {
+	return strings.TrimSpace(markedName(a.Tool, 60) + approvedSoFar(a))
+}
+
 // row returns one line of the list.
-func (t *tui) row(a review.Approval) string {
+func (t *tui) row(a review.Approval, tool, from int) string {
 	mark := "  "
 	if a.ID == t.selected {
 		mark = "> "
 	}
-	tool := strings.TrimSpace(markedName(a.Tool, 60) + approvedSoFar(a))
-	return mark + t.risk(a) + fmt.Sprintf(" %6s  %s %s %s", formatDuration(a.ExpiresAt.Sub(t.now)), cell(tool, 22), cell(requester(a), 12), argumentCell(a))
+	return mark + t.risk(a) + fmt.Sprintf(" %6s  %s %s %s", formatDuration(a.ExpiresAt.Sub(t.now)), cell(toolText(a), tool), cell(requester(a), from), argumentCell(a))
 }
 
 // risk returns the risk of a call in a cell before the tool's name, so that a long name

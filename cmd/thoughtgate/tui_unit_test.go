@@ -47,6 +47,20 @@ func press(screen *tui, key string) tea.Cmd {
 	return cmd
 }
 
+// The list leaves the arguments the space that short names do not take, and a long name takes no more than its column.
+func TestListGivesSpaceToArguments(t *testing.T) {
+	a := review.Approval{ID: "tg_1", State: task.InputRequired, Tool: "refund", Principal: "ci", Arguments: jsontext.Value(`{"payment":"pay_2026_11_19"}`)}
+	screen := &tui{calls: []review.Approval{a}}
+	screen.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
+	if text := screen.render(); !strings.Contains(text, string(a.Arguments)) {
+		t.Errorf("the arguments are cut:\n%s", text)
+	}
+	screen.calls[0].Tool = strings.Repeat("x", 100)
+	if text := screen.render(); !strings.Contains(text, `{"payment"`) {
+		t.Errorf("the name of the tool takes the line:\n%s", text)
+	}
+}
+
 // A call can be approved only after every line was on the screen. Jumping to the end is not
 // enough.
 func TestApproveOnlyWhenAllSeen(t *testing.T) {
