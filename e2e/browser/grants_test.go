@@ -59,6 +59,7 @@ func TestCorrectInTheBrowser(t *testing.T) {
 	p.eventually(`document.querySelectorAll(".row").length === 1`, "a row")
 	p.open(value[string](p, `document.querySelector(".row .open").pathname`))
 	p.click("#correction summary")
+	p.eventually(`document.querySelector("#correct").getBoundingClientRect().bottom <= innerHeight`, "the button of the correction is in view")
 	p.eventually(`document.querySelector("#corrected").value.includes('"/a"')`, "the arguments can be edited")
 	value[string](p, `document.querySelector("#corrected").value = '{"path":"/old"}'`)
 	if script, err := axe(); err == nil {

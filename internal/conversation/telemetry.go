@@ -187,7 +187,10 @@ func (a *Telemetry) log(upstream string, took time.Duration, clientGone bool) {
 		attrs = append(attrs, slog.String("upstream", upstream))
 	}
 	if a.Problem != nil {
-		attrs = append(attrs, slog.String("error_type", string(a.Problem.Type)), slog.Any("err", a.Problem.Cause))
+		attrs = append(attrs, slog.String("error_type", string(a.Problem.Type)))
+		if a.Problem.Cause != nil {
+			attrs = append(attrs, slog.Any("err", a.Problem.Cause))
+		}
 	}
 	a.gateway.cfg.Log.LogAttrs(ctx, level, "request", attrs...)
 }

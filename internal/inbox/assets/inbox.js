@@ -953,6 +953,10 @@ document.addEventListener("click", (e) => {
   showTicked();
 });
 document.addEventListener("click", (e) => { const button = e.target.closest?.(".copy"); if (button) copy(button); });
+document.addEventListener("click", (e) => { // what opens comes into view, to its button
+  const opened = e.target.closest?.("#correction > summary, .grant-choice > summary")?.parentElement;
+  if (opened) requestAnimationFrame(() => opened.scrollIntoView({ block: "nearest" }));
+});
 window.addEventListener("pageshow", (e) => { if (e.persisted) location.reload(); });
 window.addEventListener("popstate", () => { if (location.pathname + location.search !== document.body.dataset.self) location.reload(); });
 window.addEventListener("pagehide", sendRejection);
