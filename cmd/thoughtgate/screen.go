@@ -120,7 +120,7 @@ func (s *screen) table(listed []review.Approval, now time.Time) error {
 	}
 	var b strings.Builder
 	heads, rows, _ := strings.Cut(t.text(), "\n")
-	b.WriteString(heads + "\n")
+	b.WriteString(s.cutReason(heads, heads) + "\n")
 	for _, a := range listed {
 		var first string
 		first, rows, _ = strings.Cut(rows, "\n")
@@ -137,7 +137,7 @@ func (s *screen) table(listed []review.Approval, now time.Time) error {
 // cutReason returns a row of the table that fits on the terminal, if only its last column, the reason, has to be cut for that.
 func (s *screen) cutReason(heads, row string) string {
 	reason := strings.LastIndex(heads, "WHY HELD")
-	if s.columns < reason+len("WHY HELD") || ansi.StringWidth(row) != utf8.RuneCountInString(row) { // the columns are aligned by characters
+	if s.columns < reason || ansi.StringWidth(row) != utf8.RuneCountInString(row) { // the columns are aligned by characters
 		return row
 	}
 	return ansi.Truncate(row, s.columns, "…")

@@ -255,7 +255,7 @@ func spoof(columns int, filler string) review.Approval {
 func TestListCutsTheReason(t *testing.T) {
 	calls := []review.Approval{{ID: "tg_1", State: task.InputRequired, Tool: "refund", Arguments: jsontext.Value(`{"a":1}`)}}
 	calls[0].Workflow, calls[0].Reason = "finance", strings.Repeat("x ", 60)
-	for columns, lines := range map[int]int{120: 3, 60: 8} {
+	for columns, lines := range map[int]int{120: 3, 85: 3, 60: 8} {
 		var out strings.Builder
 		if err := (&screen{w: &out, columns: columns, lines: 24}).table(calls, time.Now()); err != nil {
 			t.Fatal(err)
