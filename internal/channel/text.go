@@ -2,6 +2,7 @@ package channel
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -19,6 +20,15 @@ type Text struct {
 	Content  string // everything that the agent sent: JSON, and "no arguments" or "Also sent:" on a line
 	Outcome  string // the decisions and the failure, on lines; may be empty
 	Hint     string // why the pending call cannot be approved where this text is shown; "" if it can
+}
+
+// NotWhole is the [Text.Hint] of a text that does not show the whole call.
+const NotWhole = "This does not show the whole call. Open it to read and approve it."
+
+// Lines returns the text without the title and the content.
+func (t Text) Lines() []string {
+	all := slices.Concat(t.Facts, t.Cautions, []string{t.Outcome, t.Hint})
+	return slices.DeleteFunc(all, func(line string) bool { return line == "" })
 }
 
 // Limits are the greatest lengths of the parts of a [Text], for [Cut].
@@ -59,7 +69,7 @@ func (q Question) Text(l Limits) Text {
 		t.Hint = "Approving needs your passkey. Open the call to approve it."
 	//mutate:swap "!whole" "!whole && false" internal/channel/slack.TestHostileTextStaysText a call that was not shown as a whole is approved in a chat
 	case !whole:
-		t.Hint = "This does not show the whole call. Open it to read and approve it."
+		t.Hint = NotWhole
 	}
 	return t
 }

@@ -431,11 +431,17 @@ func hostileText(t *testing.T, c *Chat) {
 	if m.Buttons["Approve"] == "" {
 		t.Errorf("a short call: %+v", m)
 	}
-	for n, arguments := range []string{`{"a":"` + strings.Repeat("x", 900_000) + `"}`, `{"a":"` + strings.Repeat("`*", 800) + `"}`, `{"a":"` + strings.Repeat("😀", 700) + `"}`} {
+	for n, arguments := range []string{`{"a":"` + strings.Repeat("x", 900_000) + `"}`, `{"a":"` + strings.Repeat("`*", 800) + `"}`, `{"a":"` + strings.Repeat("😀", 700) + `"}`, `{"a":"` + strings.Repeat("`", 400) + `"}`} {
 		c.Gate.Hold(arguments)
 		m := c.Service.Last(n + 2)
 		if n == 0 && (m.Buttons["Approve"] != "" || m.Buttons["Reject"] == "" || !strings.Contains(m.Text, "does not show the whole call")) {
 			t.Errorf("a long call: %+v", m)
+		}
+		if m.Buttons["Approve"] == "" && !strings.Contains(m.Text, "does not show the whole call") {
+			t.Errorf("the message does not tell why nobody can approve the call: %+v", m)
+		}
+		if m.Buttons["Approve"] != "" && strings.Contains(m.Text, "…") {
+			t.Errorf("a call that is not shown as a whole can be approved: %+v", m)
 		}
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -164,23 +163,19 @@ func (d *Discord) send(ctx context.Context, method, path string, m message) (str
 // messageOf returns the message about a question.
 func messageOf(q channel.Question) message {
 	t := q.Text(channel.ChatLimits)
-	lines := slices.Concat(t.Facts, t.Cautions)
-	for _, more := range []string{t.Outcome, t.Hint} {
-		if more != "" {
-			lines = append(lines, more)
-		}
+	// A grave accent can only occur in strings of JSON, where its escape has the same meaning.
+	content := strings.ReplaceAll(t.Content, "`", `\u0060`)
+	block := channel.Cut(content, maxBlock)
+	//mutate:false TestDiscord a call that was not shown as a whole is approved in Discord
+	if block != content && q.Stage == channel.Pending {
+		t.Hint = cmp.Or(t.Hint, channel.NotWhole)
 	}
-	m := message{Content: escape(t.Title), Embeds: []embed{
-		{Description: escape(strings.Join(lines, "\n"))},
-		// A grave accent can only occur in strings of JSON, where its escape has the same meaning.
-		{Description: "```\n" + channel.Cut(strings.ReplaceAll(t.Content, "`", `\u0060`), maxBlock) + "\n```"},
-	}}
-	//mutate:swap `t.Hint == ""` "true" TestDiscord a call that was not shown as a whole is approved in Discord
-	approvable := t.Hint == "" && length(t.Content) <= maxBlock
+	m := message{Content: escape(t.Title), Embeds: []embed{{escape(strings.Join(t.Lines(), "\n"))}, {"```\n" + block + "\n```"}}}
 	switch {
 	case q.Stage != channel.Pending:
 		m.Components = buttons(q)
-	case approvable:
+	//mutate:true TestDiscord a call that was not shown as a whole is approved in Discord
+	case t.Hint == "":
 		m.Components = buttons(q, pressed(q, styleSuccess, "Approve", approval.Approve), pressed(q, styleDanger, "Reject", approval.Reject))
 	default:
 		m.Components = buttons(q, pressed(q, styleDanger, "Reject", approval.Reject))
@@ -201,8 +196,6 @@ func buttons(q channel.Question, row ...component) []component {
 
 // maxBlock is the greatest length of the content with escaped grave accents.
 const maxBlock = 2000
-
-func length(content string) int { return len(content) + 5*strings.Count(content, "`") }
 
 // escape returns a text that Discord shows as it is: it precedes ASCII punctuation with a
 // backslash, so that it begins no markup, link or mention.

@@ -15,6 +15,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -180,14 +181,7 @@ func utf16Length(text string) int { return len(utf16.Encode([]rune(text))) }
 // messageOf returns the message about a question.
 func (t *Telegram) messageOf(q channel.Question) message {
 	text := q.Text(channel.ChatLimits)
-	lines := append([]string{text.Title}, text.Facts...)
-	lines = append(append(lines, text.Cautions...), text.Content)
-	for _, more := range []string{text.Outcome, text.Hint} {
-		if more != "" {
-			lines = append(lines, more)
-		}
-	}
-	m := t.plain("ThoughtGate", strings.Join(lines, "\n"))
+	m := t.plain("ThoughtGate", strings.Join(slices.Concat([]string{text.Title}, text.Lines(), []string{text.Content}), "\n"))
 	reject := button{Text: "Reject", Data: channel.NewPress(approval.Reject, q.Approval).String()}
 	switch {
 	case q.Stage != channel.Pending:
