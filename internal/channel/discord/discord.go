@@ -166,7 +166,7 @@ func messageOf(q channel.Question) message {
 	// A grave accent can only occur in strings of JSON, where its escape has the same meaning.
 	content := strings.ReplaceAll(t.Content, "`", `\u0060`)
 	block := channel.Cut(content, maxBlock)
-	//mutate:false TestDiscord a call that was not shown as a whole is approved in Discord
+	//mutate:false TestDiscord a call whose escapes do not fit is approved in Discord
 	if block != content && q.Stage == channel.Pending {
 		t.Hint = cmp.Or(t.Hint, channel.NotWhole)
 	}
