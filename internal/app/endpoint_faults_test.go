@@ -23,15 +23,17 @@ import (
 
 // A plainServer is a server of MCP 2025-11-25 that can be stopped, hang and lie.
 type plainServer struct {
-	name  string
-	tools string // in the list
-	more  atomic.Value
-	hangs atomic.Bool
-	asked atomic.Int64 // requests
-	begun atomic.Int64 // restarts, each of which forgets all sessions
-	gone  chan struct{}
+	name     string
+	tools    string // in the list
+	more     atomic.Value
+	hangs    atomic.Bool
+	asked    atomic.Int64 // requests
+	restarts atomic.Int64 // each forgets all sessions
+	gone     chan struct{}
 
-	version string // if it is not 2025-11-25
+	version string       // if it is not 2025-11-25
+	begun   atomic.Int64 // sessions
+	forgets atomic.Bool  // all sessions that have begun
 
 	mu   sync.Mutex
 	http *httptest.Server
@@ -96,6 +98,10 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
 	}
+	if s.forgets.Load() && r.Header.Get("Mcp-Session-Id") != "" {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
 	if strings.HasPrefix(body, "[") {
 		s.serveBatch(w, r, text)
 		return
@@ -111,7 +117,7 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	session := "session-of-" + s.name
-	if n := s.begun.Load(); n > 0 {
+	if n := s.restarts.Load(); n > 0 {
 		session += fmt.Sprint("-", n)
 	}
 	if of := r.Header.Get("Mcp-Session-Id"); of != "" && of != session {
@@ -127,6 +133,8 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 		}
 	case strings.Contains(body, `"initialize"`):
+		s.begun.Add(1)
+		s.forgets.Store(false)
 		w.Header().Set("Mcp-Session-Id", session)
 		answer(`{"protocolVersion":"` + cmp.Or(s.version, "2025-11-25") + `","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`)
 	case strings.Contains(body, `"tools/list"`):
@@ -199,17 +207,7 @@ func startPlainWith(t *testing.T, more string, servers ...*plainServer) *plainRi
 // startPlainEndpoint is startPlainWith with settings of the endpoint.
 func startPlainEndpoint(t *testing.T, settings, more string, servers ...*plainServer) *plainRig {
 	t.Helper()
-	text := "version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0, token: " + adminToken + ", tokens: [{name: ann, role: approver, hash: '" + identity.HashOf(approverToken).String() + "'}]}\nstore: 'memory:'\n" + more
-	if !strings.Contains(more, "limits:") {
-		text += "limits: {request_timeout: 2s, call_timeout: 2s}\n"
-	}
-	text += "upstreams:\n"
-	endpoint := "endpoints: [{path: /mcp, " + settings + "servers: ["
-	for _, s := range servers {
-		text += "- {name: " + s.name + ", url: 'http://" + s.addr + "/', connect_timeout: 1s}\n"
-		endpoint += "{upstream: " + s.name + "}, "
-	}
-	gate, stop := start(t, text+endpoint+"]}]\n")
+	gate, stop := start(t, plainEndpoint("memory:", settings, more, servers...))
 	t.Cleanup(func() {
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -219,6 +217,24 @@ func startPlainEndpoint(t *testing.T, settings, more string, servers ...*plainSe
 	r := &plainRig{T: t, gate: gate}
 	r.begin()
 	return r
+}
+
+func plainConfig(store, more string, servers ...*plainServer) string {
+	return plainEndpoint(store, "", more, servers...)
+}
+
+func plainEndpoint(store, settings, more string, servers ...*plainServer) string {
+	text := "version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0, token: " + adminToken + ", tokens: [{name: ann, role: approver, hash: '" + identity.HashOf(approverToken).String() + "'}]}\nstore: '" + store + "'\n" + more
+	if !strings.Contains(more, "limits:") {
+		text += "limits: {request_timeout: 2s, call_timeout: 2s}\n"
+	}
+	text += "upstreams:\n"
+	endpoint := "endpoints: [{path: /mcp, " + settings + "servers: ["
+	for _, s := range servers {
+		text += "- {name: " + s.name + ", url: 'http://" + s.addr + "/', connect_timeout: 1s}\n"
+		endpoint += "{upstream: " + s.name + "}, "
+	}
+	return text + endpoint + "]}]\n"
 }
 
 // begin begins a session.

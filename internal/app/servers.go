@@ -128,7 +128,7 @@ func (s *servers) combine(routes map[string]mcphttp.Endpoint) {
 		}
 		if !e.IsPlain() {
 			route.Upstream, route.Protection = nil, nil
-			route.Several = several.New(members, min(several.ListLimit, s.base.cfg.Limits.RequestTimeout), s.base.log)
+			route.Several = several.New(e.Path, members, s.sessions, min(several.ListLimit, s.base.cfg.Limits.RequestTimeout), s.base.log)
 			route.Several.Search = e.Search
 			s.endpoints[e.Path] = route.Several
 		}

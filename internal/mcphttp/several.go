@@ -124,7 +124,12 @@ func (c *combined) findSession() *mcp.Problem {
 	if id == "" {
 		return &mcp.Problem{Type: mcp.InvalidRequest, Detail: "the Mcp-Session-Id header is missing: begin with initialize"}
 	}
-	if c.session = c.endpoint.Session(c.x.client.principal(), id); c.session == nil {
+	var err error
+	if c.session, err = c.endpoint.Session(c.x.account.Context, c.x.client.principal(), id); err != nil {
+		problem, _ := errors.AsType[*mcp.Problem](err)
+		return cmp.Or(problem, &mcp.Problem{Type: mcp.Internal, Cause: err})
+	}
+	if c.session == nil {
 		return &mcp.Problem{Type: mcp.SessionGone}
 	}
 	return nil
@@ -476,6 +481,14 @@ func unavailable(s *several.Server) *mcp.Problem {
 	return &mcp.Problem{Type: mcp.UpstreamDown, Detail: "the server " + s.Name() + " is unavailable at the moment; the call did not run", RetryAfter: 5}
 }
 
+// missing returns the problem of a client without a session with a server.
+func (c *combined) missing(s *several.Server) *mcp.Problem {
+	if c.session.Ended() {
+		return &mcp.Problem{Type: mcp.SessionGone}
+	}
+	return unavailable(s)
+}
+
 // to returns the part of the message for one server.
 func (c *combined) to(s *several.Server, member *several.Membership, method, name string, body []byte) partRequest {
 	header := headerFor(s, c.x.r.Header)
@@ -512,7 +525,7 @@ func (c *combined) route(s *several.Server, body []byte, name string) error {
 func (c *combined) forward(s *several.Server, body []byte, name string) error {
 	member, why := c.member(c.x.account.Context, s)
 	if why != "" {
-		return c.refuse(unavailable(s))
+		return c.refuse(c.missing(s))
 	}
 	one := c.to(s, member, c.m.Method, name, body)
 	key := c.client()
@@ -536,7 +549,7 @@ func (c *combined) forward(s *several.Server, body []byte, name string) error {
 			// The server has forgotten its session, so the call did not run.
 			c.session.Left(s, member)
 			if member, why = c.member(c.x.account.Context, s); why != "" {
-				return c.refuse(unavailable(s))
+				return c.refuse(c.missing(s))
 			}
 			one = c.to(s, member, c.m.Method, name, body)
 			continue
@@ -611,12 +624,14 @@ func (c *combined) initialize() error {
 		return several.Part{Server: s, Results: []jsonrpc.Value{member.Result}}
 	})
 	if !slices.ContainsFunc(parts, func(p several.Part) bool { return p.Results != nil }) {
-		c.endpoint.End(c.session)
+		c.endpoint.End(c.x.account.Context, c.session)
 		return c.refuse(&mcp.Problem{Type: mcp.UpstreamDown, Detail: "no server of this endpoint is available: " + parts[0].Why, RetryAfter: 5})
 	}
 	version, _ := c.m.Params.Member("protocolVersion").Text()
+	result := c.endpoint.Initialized(version, parts)
+	c.endpoint.Save(c.x.account.Context, c.session)
 	c.x.reply.out.header().Set(sessionHeader, c.session.ID)
-	return c.answer(c.endpoint.Initialized(version, parts))
+	return c.answer(result)
 }
 
 // member returns the client's session with a server, which begins if there is none yet. Why says why
@@ -653,6 +668,12 @@ func (c *combined) member(ctx context.Context, s *several.Server) (m *several.Me
 // beginSession begins the session with a server for a session with the endpoint. It returns an error
 // that the client may see.
 func beginSession(ctx context.Context, x *exchange, e *several.Endpoint, session *several.Session, s *several.Server) (*several.Membership, string) {
+	if m, ended := e.Rejoin(ctx, session, s); ended {
+		return nil, "the session has ended"
+	} else if m != nil {
+		session.Joined(s, m)
+		return m, ""
+	}
 	if !s.Admit() {
 		return nil, "the server is unavailable"
 	}
@@ -674,7 +695,11 @@ func beginSession(ctx context.Context, x *exchange, e *several.Endpoint, session
 	}
 	version, _ := answer.Result.Member("protocolVersion").Text()
 	m := &several.Membership{ID: to.head.Get(sessionHeader), Version: version, Result: several.Copy(answer.Result)}
-	if session.Joined(s, m) {
+	begun, initialized := session.Joined(s, m)
+	if begun {
+		e.Save(ctx, session)
+	}
+	if initialized {
 		body := []byte(`{"jsonrpc":"2.0","method":"` + mcpname.NotifyInitialized + `"}`)
 		one := partRequest{server: s, method: http.MethodPost, header: maps.Clone(header), body: body}
 		if m.ID != "" {
@@ -692,7 +717,7 @@ func (c *combined) delete() error {
 		return c.x.reply.Refuse(problem)
 	}
 	c.x.delegated = true
-	members := c.endpoint.End(c.session)
+	members := c.endpoint.End(c.x.account.Context, c.session)
 	c.all(func(ctx context.Context, s *several.Server) several.Part {
 		if member := members[s]; member != nil && member.ID != "" {
 			one := c.to(s, member, "", "", nil)

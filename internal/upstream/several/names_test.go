@@ -56,10 +56,10 @@ func TestNames(t *testing.T) {
 	client := func(name string) *httpclient.Client {
 		return httpclient.New(httpclient.Config{Name: name, URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}})
 	}
-	e := New([]ServerConfig{
+	e := New("/mcp", []ServerConfig{
 		{Client: client("a"), Rename: map[string]string{"x": "y"}},
 		{Client: client("b"), Prefix: "b", Include: []string{"get_*", "z"}, Exclude: []string{"get_secret"}, Rename: map[string]string{"z": "zed"}},
-	}, time.Second, slog.New(slog.DiscardHandler))
+	}, nil, time.Second, slog.New(slog.DiscardHandler))
 	defer e.Close()
 	for public, want := range map[string]string{
 		"y": "a x", "x": "", "v": "a v", "c__v": "a c__v", "b__get_x": "b get_x", "b__get_secret": "", "b__put": "", "b__z": "", "zed": "b z", "b__": "", "": "", "b__b__get": "",

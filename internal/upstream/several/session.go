@@ -29,6 +29,7 @@ type Session struct {
 	Owner      string // the principal of the client; empty for an anonymous client
 	Initialize []byte // the request of the client
 
+	saving      sync.Mutex
 	secret      string // in the ids of requests of servers
 	mu          sync.Mutex
 	used        time.Time
@@ -39,6 +40,10 @@ type Session struct {
 	requests    map[string]*Server // by the ids of the latest requests
 	recent      []string           // their ids
 	changed     broadcast
+	begun       bool // the client has got the answer to initialize
+	ended       bool // by another replica
+	stored      bool
+	left        map[*Server]string // the ids of sessions that servers have ended
 }
 
 // A refusal is why a server has not begun a session.
@@ -52,9 +57,9 @@ const refusalPause = 10 * time.Second
 
 // A Membership is the session of a client with one server.
 type Membership struct {
-	ID      string // of the server's session; may be empty
-	Version string // of the protocol
-	Result  jsonrpc.Value
+	ID      string        // of the server's session; may be empty
+	Version string        // of the protocol
+	Result  jsonrpc.Value // of initialize, until [Endpoint.Save]
 }
 
 // sessions are the sessions of one endpoint.
@@ -65,19 +70,20 @@ type sessions struct {
 
 // Begin begins a session.
 func (e *Endpoint) Begin(owner string, initialize []byte) *Session {
-	s := &Session{
-		ID: rand.Text() + rand.Text(), secret: rand.Text(), Owner: owner, Initialize: initialize, used: time.Now(),
-		members: make(map[*Server]*Membership), requests: make(map[string]*Server),
-		joining: make(map[*Server]chan struct{}), refused: make(map[*Server]refusal),
-	}
+	s := newSession(rand.Text()+rand.Text(), owner, initialize)
 	e.sessions.mu.Lock()
 	defer e.sessions.mu.Unlock()
+	e.add(s)
+	return s
+}
+
+// add adds a session. The caller holds the lock.
+func (e *Endpoint) add(s *Session) {
 	if e.sessions.byID == nil {
 		e.sessions.byID = make(map[string]*Session)
 	}
-	e.evict(owner)
+	e.evict(s.Owner)
 	e.sessions.byID[s.ID] = s
-	return s
 }
 
 // evict prepares for another session of an owner, by ending the session that was unused for
@@ -124,25 +130,33 @@ func (e *Endpoint) drop(s *Session) {
 	e.tasks.forget(s.ID)
 }
 
-// Session returns the session of an owner, or nil.
-func (e *Endpoint) Session(owner, id string) *Session {
+// Session returns the session of an owner, or nil. This process may not have it since its begin.
+func (e *Endpoint) Session(ctx context.Context, owner, id string) (*Session, error) {
 	e.sessions.mu.Lock()
 	s := e.sessions.byID[id]
 	e.sessions.mu.Unlock()
-	if s == nil || s.Owner != owner {
-		return nil
+	if s == nil {
+		var err error
+		if s, err = e.restore(ctx, owner, id); s == nil {
+			return nil, err
+		}
 	}
+	if s.Owner != owner {
+		return nil, nil
+	}
+	_, _ = e.stored.Owned(ctx, e.key(owner, id)) // extends the record
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used = time.Now()
-	return s
+	return s, nil
 }
 
 // End ends a session, and returns the sessions with the servers.
-func (e *Endpoint) End(s *Session) map[*Server]*Membership {
+func (e *Endpoint) End(ctx context.Context, s *Session) map[*Server]*Membership {
 	e.sessions.mu.Lock()
 	e.drop(s)
 	e.sessions.mu.Unlock()
+	e.stored.End(ctx, e.key(s.Owner, s.ID))
 	return s.Members()
 }
 
@@ -203,22 +217,24 @@ func (s *Session) MemberOrReason(server *Server) (*Membership, string) {
 	return nil, cmp.Or(s.refused[server].why, "the server is unavailable")
 }
 
-// Joined adds the session with a server, and reports whether the client has already sent
-// notifications/initialized, which the server must then get.
-func (s *Session) Joined(server *Server, m *Membership) (initialized bool) {
+// Joined adds the session with a server. It reports whether the client has the answer to initialize, so
+// that the session must be saved again, and whether it has already sent notifications/initialized, which
+// the server must then get.
+func (s *Session) Joined(server *Server, m *Membership) (begun, initialized bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.members[server] = m
 	s.changed.send()
-	return s.initialized
+	return s.begun, s.initialized
 }
 
 // Left removes the session with a server, if it is still m.
 func (s *Session) Left(server *Server, m *Membership) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.members[server] == m {
+	if m != nil && s.members[server] == m {
 		delete(s.members, server)
+		s.left[server] = m.ID
 	}
 }
 

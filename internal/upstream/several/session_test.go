@@ -9,7 +9,7 @@ import (
 
 // An anonymous client that begins many sessions does not end those of named clients.
 func TestAnonymousSessionsDoNotEndOthers(t *testing.T) {
-	e := New(nil, time.Second, slog.New(slog.DiscardHandler))
+	e := New("/mcp", nil, nil, time.Second, slog.New(slog.DiscardHandler))
 	defer e.Close()
 	named := e.Begin("ann", nil)
 	for i := range maxSessions {
@@ -19,7 +19,7 @@ func TestAnonymousSessionsDoNotEndOthers(t *testing.T) {
 	for range 3 {
 		e.Begin("", nil)
 	}
-	if e.Session("ann", named.ID) == nil {
+	if s, err := e.Session(t.Context(), "ann", named.ID); s == nil || err != nil {
 		t.Error("the session of a named client has ended")
 	}
 	if n := len(e.sessions.byID); n > maxSessions+1 {

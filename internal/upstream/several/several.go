@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 )
 
@@ -63,6 +64,8 @@ type Endpoint struct {
 	Servers []*Server
 	Search  bool // the list has the tools of the gate only, with which clients find and call all others
 
+	path     string
+	stored   *upstream.Sessions // may be nil
 	log      *slog.Logger
 	byPrefix map[string]*Server // without the server that has no prefix
 	plain    *Server            // has no prefix; may be nil
@@ -81,10 +84,10 @@ type Endpoint struct {
 	listLimit time.Duration
 }
 
-// New returns the endpoint with the servers in configs, each of which has a time limit for its part of
-// an answer of all. It must be closed.
-func New(configs []ServerConfig, limit time.Duration, log *slog.Logger) *Endpoint {
-	e := &Endpoint{log: log, byPrefix: make(map[string]*Server), renamed: make(map[string]target), listLimit: limit}
+// New returns the endpoint at a path with the servers in configs, each of which has a time limit for its
+// part of an answer of all. Its sessions are in stored. It must be closed.
+func New(path string, configs []ServerConfig, stored *upstream.Sessions, limit time.Duration, log *slog.Logger) *Endpoint {
+	e := &Endpoint{path: path, stored: stored, log: log, byPrefix: make(map[string]*Server), renamed: make(map[string]target), listLimit: limit}
 	e.closing, e.close = context.WithCancel(context.Background())
 	for _, c := range configs {
 		s := &Server{ServerConfig: c}
