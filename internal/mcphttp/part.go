@@ -70,6 +70,7 @@ type recorder struct {
 	status int
 	body   bytes.Buffer
 	limit  int
+	events *eventWrapper // gets an event stream instead; may be nil
 }
 
 func newRecorder(limit int) *recorder { return &recorder{head: make(http.Header), limit: limit} }
@@ -82,6 +83,9 @@ func (r *recorder) WriteHeader(status int) { r.status = status }
 
 // Write implements [http.ResponseWriter].
 func (r *recorder) Write(p []byte) (int, error) {
+	if r.events != nil && strings.HasPrefix(r.head.Get("Content-Type"), "text/event-stream") {
+		return r.events.Write(p)
+	}
 	if r.body.Len()+len(p) > r.limit {
 		return 0, jsonrpc.ErrTooLarge
 	}

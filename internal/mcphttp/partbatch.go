@@ -2,7 +2,6 @@ package mcphttp
 
 import (
 	"net/http"
-	"strings"
 	"sync"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/conversation"
@@ -32,9 +31,7 @@ type batchUnit struct {
 	messages []jsonrpc.Message
 	names    []string
 
-	recorder
-
-	events  eventWrapper
+	to      *recorder
 	answers map[string][]byte // by ids
 	failure *jsonrpc.Error    // of all requests without an answer
 }
@@ -76,7 +73,7 @@ func (b *combinedBatch) divide(messages []jsonrpc.Message) {
 	for i := range messages {
 		m := &messages[i]
 		own := b.newUnit(nil)
-		sub := b.fork(own, *m)
+		sub := b.fork(own.to, *m)
 		unit := own
 		sub.divert = func(s *several.Server, body []byte, name string) {
 			if unit = taking[s]; unit == nil {
@@ -107,8 +104,8 @@ func (b *combinedBatch) divide(messages []jsonrpc.Message) {
 }
 
 func (b *combinedBatch) newUnit(s *several.Server) *batchUnit {
-	u := &batchUnit{batch: b, server: s, recorder: *newRecorder(several.MaxList), answers: make(map[string][]byte)}
-	u.events = eventWrapper{whole: true, limit: several.MaxList, pass: u.pass}
+	u := &batchUnit{batch: b, server: s, to: newRecorder(several.MaxList), answers: make(map[string][]byte)}
+	u.to.events = &eventWrapper{whole: true, limit: several.MaxList, pass: u.pass}
 	if s != nil {
 		member, _ := b.c.member(b.c.x.account.Context, s)
 		u.array = member == nil || member.Version == mcp.Version20250326
@@ -210,19 +207,11 @@ func (u *batchUnit) run() {
 	if !u.array {
 		body, name, m = u.messages[0].Raw, u.names[0], u.messages[0]
 	}
-	sub := u.batch.fork(u, m)
+	sub := u.batch.fork(u.to, m)
 	if err := sub.route(u.server, body, name); !sub.x.delegated {
 		sub.x.record(err)
 	}
 	u.finish()
-}
-
-// Write implements [http.ResponseWriter].
-func (u *batchUnit) Write(p []byte) (int, error) {
-	if strings.HasPrefix(u.head.Get("Content-Type"), "text/event-stream") {
-		return u.events.Write(p)
-	}
-	return u.recorder.Write(p)
 }
 
 // pass keeps the answers in an event, and passes everything else on.
@@ -260,9 +249,9 @@ func (u *batchUnit) take(text []byte) (others []jsonrpc.Message) {
 
 // finish reads what was recorded.
 func (u *batchUnit) finish() {
-	u.events.flush()
-	u.take(u.recorder.body.Bytes())
-	u.recorder.body.Reset()
+	u.to.events.flush()
+	u.take(u.to.body.Bytes())
+	u.to.body.Reset()
 }
 
 // send sends events to a client that takes them.
