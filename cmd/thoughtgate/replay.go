@@ -100,7 +100,18 @@ type entrySource func() iter.Seq2[callrecord.Entry, error]
 // use calls do with the selected entries of the record in a file, of a running gate, or else in
 // the store of a configuration.
 func (f *recordFlags) use(cmd *cobra.Command, configuration string, args []string, do func(entrySource) error) error {
-	filter := callrecord.Filter{Limit: 1000}
+	return f.open(cmd, configuration, args, func(filter callrecord.Filter, read entryReader) error {
+		return do(func() iter.Seq2[callrecord.Entry, error] { return read(filter) })
+	})
+}
+
+// An entryReader returns the entries of a record that a filter selects.
+type entryReader func(callrecord.Filter) iter.Seq2[callrecord.Entry, error]
+
+// open calls do with the filter of the flags, and with the record in a file, of a running gate, or
+// else in the store of a configuration.
+func (f *recordFlags) open(cmd *cobra.Command, configuration string, args []string, do func(callrecord.Filter, entryReader) error) error {
+	var filter callrecord.Filter
 	var err error
 	if filter.Since, filter.Until, err = f.times.parse(cmd, time.Now()); err != nil {
 		return err
@@ -114,14 +125,19 @@ func (f *recordFlags) use(cmd *cobra.Command, configuration string, args []strin
 	case asks:
 		of.config = new(string)
 	case len(args) > 0:
-		return do(func() iter.Seq2[callrecord.Entry, error] {
-			return selected(readRecord(cmd.Context(), cmd.InOrStdin(), args[0]), filter)
+		return do(filter, func(f callrecord.Filter) iter.Seq2[callrecord.Entry, error] {
+			return selected(readRecord(cmd.Context(), cmd.InOrStdin(), args[0]), f)
 		})
 	}
 	return of.useRecord(cmd, func(r record) error {
-		return do(func() iter.Seq2[callrecord.Entry, error] { return r.entries(cmd.Context(), filter) })
+		return do(filter, func(f callrecord.Filter) iter.Seq2[callrecord.Entry, error] {
+			f.Limit = pageOfCalls
+			return r.entries(cmd.Context(), f)
+		})
 	})
 }
+
+const pageOfCalls = 1000 // entries that are read together
 
 // entries returns the entries of the record that f selects. It ends after an error.
 func (r record) entries(ctx context.Context, f callrecord.Filter) iter.Seq2[callrecord.Entry, error] {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/app"
+	"github.com/thoughtgate/thoughtgate-go/internal/callrecord"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/suggest"
 )
@@ -23,7 +24,7 @@ func newSuggest() *cobra.Command {
 			"FILE has exported calls, as lines of JSON. Without FILE, the calls are those of the gate at --url, or else those in the\n" +
 			"configured store, which no gate may use if it is a SQLite file. The output may have values of arguments.\n" +
 			fmt.Sprintf("A proposal has at least %d approvals on %d days by people who saw the call, and is for the agents that made these calls.\n", suggest.LeastApprovals, suggest.LeastDays) +
-			"There is none for a tool with a rejected call, with a destructive hint, with a changed definition or with a name that\n" +
+			"There is none for a tool with a rejected call, even before --since, with a destructive hint, with a changed definition or with a name that\n" +
 			"speaks of secrets, nor for arguments that have secrets or code. Each is tried: it changes exactly the calls of its evidence.",
 		Example: "  thoughtgate suggest -c thoughtgate.yaml --since 30d",
 		Args:    positional(cobra.MaximumNArgs(1)),
@@ -47,8 +48,8 @@ func newSuggest() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return source.use(cmd, *file, args, func(entries entrySource) error {
-			r, err := suggest.From(cmd.Context(), rules, runtime.GOMAXPROCS(0), entries)
+		return source.open(cmd, *file, args, func(filter callrecord.Filter, read entryReader) error {
+			r, err := suggest.From(cmd.Context(), rules, runtime.GOMAXPROCS(0), filter, read)
 			if err != nil {
 				return err
 			}

@@ -71,12 +71,12 @@ func TestSuggestionIsCopiedAndTried(t *testing.T) {
 	p.click(`[data-proposal="show_invoice"] .copy`)
 	p.eventually(`document.querySelector('[data-proposal="show_invoice"] .copy').textContent === "Copied"`, "the rule is copied")
 	rule := value[string](p, `window.copied`)
-	if want := `- { kind: "tool", upstream: "backoffice", match: "show_invoice", action: forward }`; rule != want {
+	if want := `- { kind: "tool", upstream: "backoffice", match: "show_invoice", principals: ["ann"], action: forward }`; rule != want {
 		t.Errorf("copied %q; want %q", rule, want)
 	}
 	p.eventually(`document.querySelector('[data-proposal="show_invoice"] .copy').textContent === "Copy as rule"`, "the button has its text again")
 	p.open("/try")
-	p.do(chromedp.SendKeys(chromedp.CSS("#try-name"), "show_invoice"))
+	p.do(chromedp.SendKeys(chromedp.CSS("#try-name"), "show_invoice"), chromedp.SendKeys(chromedp.CSS("#try-principal"), "ann"))
 	value[string](p, fmt.Sprintf(`(() => { const r = document.querySelector("#try-rules"); return r.value = r.value.replace("rules:\n", "rules:\n  " + %q + "\n"); })()`, rule))
 	p.click("#try .primary")
 	p.sees("The edited policy decides differently")

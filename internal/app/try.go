@@ -236,7 +236,9 @@ func (ap *approvals) suggest(ctx context.Context) (*suggest.Report, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, suggestPatience, inbox.ErrTooMany)
 	defer cancel()
 	f := callrecord.Filter{Since: time.Now().AddDate(0, 0, -suggestDays)}
-	r, err := suggest.From(ctx, source, 1, func() iter.Seq2[callrecord.Entry, error] { return limited(callrecord.All(ctx, ap.store.Store, f)) })
+	r, err := suggest.From(ctx, source, 1, f, func(f callrecord.Filter) iter.Seq2[callrecord.Entry, error] {
+		return limited(callrecord.All(ctx, ap.store.Store, f))
+	})
 	if err != nil && errors.Is(context.Cause(ctx), inbox.ErrTooMany) {
 		err = inbox.ErrTooMany
 	}

@@ -1,7 +1,7 @@
 // Package suggest proposes rules from recorded calls, which people may copy into their
 // configuration:
 //
-//	report, err := suggest.From(ctx, cfg, 2, func() iter.Seq2[callrecord.Entry, error] { … })
+//	report, err := suggest.From(ctx, cfg, 2, callrecord.Filter{Since: since}, read)
 //	fmt.Print(report.Text())
 //
 // A proposal forwards held calls that people have always approved: those of a tool that only
@@ -93,21 +93,26 @@ type Unused struct {
 	index int
 }
 
+const rejected = "rejected" // outcome of a call
+
 // ErrNoCalls means that a record is empty.
 var ErrNoCalls = errors.New("the record has no calls")
 
-// From returns proposals for a configuration, with the given number of workers. It reads the record
-// twice.
-func From(ctx context.Context, cfg policy.Config, workers int, record func() iter.Seq2[callrecord.Entry, error]) (*Report, error) {
+// From returns proposals for a configuration from the entries that the filter selects, with the
+// given number of workers. The function read reads the record; it is called three times, once
+// for all calls that people have rejected.
+func From(ctx context.Context, cfg policy.Config, workers int, filter callrecord.Filter, read func(callrecord.Filter) iter.Seq2[callrecord.Entry, error]) (*Report, error) {
 	s, err := newSurvey(cfg)
 	if err != nil {
 		return nil, err
 	}
-	for e, err := range record() {
-		if err = cmp.Or(err, ctx.Err()); err != nil {
-			return nil, err
+	for _, f := range []callrecord.Filter{{Event: callrecord.Ended, Outcome: rejected}, filter} {
+		for e, err := range read(f) {
+			if err = cmp.Or(err, ctx.Err()); err != nil {
+				return nil, err
+			}
+			s.add(&e)
 		}
-		s.add(&e)
 	}
 	if s.calls == 0 {
 		return nil, ErrNoCalls
@@ -118,7 +123,7 @@ func From(ctx context.Context, cfg policy.Config, workers int, record func() ite
 	if err != nil {
 		return nil, err
 	}
-	tried, err := try(s.policy, trials, workers, record)
+	tried, err := try(s.policy, trials, workers, read(filter))
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +182,7 @@ func (s *survey) trials(ctx context.Context, proposals []Proposal, unused []Unus
 }
 
 // try judges a record with each trial.
-func try(current *policy.Snapshot, trials []trial, count int, record func() iter.Seq2[callrecord.Entry, error]) ([]trial, error) {
+func try(current *policy.Snapshot, trials []trial, count int, record iter.Seq2[callrecord.Entry, error]) ([]trial, error) {
 	workers := make([][]trial, count)
 	work := make([]func(int, *callrecord.Entry), len(workers))
 	for i := range workers {
@@ -189,7 +194,7 @@ func try(current *policy.Snapshot, trials []trial, count int, record func() iter
 			}
 		}
 	}
-	if err := replay.Each(record(), work); err != nil {
+	if err := replay.Each(record, work); err != nil {
 		return nil, err
 	}
 	for _, w := range workers {
@@ -345,7 +350,7 @@ func (s *survey) add(e *callrecord.Entry) {
 			s.uses[e.ID] = append(s.uses[e.ID], t)
 		}
 	case callrecord.Ended:
-		end := &ending{rejected: e.Outcome == "rejected", granted: e.Grant != ""}
+		end := &ending{rejected: e.Outcome == rejected, granted: e.Grant != ""}
 		t.excluded = t.excluded || end.rejected
 		if approved(e) {
 			end.by = e.By
@@ -373,7 +378,7 @@ func is(hint *bool, value bool) bool { return hint != nil && *hint == value }
 // approved reports whether people approved a held call that has ended. Nobody saw one that a
 // standing approval let run.
 func approved(e *callrecord.Entry) bool {
-	return len(e.By) > 0 && e.Grant == "" && !e.Decided.IsZero() && !slices.Contains([]string{"rejected", "expired", "cancelled"}, e.Outcome)
+	return len(e.By) > 0 && e.Grant == "" && !e.Decided.IsZero() && !slices.Contains([]string{rejected, "expired", "cancelled"}, e.Outcome)
 }
 
 // judge judges a call, and keeps it if a rule holds it, as then.

@@ -67,6 +67,16 @@ func (r *recorder) call(e callrecord.Entry, outcome string) {
 	}
 }
 
+func (r *recorder) read(f callrecord.Filter) iter.Seq2[callrecord.Entry, error] {
+	return func(yield func(callrecord.Entry, error) bool) {
+		for e, err := range r.record() {
+			if f.Selects(&e) && !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
 func (r *recorder) record() iter.Seq2[callrecord.Entry, error] {
 	return func(yield func(callrecord.Entry, error) bool) {
 		for _, e := range r.entries {
@@ -90,7 +100,7 @@ func call(name, arguments string) callrecord.Entry {
 
 func from(t *testing.T, cfg policy.Config, r *recorder) *suggest.Report {
 	t.Helper()
-	report, err := suggest.From(t.Context(), cfg, 2, r.record)
+	report, err := suggest.From(t.Context(), cfg, 2, callrecord.Filter{}, r.read)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,7 +425,7 @@ func TestProposalsChangeOnlyTheirEvidence(t *testing.T) {
 			}
 			r.call(e, outcome)
 		}
-		report, err := suggest.From(t.Context(), cfg, 2, r.record)
+		report, err := suggest.From(t.Context(), cfg, 2, callrecord.Filter{}, r.read)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -552,12 +562,30 @@ func TestRejectedBatchExcludesAllItsTools(t *testing.T) {
 	}
 }
 
+// A call that was rejected before the calls that are looked at is not forgotten.
+func TestRejectedEarlier(t *testing.T) {
+	cfg := holding()
+	r := newRecorder(t, cfg)
+	first := call("search", `{}`)
+	first.Time = start.AddDate(0, 0, -9)
+	r.call(first, "rejected")
+	for range 12 {
+		e := call("search", `{}`)
+		e.Hints.ReadOnly = new(true)
+		r.call(e, "completed")
+	}
+	got, err := suggest.From(t.Context(), cfg, 2, callrecord.Filter{Since: start}, r.read)
+	if err != nil || got.Calls != 12 || len(got.Proposals)+len(got.Grants) > 0 {
+		t.Errorf("%s, %v", got.Text(), err)
+	}
+}
+
 func TestErrors(t *testing.T) {
-	if _, err := suggest.From(t.Context(), holding(), 2, newRecorder(t, holding()).record); !errors.Is(err, suggest.ErrNoCalls) {
+	if _, err := suggest.From(t.Context(), holding(), 2, callrecord.Filter{}, newRecorder(t, holding()).read); !errors.Is(err, suggest.ErrNoCalls) {
 		t.Error(err)
 	}
 	broken := errors.New("broken")
-	_, err := suggest.From(t.Context(), holding(), 2, func() iter.Seq2[callrecord.Entry, error] {
+	_, err := suggest.From(t.Context(), holding(), 2, callrecord.Filter{}, func(callrecord.Filter) iter.Seq2[callrecord.Entry, error] {
 		return func(yield func(callrecord.Entry, error) bool) { yield(callrecord.Entry{}, broken) }
 	})
 	if !errors.Is(err, broken) {
