@@ -46,6 +46,11 @@ type Report struct {
 	Proposals []Proposal `json:"proposals"` // the one that saves most first
 	Grants    []Grant    `json:"grants"`    // standing approvals for calls without a proposal
 	Unused    []Unused   `json:"unused"`
+
+	// Approved calls of tools about which nothing is proposed, and why: policies hold them, or their
+	// arguments are not in the record.
+	ByPolicies int `json:"byPolicies"`
+	Unrecorded int `json:"unrecorded"`
 }
 
 // A Proposal is a rule that forwards calls which are held now.
@@ -119,6 +124,7 @@ func From(ctx context.Context, cfg policy.Config, workers int, filter callrecord
 	}
 	r := &Report{First: s.first, Last: s.last, Calls: s.calls, Proposals: []Proposal{}, Grants: []Grant{}, Unused: s.unused()}
 	proposals, grants := s.proposals()
+	r.ByPolicies, r.Unrecorded = s.byPolicies, s.unrecorded
 	trials, err := s.trials(ctx, proposals, r.Unused)
 	if err != nil {
 		return nil, err
@@ -285,6 +291,8 @@ type survey struct {
 	uses        map[string][]*tool // by the id of a held call, which may be a batch
 	held        map[subject][]heldCall
 	reached     map[int]bool // the rules that decided a call, or may have
+
+	byPolicies, unrecorded int // as in [Report]
 }
 
 // An ending is how a held call ended.
@@ -429,18 +437,36 @@ func (s *survey) proposals() (all []Proposal, grants []Grant) {
 		}
 	}
 	for _, about := range slices.SortedFunc(maps.Keys(s.held), subject.compare) {
-		if s.tools[about.Named].excluded || sensitive(about.Name) || !plain(about.Name) || !plain(about.Upstream) {
+		if s.forPeople(about) {
 			continue
 		}
 		calls, evidence := s.evidence(s.held[about])
 		p := Proposal{Named: about.Named, Evidence: evidence, decides: about.rule, agents: agentsOf(calls)}
 		if enough(calls) && s.complete(&p, calls) && !named(all, &p) {
 			all = append(all, p)
-		} else {
-			grants = append(grants, s.grants(about, calls)...)
+			continue
+		}
+		some := s.grants(about, calls)
+		grants = append(grants, some...)
+		if len(some) == 0 && enough(calls) {
+			s.explain(about, calls)
 		}
 	}
 	return all, grants
+}
+
+// forPeople reports whether there is no proposal about the tool of a subject.
+func (s *survey) forPeople(about subject) bool {
+	return s.tools[about.Named].excluded || sensitive(about.Name) || !plain(about.Name) || !plain(about.Upstream)
+}
+
+// explain counts approved calls for which there is no proposal.
+func (s *survey) explain(about subject, calls []heldCall) {
+	if s.rule(about.rule).Action != policy.Approve {
+		s.byPolicies += len(calls)
+	} else if slices.ContainsFunc(calls, func(c heldCall) bool { return c.arguments == nil }) {
+		s.unrecorded += len(calls)
+	}
 }
 
 func (a subject) compare(b subject) int {

@@ -580,6 +580,24 @@ func TestRejectedEarlier(t *testing.T) {
 	}
 }
 
+// The report says why nothing is proposed for calls that people approve.
+func TestNotes(t *testing.T) {
+	asking := holding()
+	asking.Default.Action = policy.AskPolicies
+	asking.Cedar = []policy.Source{{Name: "p.cedar", Text: []byte(`@approval permit (principal, action, resource);`)}}
+	for want, cfg := range map[string]policy.Config{"12 more approved calls were held by Cedar policies": asking, "12 more approved calls have no complete arguments": holding()} {
+		r := newRecorder(t, cfg)
+		for range 12 {
+			e := call("write", `{"path":"/tmp/x"}`)
+			e.Redacted = true
+			r.call(e, "completed")
+		}
+		if got := from(t, cfg, r); len(got.Notes()) != 1 || !strings.Contains(got.Text(), "\n# "+want) {
+			t.Errorf("%s", got.Text())
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	if _, err := suggest.From(t.Context(), holding(), 2, callrecord.Filter{}, newRecorder(t, holding()).read); !errors.Is(err, suggest.ErrNoCalls) {
 		t.Error(err)

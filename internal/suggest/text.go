@@ -29,6 +29,9 @@ func (r *Report) Text() string {
 	for i := range r.Grants {
 		r.Grants[i].write(&b)
 	}
+	if notes := r.Notes(); len(notes) > 0 {
+		b.WriteString("\n# " + strings.Join(notes, "\n# ") + "\n")
+	}
 	if len(r.Unused) > 0 {
 		b.WriteString("\n# No recorded call reaches these rules. Risk of removing them: they may be for calls that are still to come.\n")
 	}
@@ -36,6 +39,18 @@ func (r *Report) Text() string {
 		fmt.Fprintf(&b, "#   %s %q → %s\n", name(u.Rule), name(u.Match), u.Does)
 	}
 	return b.String()
+}
+
+// Notes says why nothing is proposed for other approved calls.
+func (r *Report) Notes() []string {
+	var notes []string
+	if r.ByPolicies > 0 {
+		notes = append(notes, fmt.Sprintf("%d more approved calls were held by Cedar policies, for which no rule is proposed. A workflow with grants.longest allows standing approvals for them.", r.ByPolicies))
+	}
+	if r.Unrecorded > 0 {
+		notes = append(notes, fmt.Sprintf("%d more approved calls have no complete arguments in the record, so no rule for arguments is proposed. The setting record.arguments changes that.", r.Unrecorded))
+	}
+	return notes
 }
 
 func (p *Proposal) write(b *strings.Builder, number int) {
