@@ -488,10 +488,11 @@ func (s *survey) complete(p *Proposal, calls []heldCall) bool {
 		return false
 	default:
 		p.shape = shapeOf(calls)
-		if p.shape != nil {
-			s.narrow(p)
+		if p.shape == nil || s.tools[p.Named].tells && len(p.shape.free) > 0 { // others may be told anything
+			return false
 		}
-		return p.shape != nil
+		s.narrow(p)
+		return true
 	}
 }
 

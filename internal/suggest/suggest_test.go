@@ -224,6 +224,11 @@ func TestNoProposal(t *testing.T) {
 		"a text with a slash": func(i int, e *callrecord.Entry) string {
 			return arguments(e, fmt.Sprintf(`{"data":"data:text/%d"}`, i))
 		},
+		"free, for others": func(i int, e *callrecord.Entry) string {
+			arguments(e, fmt.Sprintf(`{"mode":"w","data":"%d"}`, i))
+			e.Hints.OpenWorld = new(true)
+			return yes
+		},
 		"no host": func(i int, e *callrecord.Entry) string { return arguments(e, fmt.Sprintf(`{"url":"https:///%d"}`, i)) },
 		"sometimes a value": func(i int, e *callrecord.Entry) string {
 			return arguments(e, []string{fmt.Sprintf(`{"text":"%d"}`, i), fmt.Sprintf(`{"text":"%d","append":true}`, i)}[i%2])
