@@ -55,7 +55,8 @@ func (s *severalFlags) upstreams() (all []config.Upstream, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("--server %s: %w", name, err)
 		}
-		u.Name = name
+		// Programs often answer clients of both eras.
+		u.Name, u.Translate = name, u.URL != nil
 		all = append(all, u)
 	}
 	return all, nil

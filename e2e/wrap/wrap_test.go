@@ -159,7 +159,13 @@ func (s *site) command(command []string) *exec.Cmd {
 // connect starts a wrapped server, and connects the Go SDK to it.
 func (s *site) connect(command []string) (*mcp.ClientSession, *exec.Cmd) {
 	s.t.Helper()
-	cmd := s.command(s.wrapped(command))
+	return s.connectTo(s.wrapped(command))
+}
+
+// connectTo starts a command of the gate, and connects the Go SDK to it.
+func (s *site) connectTo(command []string) (*mcp.ClientSession, *exec.Cmd) {
+	s.t.Helper()
+	cmd := s.command(command)
 	client := mcp.NewClient(&mcp.Implementation{Name: "go-sdk", Version: "1"}, nil)
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
