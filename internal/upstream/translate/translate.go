@@ -101,9 +101,6 @@ func (x *exchange) message() (*http.Response, error) {
 	if err != nil {
 		return nil, &mcp.Problem{Type: mcp.InvalidRequest, Cause: err}
 	}
-	if packet.Batch && x.inOwn {
-		return nil, &mcp.Problem{Type: mcp.InvalidRequest, Detail: "batches are not translated between the eras of MCP: send the messages one by one"}
-	}
 	x.m = &packet.Messages[0]
 	client := mcp.EraOf(x.m)
 	if client == mcp.Legacy && !x.inOwn && (packet.Batch || x.m.Method != mcpname.Initialize) {
@@ -112,6 +109,9 @@ func (x *exchange) message() (*http.Response, error) {
 	server, refusal, err := x.t.eraOf(x)
 	if err != nil || refusal != nil {
 		return refusal, err
+	}
+	if packet.Batch && client == mcp.Legacy && server == mcp.Modern {
+		return x.batch(packet.Messages)
 	}
 	return x.between(client, server)
 }

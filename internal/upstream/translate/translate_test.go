@@ -268,9 +268,6 @@ func TestLegacyClientOfModernServer(t *testing.T) {
 	if status, text, _ := ask(t, tr, sent{principal: "bob", session: session, body: `{"jsonrpc":"2.0","id":9,"method":"tools/list"}`}); status != http.StatusNotFound {
 		t.Errorf("another principal: %d %s", status, text)
 	}
-	if _, text, _ := ask(t, tr, sent{principal: "ann", session: session, body: `[{"jsonrpc":"2.0","id":9,"method":"tools/list"}]`}); !strings.Contains(text, "batches are not translated") {
-		t.Errorf("batch: %s", text)
-	}
 }
 
 // legacyServer answers the messages of a client in a session that handle does not answer.
