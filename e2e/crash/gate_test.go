@@ -8,6 +8,7 @@ package crash_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -76,7 +77,8 @@ func withStore(store string) string {
 const settings = `
 version: 1
 listen: 127.0.0.1:0
-upstreams: [{url: %s}]
+upstreams: [{name: default, url: %s, path: /mcp}, {name: other, url: '%[1]s'}]
+endpoints: [{path: /several, servers: [{upstream: other, prefix: other}, {upstream: default, prefix: ''}]}]
 %s
 tasks: {max_pending_per_owner: 100000, max_pending: 100000, cleanup_interval: 500ms}
 execution: {lease: %v}
@@ -224,13 +226,18 @@ type party struct {
 	limit   time.Duration // how long it waits for an answer
 	began   chan struct{} // closed when its answer begins, if it is not nil
 	modern  bool          // it speaks 2026-07-28 to the agents' side
+	several bool          // it uses the endpoint of several servers, with tasks, and is modern
 }
+
+// ofSeveral is the session of a party that uses the endpoint of several servers, which has no sessions.
+const ofSeveral = "several"
 
 func newParty(t *testing.T, session string) *party {
 	t.Helper()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &party{client: &http.Client{Transport: transport}, session: session, limit: patience}
+	several := session == ofSeveral
+	return &party{client: &http.Client{Transport: transport}, session: session, limit: patience, modern: several, several: several}
 }
 
 // within returns a copy of the party with a shorter timeout.
@@ -242,10 +249,13 @@ func (p party) within(limit time.Duration) *party {
 // ask sends a request to a gate's listener for agents.
 func (p *party) ask(g *gate, method, params string) answer {
 	g.mu.Lock()
-	url := "http://" + g.agents + "/mcp"
+	url, capable := "http://"+g.agents+"/mcp", ""
+	if p.several {
+		url, capable = "http://"+g.agents+"/several", `"extensions":{"io.modelcontextprotocol/tasks":{}}`
+	}
 	g.mu.Unlock()
 	if p.modern {
-		params = strings.TrimSuffix(params, "}") + `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}`
+		params = strings.TrimSuffix(params, "}") + `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{` + capable + `}}}`
 	}
 	return p.post(url, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`)
 }
@@ -295,7 +305,7 @@ func (p *party) send(method, url, body string) answer {
 		call := answer{body: body}
 		r.Header.Set("Mcp-Protocol-Version", "2026-07-28")
 		r.Header.Set("Mcp-Method", call.after(`"method":"`))
-		r.Header.Set("Mcp-Name", call.after(`"name":"`))
+		r.Header.Set("Mcp-Name", cmp.Or(call.after(`"name":"`), call.after(`"taskId":"`)))
 	} else {
 		r.Header.Set("Mcp-Session-Id", p.session)
 	}
