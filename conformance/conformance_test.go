@@ -213,7 +213,7 @@ func TestReport(t *testing.T) {
 	good, bad := suite.Check{ID: "a", Status: suite.Success}, suite.Check{ID: "a", Status: suite.Failure, Message: "no"}
 	r := report{
 		{
-			leg:    leg{"2025-06-18", true, ""},
+			leg:    leg{version: "2025-06-18", sessions: true},
 			direct: suite.Results{"ping": {good}, "tools-list": {good, good, bad}, "caching": nil},
 			gated:  suite.Results{"ping": {good}, "tools-list": {good, bad, bad}, "caching": nil},
 			reruns: []string{"ping", "tools-list", "tools-list"},

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	startLimit = 20 * time.Second // for a program to become ready
-	stopLimit  = 3 * time.Second  // for a program to end before it is killed
+	startLimit = time.Minute     // for a program to become ready
+	stopLimit  = 3 * time.Second // for a program to end before it is killed
 )
 
 // A process is a program that runs in the background until it is stopped.

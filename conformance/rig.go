@@ -20,6 +20,8 @@ type leg struct {
 	version  string // empty: each scenario at its own version, extensions included
 	sessions bool   // the server keeps sessions, and supports only the legacy era
 	policy   string // the name of the gate's policy in policies; empty without a policy
+	endpoint string // of the gate: "one" or "three" servers; empty for a gate without endpoints
+	server   string // typescript: the server of the TypeScript SDK; program: the Go SDK's, over a pipe; empty: over HTTP
 }
 
 // policies are policies under which the gate must lose nothing: they forward everything, but
@@ -33,23 +35,32 @@ var policies = map[string]string{
 // other era are deliberate: refusals must be forwarded unchanged, too. 2025-03-26 has one
 // scenario, about sessions. Each policy is tried with the server of each era.
 func legs() []leg {
-	return []leg{
-		{"2025-03-26", true, ""},
-		{"2025-06-18", true, ""},
-		{"2025-11-25", true, ""},
-		{"2026-07-28", true, ""},
-		{"", true, ""},
-		{"2025-06-18", false, ""},
-		{"2025-11-25", false, ""},
-		{"2026-07-28", false, ""},
-		{"", false, ""},
-		{"2025-11-25", true, "rules"},
-		{"2026-07-28", false, "rules"},
-		{"2025-11-25", true, "forward"},
-		{"2026-07-28", false, "forward"},
+	all := []leg{
+		{version: "2025-03-26", sessions: true},
+		{version: "2025-06-18", sessions: true},
+		{version: "2025-11-25", sessions: true},
+		{version: "2026-07-28", sessions: true},
+		{sessions: true},
+		{version: "2025-06-18"},
+		{version: "2025-11-25"},
+		{version: "2026-07-28"},
+		{},
+		{version: "2025-11-25", sessions: true, policy: "rules"},
+		{version: "2026-07-28", policy: "rules"},
+		{version: "2025-11-25", sessions: true, policy: "forward"},
+		{version: "2026-07-28", policy: "forward"},
 		clients,
 		connected,
 	}
+	for _, policy := range []string{"", "rules"} {
+		for _, endpoint := range []string{"one", "three"} {
+			all = append(all, leg{version: "2025-11-25", sessions: true, policy: policy, endpoint: endpoint},
+				leg{version: "2026-07-28", policy: policy, endpoint: endpoint})
+		}
+	}
+	return append(all, leg{version: "2025-11-25", sessions: true, policy: "rules", endpoint: "three", server: "typescript"},
+		leg{version: "2025-11-25", sessions: true, policy: "rules", endpoint: "three", server: "program"},
+		leg{version: "2026-07-28", policy: "rules", endpoint: "three", server: "program"})
 }
 
 // clients is the leg in which the SDK's client is compared, with servers of the suite: directly,
@@ -71,8 +82,10 @@ func (l leg) String() string {
 	if l.sessions {
 		mode = "sessions"
 	}
-	if l.policy != "" {
-		mode += "-" + l.policy
+	for _, more := range []string{l.policy, l.endpoint, l.server} {
+		if more != "" {
+			mode += "-" + more
+		}
 	}
 	return version + "-" + mode
 }
@@ -91,6 +104,7 @@ type rig struct {
 	suite  *suite.Suite
 	dir    string // for programs, logs and the suite's files
 	server string
+	peer   string // the program of another server of an endpoint
 	client string
 	gate   string
 	known  map[leg]suite.Results // of legs without a policy, directly
@@ -108,8 +122,9 @@ func (b *rig) build(ctx context.Context) error {
 		return err
 	}
 	b.server, b.client, b.gate = filepath.Join(b.dir, "everything-server"), filepath.Join(b.dir, "everything-client"), filepath.Join(b.dir, "thoughtgate")
-	for _, program := range []string{b.server, b.client} {
-		if _, err := tool(ctx, "build", "-C", source, "-o", program, "./conformance/"+filepath.Base(program)); err != nil {
+	b.peer = filepath.Join(b.dir, "memory")
+	for program, from := range map[string]string{b.server: "conformance/everything-server", b.client: "conformance/everything-client", b.peer: "examples/server/memory"} {
+		if _, err := tool(ctx, "build", "-C", source, "-o", program, "./"+from); err != nil {
 			return err
 		}
 	}
@@ -161,9 +176,9 @@ func (b *rig) compare(ctx context.Context, l leg) (outcome, error) {
 }
 
 // directly runs all scenarios of a leg against a new server, unless a leg with the same server
-// has done so: the gate's policy does not matter here.
+// has done so: the gate's settings do not matter here.
 func (b *rig) directly(ctx context.Context, l leg) (suite.Results, error) {
-	l.policy = ""
+	l.policy, l.endpoint = "", ""
 	if results, ok := b.known[l]; ok {
 		return results, nil
 	}
@@ -181,7 +196,11 @@ func (b *rig) runDirectly(ctx context.Context, l leg) (suite.Results, error) {
 	if l == clients {
 		return b.suite.Run(ctx, suite.Target{Client: b.client}, filepath.Join(b.dir, l.String()+"-direct"))
 	}
-	url, server, err := b.startServer(ctx, l)
+	start := b.startServer
+	if l.server == program { // which the suite cannot reach without a gate
+		start = func(ctx context.Context, l leg) (string, *process, error) { return b.startGate(ctx, l, "", "") }
+	}
+	url, server, err := start(ctx, l)
 	if err != nil {
 		return nil, err
 	}
@@ -202,12 +221,23 @@ func (b *rig) throughGate(ctx context.Context, l leg, scenario string) (suite.Re
 	case connected:
 		return b.connectedClients(ctx, scenario, dir)
 	}
-	url, server, err := b.startServer(ctx, l)
-	if err != nil {
-		return nil, err
+	var url string
+	if l.server != program {
+		var server *process
+		if url, server, err = b.startServer(ctx, l); err != nil {
+			return nil, err
+		}
+		defer server.stop()
 	}
-	defer server.stop()
-	url, gate, err := b.startGate(ctx, url, l)
+	var other string
+	if l.endpoint == "three" {
+		var server *process
+		if other, server, err = b.startServer(ctx, peer); err != nil {
+			return nil, err
+		}
+		defer server.stop()
+	}
+	url, gate, err := b.startGate(ctx, l, url, other)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +259,7 @@ func (b *rig) clientThroughGate(ctx context.Context, scenario, dir string) (suit
 
 // through runs a client with the gate in front of a server.
 func through(ctx context.Context, gate, client, server string) error {
-	url, p, err := (&rig{gate: gate}).startGate(ctx, server, leg{})
+	url, p, err := (&rig{gate: gate}).startGate(ctx, leg{}, server, "")
 	if err != nil {
 		return err
 	}
@@ -239,13 +269,20 @@ func through(ctx context.Context, gate, client, server string) error {
 	return cmd.Run()
 }
 
-// startServer starts the SDK's server and returns the URL of its endpoint.
+// startServer starts the SDK's server of a leg and returns the URL of its endpoint.
 func (b *rig) startServer(ctx context.Context, l leg) (string, *process, error) {
 	addr, err := freeAddress(ctx)
 	if err != nil {
 		return "", nil, err
 	}
-	p, err := start(ctx, b.server, "-http="+addr, fmt.Sprintf("-stateless=%t", !l.sessions))
+	command := []string{b.server, "-http=" + addr, fmt.Sprintf("-stateless=%t", !l.sessions)}
+	if l.server == typescript {
+		command = []string{b.suite.Node, b.suite.Server, addr, "test"}
+		if l == peer {
+			command[3] = "other"
+		}
+	}
+	p, err := start(ctx, command[0], command[1:]...)
 	if err != nil {
 		return "", nil, err
 	}
@@ -255,13 +292,15 @@ func (b *rig) startServer(ctx context.Context, l leg) (string, *process, error) 
 	return "http://" + addr + "/mcp", p, nil
 }
 
-// startGate starts the gate in front of upstream, and returns the URL of its endpoint for
-// agents.
-func (b *rig) startGate(ctx context.Context, upstream string, l leg) (string, *process, error) {
-	args := []string{"serve", "--listen", "127.0.0.1:0", "--operators-listen", "127.0.0.1:0", "--upstream", upstream}
-	if l.policy != "" {
-		file := filepath.Join(b.dir, l.policy+".yaml")
-		if err := os.WriteFile(file, []byte("version: 1\nstore: \"memory:\"\n"+policies[l.policy]), 0o600); err != nil {
+// startGate starts the gate of a leg in front of upstream, and returns the URL of its endpoint for agents. An
+// endpoint of three servers has other as well.
+func (b *rig) startGate(ctx context.Context, l leg, upstream, other string) (string, *process, error) {
+	args := []string{"serve", "--listen", "127.0.0.1:0", "--operators-listen", "127.0.0.1:0"}
+	if l == (leg{version: l.version, sessions: l.sessions}) {
+		args = append(args, "--upstream", upstream)
+	} else {
+		file := filepath.Join(b.dir, l.String()+".yaml")
+		if err := os.WriteFile(file, []byte(b.config(l, upstream, other)), 0o600); err != nil {
 			return "", nil, err
 		}
 		args = append(args, "--config", file)
@@ -275,6 +314,32 @@ func (b *rig) startGate(ctx context.Context, upstream string, l leg) (string, *p
 		return "", nil, err
 	}
 	return "http://" + addr + "/mcp", p, nil
+}
+
+// The servers of legs that are not the Go SDK's over HTTP.
+const (
+	typescript = "typescript"
+	program    = "program"
+)
+
+// peer is the server over HTTP that an endpoint of three has besides the leg's. Its resources are others.
+var peer = leg{sessions: true, server: typescript}
+
+// config returns the configuration of a gate. In an endpoint, the names of the server of the leg have no prefix.
+func (b *rig) config(l leg, upstream, other string) string {
+	server := fmt.Sprintf("url: %q", upstream)
+	if l.server == program {
+		server = fmt.Sprintf("command: [%q]", b.server)
+	}
+	text := "version: 1\nstore: \"memory:\"\n" + policies[l.policy] + "upstreams:\n- {name: tested, " + server + "}\n"
+	switch l.endpoint {
+	case "one":
+		text += "endpoints: [{path: /mcp, servers: [{upstream: tested}]}]\n"
+	case "three":
+		text += fmt.Sprintf("- {name: typescript, url: %q, translate: true}\n- {name: go, command: [%q]}\n", other, b.peer) +
+			"endpoints: [{path: /mcp, servers: [{upstream: typescript, prefix: typescript}, {upstream: tested, prefix: ''}, {upstream: go}]}]\n"
+	}
+	return text
 }
 
 // addresses are those of a gate.

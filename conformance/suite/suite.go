@@ -8,6 +8,7 @@ package suite
 
 import (
 	"context"
+	"crypto/sha256"
 	"embed"
 	"errors"
 	"fmt"
@@ -29,6 +30,9 @@ import (
 //go:embed package.json package-lock.json
 var pins embed.FS
 
+//go:embed server.mjs
+var server []byte
+
 // scenarioTimeout bounds one scenario. The slowest takes about a second on an idle machine, so
 // even on a busy machine only a scenario that hangs exceeds it.
 const scenarioTimeout = 2 * time.Minute
@@ -37,6 +41,7 @@ const scenarioTimeout = 2 * time.Minute
 type Suite struct {
 	Node   string // the program that runs Script
 	Script string // the suite's command line
+	Server string // the script of a server of the TypeScript SDK
 }
 
 // Install returns the suite from the cache directory, and installs it there with npm if it is
@@ -50,6 +55,10 @@ func Install(ctx context.Context, cache string) (*Suite, error) {
 	s := &Suite{
 		Node:   filepath.Join(modules, ".bin", "node"),
 		Script: filepath.Join(modules, "@modelcontextprotocol", "conformance", "dist", "index.js"),
+		Server: filepath.Join(dir, fmt.Sprintf("server-%x.mjs", sha256.Sum256(server))),
+	}
+	if err := os.WriteFile(s.Server, server, 0o600); err != nil {
+		return nil, err
 	}
 	if _, err := os.Stat(s.Node); err != nil {
 		s.Node = "node" // this platform has no packaged Node.js; the suite needs 22 or newer
