@@ -116,11 +116,8 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	session := "session-of-" + s.name
-	if n := s.restarts.Load(); n > 0 {
-		session += fmt.Sprint("-", n)
-	}
-	if of := r.Header.Get("Mcp-Session-Id"); of != "" && of != session {
+	session := fmt.Sprintf("session-of-%s-%d-", s.name, s.restarts.Load())
+	if of := r.Header.Get("Mcp-Session-Id"); of != "" && !strings.HasPrefix(of, session) {
 		w.WriteHeader(http.StatusNotFound)
 		return
 	}
@@ -133,9 +130,8 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 		}
 	case strings.Contains(body, `"initialize"`):
-		s.begun.Add(1)
 		s.forgets.Store(false)
-		w.Header().Set("Mcp-Session-Id", session)
+		w.Header().Set("Mcp-Session-Id", session+fmt.Sprint(s.begun.Add(1)))
 		answer(`{"protocolVersion":"` + cmp.Or(s.version, "2025-11-25") + `","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`)
 	case strings.Contains(body, `"tools/list"`):
 		answer(`{"tools":[` + s.tools + `]` + s.more.Load().(string) + `}`)
@@ -392,6 +388,15 @@ func TestEndpointServerIsNotKeptDown(t *testing.T) {
 	_, slow, _ := r.post(`{"jsonrpc":"2.0","id":4,"method":"prompts/get","params":{"name":"b__slow"}}`)
 	has(t, slow, "upstream_timeout")
 	has(t, r.call("b__x"), "done by b")
+}
+
+// A server that has forgotten its sessions lists its tools in a new one.
+func TestEndpointServerForgetsSessions(t *testing.T) {
+	a, b := newPlainServer(t, "a", "x"), newPlainServer(t, "b", "x")
+	r := startPlain(t, a, b)
+	b.begun.Add(1)
+	has(t, r.list(), `"name":"x"`, `"name":"b__x"`)
+	has(t, r.call("b__x"), "done by b for session-of-b-1-")
 }
 
 // A server that is away when a session begins joins it later.

@@ -24,6 +24,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/mcphttp"
 	"github.com/thoughtgate/thoughtgate-go/internal/policy"
 	"github.com/thoughtgate/thoughtgate-go/internal/review"
+	"github.com/thoughtgate/thoughtgate-go/internal/upstream"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/httpclient"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/several"
 	"github.com/thoughtgate/thoughtgate-go/jsonrpc"
@@ -172,7 +173,8 @@ func startProcess(w *world, name string) *process {
 	p.client, p.other = dial("test"), dial("other")
 	route := mcphttp.Endpoint{Upstream: p.client}
 	if w.settings.several {
-		p.several = several.New([]several.ServerConfig{{Client: p.other, Prefix: "other"}, {Client: p.client}}, several.ListLimit, log)
+		sessions := upstream.NewSessions(func() gatestore.Records { return p.store }, log)
+		p.several = several.New("/mcp", []several.ServerConfig{{Client: p.other, Prefix: "other"}, {Client: p.client}}, sessions, several.ListLimit, log)
 		route = mcphttp.Endpoint{Several: p.several}
 	}
 	var err error

@@ -391,13 +391,23 @@ func (c *combined) all(f func(context.Context, *several.Server) several.Part) []
 	return parts
 }
 
-// ask makes a request to one server, and returns its result. If the server fails, an earlier list
-// takes the place of a new one.
+// ask makes a request to one server, and returns its result. A server that has forgotten its session gets it again in a
+// new one.
 func (c *combined) ask(ctx context.Context, s *several.Server, method, name string, body []byte) several.Part {
-	member, why := c.member(ctx, s)
-	if why != "" {
-		return several.Part{Server: s, Why: why}
+	for again := false; ; again = true {
+		member, why := c.member(ctx, s)
+		if why != "" {
+			return several.Part{Server: s, Why: why}
+		}
+		part := c.askIn(ctx, s, member, method, name, body)
+		if again || part.Results != nil || c.session == nil || c.session.Member(s) == member {
+			return part
+		}
 	}
+}
+
+// askIn is ask in a session. If the server fails, an earlier list takes the place of a new one.
+func (c *combined) askIn(ctx context.Context, s *several.Server, member *several.Membership, method, name string, body []byte) several.Part {
 	one := c.to(s, member, method, name, body)
 	part, failed := several.Part{Server: s, Why: "the server is unavailable"}, true
 	retry := s.IsDown()
@@ -412,7 +422,7 @@ func (c *combined) ask(ctx context.Context, s *several.Server, method, name stri
 	if part.Results != nil || !failed || !mcp.IsList(method) {
 		return part
 	}
-	why = part.Why
+	why := part.Why
 	ctx, cancel := context.WithTimeout(c.x.account.Context, c.endpoint.ListLimit())
 	defer cancel()
 	part, _ = c.tryOnce(ctx, one, member, unavailable(s))

@@ -93,7 +93,7 @@ func manyTools(servers, tools int) (*Endpoint, []Part) {
 			configs[i].Prefix = configs[i].Client.Name()
 		}
 	}
-	e := New(configs, time.Second, slog.New(slog.DiscardHandler))
+	e := New("/mcp", configs, nil, time.Second, slog.New(slog.DiscardHandler))
 	parts := make([]Part, servers)
 	verbs, things := strings.Fields("create delete list update search move copy archive"), strings.Fields("issue file customer invoice calendar message project user page build")
 	for i, s := range e.Servers {
