@@ -91,7 +91,7 @@ func (c *cell) open(ctx context.Context) (*site, error) {
 	if err != nil {
 		return s, err
 	}
-	s.model = model.New(model.Script{Tool: toolName, Arguments: arguments, MaxCalls: c.scenario.maxCalls(), Retry: c.scenario.retry, Again: comeBack}, c.now)
+	s.model = model.New(model.Script{Tool: c.scenario.tool(), Arguments: arguments, MaxCalls: c.scenario.maxCalls(), Retry: c.scenario.retry, Again: comeBack}, c.now)
 	if s.modelURL, err = s.serve(ctx, s.model); err != nil {
 		return s, err
 	}
@@ -107,15 +107,22 @@ func (c *cell) open(ctx context.Context) (*site, error) {
 func (c *cell) openGate(ctx context.Context, s *site) (operators, secret string, err error) {
 	upstream := demo.New()
 	s.runs = func() (int, error) { return toolRuns(upstream), nil }
-	var h http.Handler = upstream
-	if !c.host.modern {
-		h = legacyServer{h}
+	servers := []http.Handler{upstream}
+	if c.scenario.three { // the server of the tool is the second
+		servers = []http.Handler{demo.New(), upstream, demo.New()}
 	}
-	url, err := s.serve(ctx, h)
-	if err != nil {
-		return "", "", err
+	var urls []string
+	for _, h := range servers {
+		if !c.host.modern {
+			h = legacyServer{h}
+		}
+		url, err := s.serve(ctx, h)
+		if err != nil {
+			return "", "", err
+		}
+		urls = append(urls, url+"/mcp")
 	}
-	gate, err := startGate(ctx, c.gate, c.dir, gateConfig(url+"/mcp", c.scenario))
+	gate, err := startGate(ctx, c.gate, c.dir, gateConfig(urls, c.scenario))
 	if err != nil {
 		return "", "", err
 	}

@@ -42,17 +42,22 @@ func buildGate(ctx context.Context, dir string) (string, error) {
 
 // gateConfig returns a user's typical configuration of the gate, with the default settings of
 // waiting.
-func gateConfig(upstream string, s scenario) string {
+func gateConfig(urls []string, s scenario) string {
+	upstreams := fmt.Sprintf("upstreams: [{name: files, url: %q}]", urls[0])
+	if len(urls) > 1 {
+		upstreams = fmt.Sprintf("upstreams: [{name: notes, url: %q}, {name: files, url: %q}, {name: crm, url: %q}]\n", urls[0], urls[1], urls[2]) +
+			"endpoints: [{path: /mcp, servers: [{upstream: notes}, {upstream: files}, {upstream: crm}]}]"
+	}
 	return fmt.Sprintf(`version: 1
 listen: 127.0.0.1:0
 operators: {listen: "127.0.0.1:0", token: %s}
-upstreams: [{name: files, url: %q}]
+%s
 store: "memory:"
 visibility: show
 rules: [{match: %s, action: %s, reason: %s}]
 default: forward
 workflows: {default: {timeout: %s}}
-`, token, upstream, toolName, s.action, reason, s.expiry)
+`, token, upstreams, toolName, s.action, reason, s.expiry)
 }
 
 // startGate starts the program with a configuration and waits until it listens.

@@ -70,7 +70,7 @@ func (c *cell) prepare(ctx context.Context, s *site) (place, error) {
 	p := place{
 		URL: s.gateURL + endpoint, Model: s.modelURL, Modules: c.modules, Node: nodeProgram(c.modules),
 		App: filepath.Join(c.dir, "app"), Home: c.home(), Work: filepath.Join(c.home(), "work"),
-		Prompt: prompt, Tool: toolName, Arguments: arguments, Modern: c.host.modern,
+		Prompt: prompt, Tool: c.scenario.tool(), Arguments: arguments, Modern: c.host.modern,
 	}
 	if c.host.wrap {
 		command, err := c.wrapCommand()

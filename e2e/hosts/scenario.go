@@ -21,6 +21,7 @@ type scenario struct {
 	back    time.Duration // when the user starts the host again, if not 0
 	later   time.Duration // when the user repeats the request in the same conversation, if not 0
 	retry   bool          // the model repeats a call that its host timed out
+	three   bool          // the server is one of three of an endpoint
 	strikes string        // the file with the id of the process that is killed, if any
 	limit   time.Duration // how long the host may run
 	about   string        // for docs/hosts.md
@@ -40,8 +41,14 @@ const (
 )
 
 // scenarioOf returns the named scenario. In names of the form aN and tN, N is the number of
-// seconds until the call is approved, and in rN until it is rejected.
+// seconds until the call is approved, and in rN until it is rejected. With -three at its end, each has an endpoint of
+// three servers.
 func scenarioOf(name string) (scenario, error) {
+	if base, three := strings.CutSuffix(name, "-three"); three {
+		s, err := scenarioOf(base)
+		s.name, s.three, s.about = name, true, s.about+"; the server is one of three of an endpoint"
+		return s, err
+	}
 	s := scenario{name: name, action: "approve", expiry: 30 * time.Minute, limit: startup}
 	switch name {
 	case "forward", "deny":
@@ -130,6 +137,14 @@ func (s scenario) left(name string) scenario {
 		s.about = "the host is killed after 20 s; a call that is still pending after 40 s is approved"
 	}
 	return s
+}
+
+// tool returns the name of the tool for clients.
+func (s scenario) tool() string {
+	if s.three {
+		return "files__" + toolName
+	}
+	return toolName
 }
 
 // suits reports whether a scenario makes sense for a host.
