@@ -394,7 +394,7 @@ func TestEndpointServerIsNotKeptDown(t *testing.T) {
 func TestEndpointServerForgetsSessions(t *testing.T) {
 	a, b := newPlainServer(t, "a", "x"), newPlainServer(t, "b", "x")
 	r := startPlain(t, a, b)
-	b.begun.Add(1)
+	b.restarts.Add(1)
 	has(t, r.list(), `"name":"x"`, `"name":"b__x"`)
 	has(t, r.call("b__x"), "done by b for session-of-b-1-")
 }
