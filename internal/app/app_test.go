@@ -18,7 +18,7 @@ import (
 
 // start runs the gate that the YAML text configures. The returned function stops the gate,
 // waits, and returns the error of Run.
-func start(t *testing.T, text string) (*app.App, func() error) {
+func start(t testing.TB, text string) (*app.App, func() error) {
 	t.Helper()
 	a, err := newApp(t, text)
 	if err != nil {
@@ -28,7 +28,7 @@ func start(t *testing.T, text string) (*app.App, func() error) {
 }
 
 // run runs a until the returned function is called.
-func run(t *testing.T, a *app.App) func() error {
+func run(t testing.TB, a *app.App) func() error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -36,12 +36,12 @@ func run(t *testing.T, a *app.App) func() error {
 	return func() error { cancel(); return <-done }
 }
 
-func newApp(t *testing.T, text string) (*app.App, error) {
+func newApp(t testing.TB, text string) (*app.App, error) {
 	t.Helper()
 	return app.New(load(t, text), slog.New(slog.DiscardHandler))
 }
 
-func load(t *testing.T, text string) config.Config {
+func load(t testing.TB, text string) config.Config {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "thoughtgate.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

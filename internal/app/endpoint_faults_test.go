@@ -27,6 +27,8 @@ type plainServer struct {
 	tools    string // in the list
 	more     atomic.Value
 	hangs    atomic.Bool
+	broken   atomic.Bool  // it answers 503
+	before   atomic.Value // func(*http.Request), called for each request; may be unset
 	asked    atomic.Int64 // requests
 	restarts atomic.Int64 // each forgets all sessions
 	gone     chan struct{}
@@ -87,6 +89,13 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	text, _ := io.ReadAll(r.Body)
 	body, id := string(text), ""
 	s.asked.Add(1)
+	if before, ok := s.before.Load().(func(*http.Request)); ok {
+		before(r)
+	}
+	if s.broken.Load() {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
 	if s.hangs.Load() {
 		select {
 		case <-s.gone:
@@ -134,7 +143,8 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Mcp-Session-Id", session+fmt.Sprint(s.begun.Add(1)))
 		answer(`{"protocolVersion":"` + cmp.Or(s.version, "2025-11-25") + `","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`)
 	case strings.Contains(body, `"tools/list"`):
-		answer(`{"tools":[` + s.tools + `]` + s.more.Load().(string) + `}`)
+		more, _ := s.more.Load().(string)
+		answer(`{"tools":[` + s.tools + `]` + more + `}`)
 	case strings.Contains(body, `"lie"`):
 		fmt.Fprint(w, `{"jsonrpc":"2.0","id":4711,"result":{"content":[{"type":"text","text":"of another call"}]}}`)
 	case strings.Contains(body, `"forge"`): // in a form that the gate passes on unread

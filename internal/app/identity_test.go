@@ -72,7 +72,7 @@ func guarded(upstream, agents string) string {
 }
 
 // request makes a request with headers given as name, value, name, value.
-func request(t *testing.T, client *http.Client, method, url, body string, headers ...string) (int, string, http.Header) {
+func request(t testing.TB, client *http.Client, method, url, body string, headers ...string) (int, string, http.Header) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {

@@ -111,7 +111,7 @@ func (f *forwarding) ask(ctx context.Context) (*http.Response, error) {
 
 // failUpstream answers the client after the upstream request failed with err.
 func (f *forwarding) failUpstream(ctx context.Context, err error) error {
-	if message := f.reply.substitute(f.plan); message != nil {
+	if message := f.reply.substitute(f.plan, err); message != nil {
 		return f.reply.Answer(conversation.Answered, message)
 	}
 	if ctx.Err() == nil && f.needsGateStream(nil) {

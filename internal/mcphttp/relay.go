@@ -47,7 +47,7 @@ func (a *relay) run(ctx context.Context) error {
 		return a.passEvents(ctx)
 	}
 	if a.resp.StatusCode >= http.StatusInternalServerError {
-		if message := a.reply.substitute(a.plan); message != nil {
+		if message := a.reply.substitute(a.plan, nil); message != nil {
 			return a.reply.Answer(conversation.Answered, message)
 		}
 	}

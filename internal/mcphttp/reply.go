@@ -24,6 +24,7 @@ type reply struct {
 	out     response
 	request *conversation.Request // nil until the body was read
 	stale   bool                  // the answer is an earlier one of the upstream
+	failure error                 // why; may be nil
 }
 
 // Context implements [conversation.Reply].
@@ -120,14 +121,15 @@ func (r *reply) Answer(status conversation.Status, message []byte) error {
 	return r.out.message(statuses[status], message)
 }
 
-// substitute returns the answer to use when the upstream failed, or nil.
-func (r *reply) substitute(p *conversation.Plan) []byte {
+// substitute returns the answer to use when the upstream failed with err, which may be nil. It returns nil if
+// there is none.
+func (r *reply) substitute(p *conversation.Plan, err error) []byte {
 	if p.Fallback == nil || r.account.Context.Err() != nil {
 		return nil
 	}
 	message := p.Fallback()
 	if message != nil {
-		r.stale = true
+		r.stale, r.failure = true, err
 		r.h.cfg.Log.WarnContext(r.account.Context.Limited(r.client.upstream.Name()), "the upstream failed to list: the client gets the last known list",
 			"method", r.account.Label)
 		clear(r.out.header())

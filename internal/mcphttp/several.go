@@ -444,7 +444,10 @@ func (c *combined) tryOnce(ctx context.Context, one partRequest, member *several
 	m := to.answer(c.m.ID.Bytes)
 	switch {
 	case m != nil && m.Result.Present():
-		part.Results, part.Stale = []jsonrpc.Value{several.Copy(m.Result)}, p.reply.stale
+		part.Results = []jsonrpc.Value{several.Copy(m.Result)}
+		if part.Stale = p.reply.stale; part.Stale {
+			part.Why = "the server failed to list"
+		}
 	case m != nil:
 		code, _ := m.Error.Member("code").Int()
 		if text, _ := m.Error.Member("message").Text(); code != jsonrpc.CodeMethodNotFound {
@@ -465,7 +468,7 @@ func (c *combined) tryOnce(ctx context.Context, one partRequest, member *several
 
 // note notes whether a server can be used, after it was asked.
 func (c *combined) note(ctx context.Context, p *exchange, s *several.Server, down *mcp.Problem) {
-	problem := p.account.Problem
+	problem := failure(p)
 	switch {
 	case down != nil:
 	case problem != nil && problem.Type == mcp.UpstreamDown:
@@ -479,10 +482,19 @@ func (c *combined) note(ctx context.Context, p *exchange, s *several.Server, dow
 	}
 }
 
+// failure returns why the answer of a server is missing, also if an earlier one took its place.
+func failure(p *exchange) *mcp.Problem {
+	problem, ok := errors.AsType[*mcp.Problem](p.reply.failure)
+	if !ok {
+		return p.account.Problem
+	}
+	return problem
+}
+
 // tooSlow reports whether a server did not answer in time. A slow call or resource says nothing of a server
 // that was well.
 func tooSlow(p *exchange, s *several.Server) bool {
-	problem := p.account.Problem
+	problem := failure(p)
 	return problem != nil && problem.Type == mcp.UpstreamTimeout && (s.IsDown() || !mcp.TakesInput(p.account.Label))
 }
 
@@ -860,23 +872,25 @@ func (c *combined) listen(ctx context.Context, shared *sharedStream) error {
 	listening := map[*several.Server]*several.Membership{}
 	heartbeat := time.NewTicker(c.x.h.cfg.Gateway.HeartbeatInterval())
 	defer heartbeat.Stop()
+	changed, returned := c.session.Changed(), c.endpoint.Returned()
+	var due <-chan time.Time // a list change, which is not sent to all clients at once
 	for {
-		changed, returned := c.session.Changed(), c.endpoint.Returned()
-		for s, member := range c.session.Members() {
-			if listening[s] == nil {
-				listening[s] = member
-				running.Go(func() {
-					ended <- endedStream{s, c.listenTo(ctx, s, member, shared)}
-				})
-			}
+		for s, member := range c.notIn(listening) {
+			listening[s] = member
+			running.Go(func() { ended <- endedStream{s, c.listenTo(ctx, s, member, shared)} })
 		}
 		var err error
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changed: // the client has not seen the lists of a server that has joined just now
+			changed = c.session.Changed()
 			_, err = shared.send(listChanges)
 		case <-returned:
+			returned = c.endpoint.Returned()
+			due = time.After(c.endpoint.Spread())
+		case <-due:
+			due = nil
 			_, err = shared.send(listChanges)
 		case e := <-ended:
 			// A server without such a stream is not asked again, unless in a new session.
@@ -890,6 +904,13 @@ func (c *combined) listen(ctx context.Context, shared *sharedStream) error {
 			return err
 		}
 	}
+}
+
+// notIn returns the servers of the session whose streams are not open.
+func (c *combined) notIn(listening map[*several.Server]*several.Membership) map[*several.Server]*several.Membership {
+	members := c.session.Members()
+	maps.DeleteFunc(members, func(s *several.Server, _ *several.Membership) bool { return listening[s] != nil })
+	return members
 }
 
 // listenTo passes on the events of one server until its stream ends, and reports whether it began.

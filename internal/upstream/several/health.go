@@ -22,6 +22,12 @@ const RetryLimit = 2 * time.Second
 // reachLimit bounds one attempt to reach a server that has failed.
 const reachLimit = 5 * time.Second
 
+// How list changes are spread over time; see [Endpoint.Spread].
+const (
+	spread    = 10 * time.Millisecond
+	maxSpread = 5 * time.Second
+)
+
 // A health keeps requests from a server that has failed. After a pause, which doubles with each
 // failure, one request may try the server again, while all others still fail at once.
 type health struct {
@@ -86,6 +92,7 @@ func (e *Endpoint) Succeeded(s *Server) {
 	defer h.mu.Unlock()
 	if h.failures > 0 {
 		e.log.Info("a server of the endpoint is available again", "upstream", s.Name())
+		defer e.returned.send() // while it was tried, other clients got a list without it
 	}
 	h.failures, h.trying = 0, time.Time{}
 }
@@ -157,7 +164,6 @@ func (e *Endpoint) watch(ctx context.Context, s *Server) {
 		case <-time.After(pause):
 		}
 		if !s.IsDown() {
-			e.returned.send()
 			return
 		}
 		trying, cancel := context.WithTimeout(ctx, reachLimit)
@@ -171,7 +177,16 @@ func (e *Endpoint) watch(ctx context.Context, s *Server) {
 	}
 }
 
-// Returned returns a channel that is closed when a server can be reached again.
+// Spread returns a random time to wait before a client is told that a server is back. The more clients there
+// are, the longer it is, so that they do not all use the server at once.
+func (e *Endpoint) Spread() time.Duration {
+	e.sessions.mu.Lock()
+	clients := len(e.sessions.byID)
+	e.sessions.mu.Unlock()
+	return rand.N(min(maxSpread, time.Duration(clients+1)*spread))
+}
+
+// Returned returns a channel that is closed when a server can be reached, or has answered, again.
 func (e *Endpoint) Returned() <-chan struct{} { return e.returned.next() }
 
 // A broadcast wakes all that wait for it.
