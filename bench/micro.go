@@ -47,6 +47,9 @@ func suites() []suite {
 			{Name: "CheckTask", Metric: "ns/op", Scale: 1e-6, Unit: "ms", Budget: 1},
 			{Name: "FinalReport", Metric: "ns/op", Scale: 1e-6, Unit: "ms", Budget: 50},
 		}},
+		{module + "internal/upstream/several", all, []report.GoBudget{
+			{Name: "Lists/rank", Metric: "ns/op", Scale: 1e-6, Unit: "ms", Budget: 5},
+		}},
 		{module + "task/memstore", all, []report.GoBudget{
 			{Name: "Create", Metric: "ns/op", Scale: 1e-3, Unit: "µs", Budget: 20},
 			{Name: "Create", Metric: "creates/s", Scale: 1, Unit: "/s", Budget: 50_000, Floor: true},
