@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/app"
 )
 
 const legacyVersion = "2025-11-25"
@@ -271,4 +274,85 @@ func receive[T any](t *testing.T, from <-chan T) T {
 		t.Fatal("nothing came within a minute")
 		panic("unreachable")
 	}
+}
+
+// The calls of a modern client run in one session of a legacy server, also those that were held.
+func TestTranslatedCallsShareSession(t *testing.T) {
+	for name, header := range map[string]string{"local": "X-None", "behind a proxy": "X-Forwarded-For"} {
+		t.Run(name, func(t *testing.T) {
+			s := newServerOf(t, legacyVersion)
+			for _, tool := range []string{"plain", "held"} {
+				s.AddTool(&mcp.Tool{Name: tool, InputSchema: map[string]any{"type": "object"}}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+					return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: r.Session.ID()}}}, nil
+				})
+			}
+			gate, stop := start(t, "version: 1\nlisten: 127.0.0.1:0\noperators: {listen: 127.0.0.1:0, token: "+adminToken+"}\nstore: 'memory:'\nupstreams: [{url: "+s.url+", translate: true}]\n"+
+				"rules: [{match: held, action: approve}, {match: '*', action: forward}]\ndefault: forward\n")
+			transport := http.DefaultTransport.(*http.Transport).Clone()
+			defer transport.CloseIdleConnections()
+			client := mcp.NewClient(&mcp.Implementation{Name: "reader", Version: "1"}, nil)
+			session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{
+				Endpoint: "http://" + gate.AgentAddr() + "/mcp", HTTPClient: &http.Client{Transport: oneHeader{transport, header}},
+			}, &mcp.ClientSessionOptions{ProtocolVersion: modernVersion})
+			if err != nil {
+				t.Fatal(err)
+			}
+			where := make(map[string]string)
+			for _, tool := range []string{"plain", "held"} {
+				got := make(chan string, 1)
+				go func() {
+					result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: tool})
+					got <- textOf(t, result, err)
+				}()
+				if tool == "held" {
+					approveCall(t, gate, awaitPending(t, gate))
+				}
+				where[tool] = receive(t, got)
+			}
+			if where["plain"] == "" || where["plain"] != where["held"] {
+				t.Errorf("the calls ran in the sessions %v", where)
+			}
+			session.Close()
+			if got := sessionFrom(t, gate, "127.0.0.2", header); name != "local" && (got == "" || got == where["plain"]) {
+				t.Errorf("a client of another network has the session %q, too", got)
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// sessionFrom returns the session of the tool held for a client at an address.
+func sessionFrom(t *testing.T, gate *app.App, address, header string) string {
+	t.Helper()
+	transport := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext}
+	defer transport.CloseIdleConnections()
+	client := mcp.NewClient(&mcp.Implementation{Name: "reader", Version: "1"}, nil)
+	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{
+		Endpoint: "http://" + gate.AgentAddr() + "/mcp", HTTPClient: &http.Client{Transport: oneHeader{transport, header}},
+	}, &mcp.ClientSessionOptions{ProtocolVersion: modernVersion})
+	if err != nil {
+		t.Skip("no second address on this machine: ", err)
+	}
+	defer session.Close()
+	got := make(chan string, 1)
+	go func() {
+		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "held"})
+		got <- textOf(t, result, err)
+	}()
+	approveCall(t, gate, awaitPending(t, gate))
+	return receive(t, got)
+}
+
+// oneHeader adds a header to requests.
+type oneHeader struct {
+	http.RoundTripper
+	name string
+}
+
+func (h oneHeader) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set(h.name, "192.0.2.1")
+	return h.RoundTripper.RoundTrip(r)
 }

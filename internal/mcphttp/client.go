@@ -171,7 +171,9 @@ func (c *client) identifying() []string {
 
 // Caller implements [conversation.Client].
 func (c *client) Caller() *upstream.Caller {
-	return c.upstream.Upstream().Caller(c.h.cfg.Catalog, c.Identity(), c.upstream.CredentialsOf(c.r.Header))
+	caller := c.upstream.Upstream().Caller(c.h.cfg.Catalog, c.Identity(), c.upstream.CredentialsOf(c.r.Header))
+	caller.OwnedBy(c.Network())
+	return caller
 }
 
 // Network implements [conversation.Origin].

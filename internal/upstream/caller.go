@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,6 +44,12 @@ type Caller struct {
 
 // Credentials returns the credentials that requests are made with.
 func (c *Caller) Credentials() Credentials { return c.credentials }
+
+// OwnedBy names the network of a client of which nothing else is known, as for the requests that are
+// forwarded for it.
+func (c *Caller) OwnedBy(network string) {
+	c.credentials.Owner = cmp.Or(c.credentials.Owner, network)
+}
 
 // SendInterim makes f send the client the messages that precede the answer.
 func (c *Caller) SendInterim(f func(message []byte)) { c.sendInterim = f }

@@ -143,5 +143,7 @@ func (u *Upstream) Sender(t task.Task, g *catalog.Catalog) approval.Sender {
 		header.Set("Mcp-Session-Id", session)
 		header.Set("Mcp-Protocol-Version", mcp.Version20251125) // the only version that has both sessions and tasks
 	}
-	return u.Caller(g, from, header)
+	caller := u.Caller(g, from, header)
+	caller.OwnedBy(t.Group)
+	return caller
 }
