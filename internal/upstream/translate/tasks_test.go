@@ -3,6 +3,7 @@ package translate_test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/thoughtgate/thoughtgate-go/internal/mcp"
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv/taskserver"
 	"github.com/thoughtgate/thoughtgate-go/internal/upstream/translate"
 	"github.com/thoughtgate/thoughtgate-go/task/memstore"
@@ -212,7 +214,13 @@ func TestTasksOfLostReplica(t *testing.T) {
 	expect(t, "the task at another replica", ann.do("tasks/get", about(slow)), `"status":"working"`)
 	s.Set("task-1", "completed")
 	expect(t, "its end", ann.do("tasks/get", about(slow)), `"status":"completed"`, "done")
-	expect(t, "a lost question", agent{t: t, tr: second, principal: "ann", meta: modernMeta}.do("tools/call", `"name":"confirm","requestState":"`+state+`","inputResponses":{"`+key+`":{}}`), "through another replica")
+	plain := agent{t: t, tr: second, principal: "ann", meta: modernMeta}
+	_, leave, err := open(t, second, plain.request("tools/call", `"name":"confirm","requestState":"`+state+`","inputResponses":{"`+key+`":{}}`))
+	leave()
+	if problem, ok := errors.AsType[*mcp.Problem](err); !ok || problem.Type != mcp.UpstreamInvalid || !strings.Contains(problem.Detail, "through another replica") {
+		t.Errorf("a lost question: %v", err)
+	}
+	expect(t, "the call again", plain.do("tools/call", `"name":"confirm"`), `"resultType":"input_required"`)
 	ann.do("tasks/update", about(confirm)+`,"inputResponses":{"`+key2+`":{"action":"accept"}}`)
 	expect(t, "the answered task", ann.do("tasks/get", about(confirm)), "done answered")
 	s.End("s1")
