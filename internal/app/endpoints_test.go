@@ -233,7 +233,7 @@ func wantOthers(t *testing.T, cs *mcp.ClientSession) {
 	if err != nil || prompt.Description != "greeting of notes" {
 		t.Errorf("prompt: %v, %v", prompt, err)
 	}
-	for uri, want := range map[string]string{"crm://own": "text of crm", "notes://items/7": "text of notes", "files://own": "text of files", "both://same": "several servers", "none://x": "no available server"} {
+	for uri, want := range map[string]string{"crm://own": "text of crm", "notes://items/7": "text of notes", "files://own": "text of files", "both://same": "text of files", "none://x": "no available server"} {
 		var got string
 		if result, err := cs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); err != nil {
 			got = err.Error()
@@ -245,7 +245,7 @@ func wantOthers(t *testing.T, cs *mcp.ClientSession) {
 		}
 	}
 	resources, err := cs.ListResources(t.Context(), nil)
-	if err != nil || len(resources.Resources) != 3 || !strings.Contains(fmt.Sprint(resources.Meta), "both://same") {
+	if err != nil || len(resources.Resources) != 4 || !strings.Contains(fmt.Sprint(resources.Meta), "both://same") {
 		t.Errorf("resources: %+v, %v", resources, err)
 	}
 	for ref, want := range map[*mcp.CompleteReference]string{{Type: "ref/prompt", Name: "crm__greet"}: "crm greet", {Type: "ref/resource", URI: "notes://items/{id}"}: "notes notes://items/{id}"} {

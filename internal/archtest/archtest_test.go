@@ -105,7 +105,7 @@ var allowed = map[string]string{
 	"internal/upstream/stdioclient": "jsonrpc internal/upstream internal/mcp internal/metrics internal/tracing mcpname",
 	"internal/upstream/translate":   "jsonrpc internal/upstream internal/upstream/httpclient internal/mcp mcpname mcptask/schema",
 	"internal/upstream/bridge":      "jsonrpc internal/admission internal/logging internal/safetext internal/upstream internal/upstream/httpclient internal/upstream/stdioclient internal/mcp mcpname",
-	"internal/upstream/several":     "jsonrpc internal/mcp internal/upstream/httpclient mcpname",
+	"internal/upstream/several":     "jsonrpc internal/mcp internal/upstream internal/upstream/httpclient mcpname task/gatestore",
 	"internal/signin":               "internal/localhost internal/oauth internal/localdesk internal/localuser internal/pause internal/mcp internal/upstream/httpclient",
 	"internal/upstream/httplink":    "jsonrpc internal/upstream internal/upstream/httpclient internal/mcp mcpname",
 	"internal/conversation":         "internal/callrecord jsonrpc task task/gatestore task/lifecycle task/storekit mcptask mcptask/gatedialect internal/approval internal/catalog internal/keyring internal/policy internal/mcp internal/metrics internal/tracing internal/admission internal/logging internal/safetext internal/upstream internal/ownstack internal/pause mcpname mcptask/schema internal/human task/gatetask",

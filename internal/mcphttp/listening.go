@@ -93,14 +93,14 @@ func (s *listening) divide() *mcp.Problem {
 	learned := false
 	for _, uri := range uris {
 		text, _ := uri.Text()
-		owners := s.c.endpoint.Owners(s.c.client(), text)
-		if owners == nil && !learned {
+		owner := s.c.endpoint.Owner(s.c.client(), text)
+		if owner == nil && !learned {
 			s.c.learnURIs()
 			learned = true
-			owners = s.c.endpoint.Owners(s.c.client(), text)
+			owner = s.c.endpoint.Owner(s.c.client(), text)
 		}
-		if len(owners) == 1 {
-			ofURIs[owners[0]] = append(ofURIs[owners[0]], uri.Bytes)
+		if owner != nil {
+			ofURIs[owner] = append(ofURIs[owner], uri.Bytes)
 		}
 	}
 	for _, id := range ids {

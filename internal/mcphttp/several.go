@@ -254,19 +254,15 @@ func (c *combined) resource(uri jsonrpc.Value) error {
 	if !ok {
 		return c.refuse(&mcp.Problem{Type: mcp.InvalidParams, Detail: "the message has no uri"})
 	}
-	owners := c.endpoint.Owners(c.client(), text)
-	if owners == nil { // the client may have another list, or none
+	owner := c.endpoint.Owner(c.client(), text)
+	if owner == nil { // the client may have another list, or none
 		c.learnURIs()
-		owners = c.endpoint.Owners(c.client(), text)
+		owner = c.endpoint.Owner(c.client(), text)
 	}
-	switch len(owners) {
-	case 0:
+	if owner == nil {
 		return c.refuse(mcp.NoResource(c.x.client.era, text, "no available server of this endpoint lists this resource, or a template for it"))
-	case 1:
-		return c.route(owners[0], c.m.Raw, text)
-	default:
-		return c.refuse(&mcp.Problem{Type: mcp.InvalidParams, Detail: "several servers of this endpoint list this resource, so it is not clear which one is meant"})
 	}
+	return c.route(owner, c.m.Raw, text)
 }
 
 // learnURIs asks all servers for their resources.
@@ -330,8 +326,7 @@ func (c *combined) list() error {
 	}
 	c.x.delegated = true
 	parts := c.lists(c.m.Method)
-	c.endpoint.LearnURIs(c.client(), c.m.Method, parts)
-	return c.answer(c.endpoint.MergeLists(c.m.Method, c.x.client.era, parts))
+	return c.answer(c.endpoint.MergeLists(c.client(), c.m.Method, c.x.client.era, parts))
 }
 
 // lists returns all pages of the lists of all servers.

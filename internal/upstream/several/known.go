@@ -1,7 +1,6 @@
 package several
 
 import (
-	"slices"
 	"strings"
 	"sync"
 
@@ -12,15 +11,23 @@ import (
 // A known remembers what clients have seen, by the client and a text. It drops arbitrary clients, or
 // texts of one client, above its limits.
 type known[V any] struct {
+	maxTexts int // of one client
+
 	mu      sync.Mutex
 	clients map[string]map[string]V
+	size    int // bytes of all texts, roughly
 }
 
 const (
-	maxClients = 2000
-	maxTexts   = 20_000
-	maxText    = 2048 // bytes
+	maxClients   = 2000
+	maxURIs      = 20_000
+	maxTemplates = 1000
+	maxText      = 2048     // bytes
+	maxKnown     = 32 << 20 // bytes
 )
+
+// sizeOf returns roughly the memory for a text.
+func sizeOf(text string) int { return len(text) + 64 }
 
 func (k *known[V]) get(client, text string) (v V, ok bool) {
 	k.mu.Lock()
@@ -40,30 +47,50 @@ func (k *known[V]) update(client, text string, change func(V) V) {
 		if k.clients == nil {
 			k.clients = make(map[string]map[string]V)
 		}
-		dropOne(k.clients, maxClients)
 		texts = make(map[string]V)
 		k.clients[client] = texts
 	}
 	old, ok := texts[text]
 	if !ok {
-		dropOne(texts, maxTexts)
+		k.size += sizeOf(text)
+		k.keepLimits(client)
 	}
 	texts[strings.Clone(text)] = change(old)
 }
 
-func dropOne[V any](m map[string]V, limit int) {
-	for key := range m {
-		if len(m) < limit {
-			return
+// keepLimits drops other clients, or texts of the given one, above the limits. The caller holds
+// the lock.
+func (k *known[V]) keepLimits(client string) {
+	for other := range k.clients {
+		if len(k.clients) <= maxClients && k.size <= maxKnown {
+			break
 		}
-		delete(m, key)
+		if other != client {
+			k.drop(other)
+		}
 	}
+	texts := k.clients[client]
+	for text := range texts {
+		if len(texts) < k.maxTexts && k.size <= maxKnown {
+			break
+		}
+		delete(texts, text)
+		k.size -= sizeOf(text)
+	}
+}
+
+// drop drops a client. The caller holds the lock.
+func (k *known[V]) drop(client string) {
+	for text := range k.clients[client] {
+		k.size -= sizeOf(text)
+	}
+	delete(k.clients, client)
 }
 
 func (k *known[V]) forget(client string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.clients, client)
+	k.drop(client)
 }
 
 // texts calls f for the texts of a client.
@@ -77,40 +104,44 @@ func (k *known[V]) texts(client string, f func(text string, v V)) {
 
 // LearnURIs remembers the resources and templates that a client may see.
 func (e *Endpoint) LearnURIs(client, method string, parts []Part) {
-	if method != mcpname.ResourcesList && method != mcpname.ResourcesTemplatesList {
+	to := &e.uris
+	switch method {
+	case mcpname.ResourcesList:
+	case mcpname.ResourcesTemplatesList:
+		to = &e.templates
+	default:
 		return
 	}
 	for _, p := range parts {
 		for _, result := range p.Results {
 			for entry := range result.Member(lists[method]).Elements() {
-				e.uris.update(client, uriOf(entry), func(owners []*Server) []*Server { return with(owners, p.Server) })
+				to.update(client, uriOf(entry), func(owner *Server) *Server { return e.first(owner, p.Server) })
 			}
 		}
 	}
 }
 
-func with(owners []*Server, s *Server) []*Server {
-	if slices.Contains(owners, s) {
-		return owners
+// first returns the one of two servers that comes first in the configuration. One of them may be nil.
+func (e *Endpoint) first(a, b *Server) *Server {
+	for _, s := range e.Servers {
+		if s == a || s == b {
+			return s
+		}
 	}
-	return append(slices.Clip(owners), s)
+	return nil
 }
 
-// Owners returns the servers that have a resource, as far as a client has seen: those that list its
-// URI, or else those with a template that it matches.
-func (e *Endpoint) Owners(client, uri string) []*Server {
-	if owners, ok := e.uris.get(client, uri); ok {
-		return owners
-	}
-	var owners []*Server
-	e.uris.texts(client, func(template string, of []*Server) {
+// Owner returns the server that has a resource, as far as a client has seen, or nil. Of the servers that
+// list it or have a template for it, that is the first in the configuration: no server takes resources of
+// those before it, and all replicas of the gate agree.
+func (e *Endpoint) Owner(client, uri string) *Server {
+	owner, _ := e.uris.get(client, uri)
+	e.templates.texts(client, func(template string, of *Server) {
 		if fits(template, uri) {
-			for _, s := range of {
-				owners = with(owners, s)
-			}
+			owner = e.first(owner, of)
 		}
 	})
-	return owners
+	return owner
 }
 
 // fits reports whether a URI may come from a template: it has the literal parts in their order.

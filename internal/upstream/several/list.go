@@ -27,9 +27,10 @@ var lists = map[string]string{
 	mcpname.ResourcesTemplatesList: "resourceTemplates", mcpname.TasksList: "tasks",
 }
 
-// MergeLists returns the list of all servers for a client, in the order of the servers.
-func (e *Endpoint) MergeLists(method string, era mcp.Era, parts []Part) []byte {
-	m := e.merge(method, parts)
+// MergeLists returns the list of all servers for a client, in the order of the servers. It learns its URIs.
+func (e *Endpoint) MergeLists(client, method string, era mcp.Era, parts []Part) []byte {
+	e.LearnURIs(client, method, parts)
+	m := e.merge(client, method, parts)
 	members, named := []jsonrpc.Member{{Name: lists[method], JSON: jsonrpc.Array(m.entries)}}, []jsonrpc.Member(nil)
 	if era == mcp.Modern {
 		members = append(members, jsonrpc.Member{Name: "resultType", JSON: []byte(`"complete"`)})
@@ -41,15 +42,12 @@ func (e *Endpoint) MergeLists(method string, era mcp.Era, parts []Part) []byte {
 	return jsonrpc.AppendObject(nil, members...)
 }
 
-func (e *Endpoint) merge(method string, parts []Part) merged {
-	m := merged{endpoint: e, method: method, shared: sharedURIs(method, parts), ttl: -1, public: true}
+func (e *Endpoint) merge(client, method string, parts []Part) merged {
+	m := merged{endpoint: e, client: client, method: method, ttl: -1, public: true}
 	for _, p := range parts {
 		for _, result := range p.Results {
 			m.add(p.Server, result)
 		}
-	}
-	for _, name := range m.collisions {
-		e.log.Warn("a name means something of another server: left out of the list", "method", method, "name", name)
 	}
 	return m
 }
@@ -58,7 +56,7 @@ func (e *Endpoint) merge(method string, parts []Part) merged {
 type merged struct {
 	endpoint   *Endpoint
 	method     string
-	shared     map[string]bool // URIs that several servers list
+	client     string
 	entries    [][]byte
 	collisions []string
 	ttl        int64 // the shortest; -1 if none is known
@@ -99,15 +97,13 @@ func (m *merged) shown(s *Server, entry jsonrpc.Value) []byte {
 		}
 		public = s.publicPrompt(own)
 		to.server, to.own, _ = m.endpoint.Prompt(public)
+	case mcpname.ResourcesList, mcpname.ResourcesTemplatesList:
+		return m.resource(s, entry)
 	default:
-		if uri := uriOf(entry); m.shared[uri] {
-			m.collided(uri)
-			return nil
-		}
 		return entry.Bytes
 	}
 	if to != (target{s, own}) {
-		m.collided(public)
+		m.collided(public, s, to.server)
 		return nil
 	}
 	if public == own {
@@ -121,10 +117,32 @@ func (m *merged) shown(s *Server, entry jsonrpc.Value) []byte {
 
 const maxCollisions = 100
 
-func (m *merged) collided(name string) {
-	if len(m.collisions) < maxCollisions && !slices.Contains(m.collisions, name) {
-		m.collisions = append(m.collisions, name)
+// collided notes that an entry of a server is left out, because its name means something of another
+// server, or of none.
+func (m *merged) collided(name string, s, means *Server) {
+	if len(m.collisions) >= maxCollisions || slices.Contains(m.collisions, name) {
+		return
 	}
+	m.collisions = append(m.collisions, name)
+	other := ""
+	if means != nil {
+		other = means.Name()
+	}
+	m.endpoint.log.Warn("a name means something of another server: left out of the list", "method", m.method, "name", name, "upstream", s.Name(), "means_upstream", other)
+}
+
+// resource returns a resource or template, or nil if another server has it.
+func (m *merged) resource(s *Server, entry jsonrpc.Value) []byte {
+	uri := uriOf(entry)
+	owner, _ := m.endpoint.templates.get(m.client, uri)
+	if m.method == mcpname.ResourcesList {
+		owner = m.endpoint.Owner(m.client, uri)
+	}
+	if owner != nil && owner != s {
+		m.collided(uri, s, owner)
+		return nil
+	}
+	return entry.Bytes
 }
 
 // caching returns how long clients of the modern era may keep the list.
@@ -137,27 +155,6 @@ func (m *merged) caching(parts []Part) []jsonrpc.Member {
 		ttl = 0
 	}
 	return []jsonrpc.Member{{Name: "ttlMs", JSON: strconv.AppendInt(nil, ttl, 10)}, {Name: "cacheScope", JSON: []byte(scope)}}
-}
-
-// sharedURIs returns the URIs that more than one server lists: a client could not say which one it
-// means.
-func sharedURIs(method string, parts []Part) map[string]bool {
-	if method != mcpname.ResourcesList && method != mcpname.ResourcesTemplatesList {
-		return nil
-	}
-	owners, shared := map[string]*Server{}, map[string]bool{}
-	for _, p := range parts {
-		for _, result := range p.Results {
-			for entry := range result.Member(lists[method]).Elements() {
-				uri := uriOf(entry)
-				if owner, known := owners[uri]; known && owner != p.Server {
-					shared[uri] = true
-				}
-				owners[uri] = p.Server
-			}
-		}
-	}
-	return shared
 }
 
 // uriOf returns the URI of a resource, or the template of a template.

@@ -53,12 +53,9 @@ func TestTemplates(t *testing.T) {
 
 // Every name that clients see means its own tool, and no tool has two names.
 func TestNames(t *testing.T) {
-	client := func(name string) *httpclient.Client {
-		return httpclient.New(httpclient.Config{Name: name, URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}})
-	}
 	e := New("/mcp", []ServerConfig{
-		{Client: client("a"), Rename: map[string]string{"x": "y"}},
-		{Client: client("b"), Prefix: "b", Include: []string{"get_*", "z"}, Exclude: []string{"get_secret"}, Rename: map[string]string{"z": "zed"}},
+		{Client: newClient("a"), Rename: map[string]string{"x": "y"}},
+		{Client: newClient("b"), Prefix: "b", Include: []string{"get_*", "z"}, Exclude: []string{"get_secret"}, Rename: map[string]string{"z": "zed"}},
 	}, nil, time.Second, slog.New(slog.DiscardHandler))
 	defer e.Close()
 	for public, want := range map[string]string{
@@ -72,4 +69,8 @@ func TestNames(t *testing.T) {
 			t.Errorf("%q means %q; want %q", public, got, want)
 		}
 	}
+}
+
+func newClient(name string) *httpclient.Client {
+	return httpclient.New(httpclient.Config{Name: name, URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}})
 }

@@ -53,7 +53,7 @@ func OwnTools(era mcp.Era) []byte {
 
 // Found returns the result of [FindTools]: the tools in the lists of all servers that match a query best.
 func (e *Endpoint) Found(era mcp.Era, query string, limit int, parts []Part) []byte {
-	all := e.merge(mcpname.ToolsList, parts)
+	all := e.merge("", mcpname.ToolsList, parts)
 	best := rank(query, all.entries)
 	matching := len(best)
 	best = best[:min(limit, matching)]

@@ -116,7 +116,7 @@ func BenchmarkLists(b *testing.B) {
 	defer e.Close()
 	b.Run("merge", func(b *testing.B) {
 		for b.Loop() {
-			e.MergeLists("tools/list", mcp.Modern, parts)
+			e.MergeLists("client", "tools/list", mcp.Modern, parts)
 		}
 	})
 	b.Run("find", func(b *testing.B) {
@@ -124,7 +124,7 @@ func BenchmarkLists(b *testing.B) {
 			e.Found(mcp.Modern, "delete an invoice of a customer", 8, parts)
 		}
 	})
-	entries := e.merge("tools/list", parts).entries
+	entries := e.merge("", "tools/list", parts).entries
 	b.Run("rank", func(b *testing.B) {
 		for b.Loop() {
 			rank("delete an invoice of a customer", entries)

@@ -127,6 +127,7 @@ func (s *Session) lastUsed() time.Time {
 func (e *Endpoint) drop(s *Session) {
 	delete(e.sessions.byID, s.ID)
 	e.uris.forget(s.ID)
+	e.templates.forget(s.ID)
 	e.tasks.forget(s.ID)
 }
 

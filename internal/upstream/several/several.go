@@ -73,8 +73,9 @@ type Endpoint struct {
 	prefixed sync.Once // see publicTool
 
 	sessions  sessions
-	uris      known[[]*Server] // see [Endpoint.LearnURIs]
-	tasks     known[*Server]   // see [Endpoint.LearnTask]
+	uris      known[*Server] // see [Endpoint.LearnURIs]
+	templates known[*Server]
+	tasks     known[*Server] // see [Endpoint.LearnTask]
 	returned  broadcast
 	closing   context.Context
 	close     context.CancelFunc
@@ -88,6 +89,7 @@ type Endpoint struct {
 // part of an answer of all. Its sessions are in stored. It must be closed.
 func New(path string, configs []ServerConfig, stored *upstream.Sessions, limit time.Duration, log *slog.Logger) *Endpoint {
 	e := &Endpoint{path: path, stored: stored, log: log, byPrefix: make(map[string]*Server), renamed: make(map[string]target), listLimit: limit}
+	e.uris.maxTexts, e.tasks.maxTexts, e.templates.maxTexts = maxURIs, maxURIs, maxTemplates
 	e.closing, e.close = context.WithCancel(context.Background())
 	for _, c := range configs {
 		s := &Server{ServerConfig: c}
