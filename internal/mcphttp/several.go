@@ -202,10 +202,20 @@ func (c *combined) toAll() error {
 	case c.x.client.era == mcp.Legacy:
 		return c.legacy()
 	case method == mcpname.ServerDiscover:
-		return c.answerAll(c.endpoint.Discovered)
+		return c.discover()
 	default:
 		return c.unsupported()
 	}
+}
+
+// discover answers what the endpoint offers to modern clients. If it has no modern server, the first one says so, as
+// clients of both eras expect from it.
+func (c *combined) discover() error {
+	parts := c.askAll()
+	if !slices.ContainsFunc(parts, func(p several.Part) bool { return len(p.Results) > 0 }) {
+		return c.route(c.endpoint.Servers[0], c.m.Raw, "")
+	}
+	return c.answer(c.endpoint.Discovered(parts))
 }
 
 // legacy answers a request that only the legacy era has.
@@ -216,7 +226,8 @@ func (c *combined) legacy() error {
 	case mcpname.ResourcesSubscribe, mcpname.ResourcesUnsubscribe:
 		return c.resource(c.m.Params.URI)
 	case mcpname.LoggingSetLevel:
-		return c.answerAll(func([]several.Part) []byte { return []byte("{}") })
+		c.askAll()
+		return c.answer([]byte("{}"))
 	case mcpname.Ping:
 		return c.answer([]byte("{}"))
 	default:
@@ -365,12 +376,12 @@ func (c *combined) lists(method string) []several.Part {
 	})
 }
 
-// answerAll sends the message to all servers, and answers with the merged results.
-func (c *combined) answerAll(merge func([]several.Part) []byte) error {
+// askAll sends the message to all servers, and returns their results.
+func (c *combined) askAll() []several.Part {
 	c.x.delegated = true
-	return c.answer(merge(c.all(func(ctx context.Context, s *several.Server) several.Part {
+	return c.all(func(ctx context.Context, s *several.Server) several.Part {
 		return c.ask(ctx, s, c.m.Method, "", c.m.Raw)
-	})))
+	})
 }
 
 // all runs f for all servers at the same time. A server that takes too long is missing in the answer.
