@@ -405,7 +405,7 @@ func (c *combined) ask(ctx context.Context, s *several.Server, method, name stri
 		if why != "" {
 			return several.Part{Server: s, Why: why}
 		}
-		part := c.askIn(ctx, s, member, method, name, body)
+		part := c.askIn(ctx, c.to(s, member, method, name, body), member, method)
 		if again || part.Results != nil || c.session == nil || c.session.Member(s) == member {
 			return part
 		}
@@ -413,8 +413,8 @@ func (c *combined) ask(ctx context.Context, s *several.Server, method, name stri
 }
 
 // askIn is ask in a session. If the server fails, an earlier list takes the place of a new one.
-func (c *combined) askIn(ctx context.Context, s *several.Server, member *several.Membership, method, name string, body []byte) several.Part {
-	one := c.to(s, member, method, name, body)
+func (c *combined) askIn(ctx context.Context, one partRequest, member *several.Membership, method string) several.Part {
+	s := one.server
 	part, failed := several.Part{Server: s, Why: "the server is unavailable"}, true
 	retry := s.IsDown()
 	if s.Admit() {
