@@ -19,16 +19,9 @@ type outcome struct {
 	reruns []string // the scenarios that differed at first, once for each repetition
 }
 
-const noListen = "an endpoint of several servers has no subscriptions/listen"
-
 // byDesignOfThree are those checks with an endpoint of three servers.
 var byDesignOfThree = map[string]string{
-	"server-sse-streams-functional":                              "the lists of several servers are merged, so they come as JSON, also if a server sends event streams",
-	"sep-2575-server-sends-tools-list-changed-on-subscription":   noListen,
-	"sep-2575-server-sends-prompts-list-changed-on-subscription": noListen,
-	"sep-2575-server-honors-notification-filter":                 noListen,
-	"sep-2575-server-tags-subscription-id":                       noListen,
-	"sep-2575-server-sends-subscription-ack":                     noListen,
+	"server-sse-streams-functional": "the lists of several servers are merged, so they come as JSON, also if a server sends event streams",
 }
 
 // byDesign are the checks of clients that must be worse through the gate, and why.
