@@ -94,15 +94,15 @@ func (m merging) files(added []clientconfig.MergedServer) (map[string][]byte, er
 
 // upstreamOf returns a server as an upstream in YAML.
 func upstreamOf(s clientconfig.MergedServer) string {
-	dir, url, translate := "", "", ""
+	dir, url := "", ""
 	if s.Dir != "" {
 		dir = quoted(s.Dir)
 	}
 	if s.URL != "" {
-		url, translate = quoted(s.URL), "true" // programs often answer clients of both eras
+		url = quoted(s.URL)
 	}
 	return flow([][2]string{
-		{"name", s.Name}, {"command", flowList(s.Command)}, {"dir", dir}, {"env", flowTable(s.Env)}, {"url", url}, {"headers", flowTable(s.Headers)}, {"translate", translate},
+		{"name", s.Name}, {"command", flowList(s.Command)}, {"dir", dir}, {"env", flowTable(s.Env)}, {"url", url}, {"headers", flowTable(s.Headers)},
 	})
 }
 

@@ -466,8 +466,10 @@ func TestEndpointHostileServer(t *testing.T) {
 // A client of both eras learns from servers of the legacy era that it must use that.
 func TestEndpointOfLegacyServers(t *testing.T) {
 	a, b := newPlainServer(t, "a", "x"), newPlainServer(t, "b", "x")
-	r := startPlain(t, a, b)
-	_, answer, _ := request(t, http.DefaultClient, "POST", "http://"+r.gate.AgentAddr()+"/mcp",
+	text := strings.ReplaceAll(plainConfig("memory:", "rules: [{match: '*', action: forward}]\ndefault: deny\n", a, b), ", connect_timeout", ", translate: false, connect_timeout")
+	gate, stop := start(t, text)
+	defer stop()
+	_, answer, _ := request(t, http.DefaultClient, "POST", "http://"+gate.AgentAddr()+"/mcp",
 		`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`,
 		"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "server/discover", "Accept", "application/json, text/event-stream")
 	has(t, answer, "Method not found")

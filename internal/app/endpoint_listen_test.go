@@ -123,6 +123,8 @@ func (s *listenServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,%s}`, id, rest)
 	}
 	switch {
+	case strings.Contains(body, `"server/discover"`):
+		answer(`"result":{"resultType":"complete","ttlMs":0,"cacheScope":"private","supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true},"resources":{"subscribe":true}}}`)
 	case strings.Contains(body, `"resources/list"`):
 		answer(`"result":{"resultType":"complete","ttlMs":0,"cacheScope":"private","resources":[{"name":"r","uri":"` + s.name + `://r"},{"name":"d","uri":"` + s.name + `://d/"}]}`)
 	case strings.Contains(body, `"tools/list"`):

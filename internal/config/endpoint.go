@@ -108,6 +108,9 @@ func (l *loader) checkEndpointServers(at string, e *Endpoint) {
 			l.rejectNew(each+".upstream", fmt.Sprintf("no upstream %q", s.Upstream))
 		}
 		l.checkUnique(at+".servers", ".upstream", upstreams, i, s.Upstream)
+		if len(e.Servers) > 1 {
+			l.translateByDefault(s.Upstream)
+		}
 		if i > 0 && !l.given(each+".prefix") {
 			s.Prefix = s.Upstream
 		}
@@ -121,6 +124,16 @@ func (l *loader) checkEndpointServers(at string, e *Endpoint) {
 		unprefixed = i
 	}
 	l.checkRenames(at, e, prefixes)
+}
+
+// translateByDefault lets clients of any era use a server of an endpoint of several. It leaves programs alone:
+// many speak to clients of both eras, and asking one what it speaks starts a process.
+func (l *loader) translateByDefault(name string) {
+	for i := range l.cfg.Upstreams {
+		if u := &l.cfg.Upstreams[i]; u.Name == name && u.URL != nil && !l.given(fmt.Sprintf("upstreams[%d].translate", i)) {
+			u.Translate = true
+		}
+	}
 }
 
 // checkRenames rejects new names of tools that could mean another tool.

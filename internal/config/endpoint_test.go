@@ -24,6 +24,17 @@ func TestEndpointDefaults(t *testing.T) {
 	}
 }
 
+// Clients of any era can use the servers of an endpoint of several, as far as these have URLs.
+func TestEndpointTranslates(t *testing.T) {
+	cfg := valid(t, "version: 1\nupstreams: [{name: a, url: https://a/}, {name: b, url: https://b/, translate: false}, {name: c, command: [c]}, {name: d, url: https://d/}]\n"+
+		"endpoints: [{path: /mcp, servers: [{upstream: a}, {upstream: b}, {upstream: c}]}, {path: /d, servers: [{upstream: d, prefix: d}]}]")
+	for i, want := range []bool{true, false, false, false} {
+		if u := cfg.Upstreams[i]; u.Translate != want {
+			t.Errorf("upstream %s: %v; want %v", u.Name, u.Translate, want)
+		}
+	}
+}
+
 func TestEndpointProblems(t *testing.T) {
 	for _, tt := range []struct{ endpoints, want string }{
 		{"[{servers: []}]", "endpoints[0].servers"},
