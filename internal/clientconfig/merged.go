@@ -21,6 +21,7 @@ type Merged struct {
 	Written  string            `json:"written"`         // a digest of the file, unless it had other changes before
 	Config   string            `json:"config"`          // the configuration of the gate
 	Files    map[string]string `json:"files,omitempty"` // digests of the files of the gate, by path, unless others have changed them
+	Earlier  *Merged           `json:"earlier,omitempty"` // is in the file if the process was killed before it changed the file
 }
 
 func digestOf(content []byte) string {
@@ -60,12 +61,15 @@ func (m *Merged) undo(c Client, content []byte, backup string) ([]byte, error) {
 	if m == nil {
 		return content, nil
 	}
-	if digestOf(content) == m.Written {
-		return os.ReadFile(backup)
-	}
 	root, err := parse(c.language, content)
 	if err != nil {
 		return nil, err
+	}
+	if m.Earlier.in(root) != nil {
+		m = m.Earlier
+	}
+	if digestOf(content) == m.Written {
+		return os.ReadFile(backup)
 	}
 	list, err := root.at(m.Section)
 	if err != nil || list == nil || list.value.find(MergedName) == nil {
@@ -102,6 +106,11 @@ func (f Files) Merge(c Client, file string, o MergeOptions, configure func([]Mer
 		return Merge{}, err
 	}
 	defer unlock()
+	unlockConfig, err := f.lock(o.Config) // other clients' servers may be merged into it
+	if err != nil {
+		return Merge{}, err
+	}
+	defer unlockConfig()
 	var m Merge
 	err = f.change(target, func(content []byte) ([]byte, error) {
 		old, err := readRecord(f.prefix(target) + ".json")
@@ -118,7 +127,7 @@ func (f Files) Merge(c Client, file string, o MergeOptions, configure func([]Mer
 		if err != nil {
 			return nil, err
 		}
-		m.merged.note(o, files, content)
+		m.merged.note(o, files)
 		if err := f.remember(c, target, content, nil, &m.merged); err != nil {
 			return nil, err
 		}
@@ -133,7 +142,7 @@ func (f Files) Merge(c Client, file string, o MergeOptions, configure func([]Mer
 }
 
 // note adds the files of the gate. What others have changed since an earlier merge is not undone.
-func (m *Merged) note(o MergeOptions, files map[string][]byte, content []byte) {
+func (m *Merged) note(o MergeOptions, files map[string][]byte) {
 	m.Config, m.Files = o.Config, map[string]string{}
 	for name, text := range files {
 		m.Files[name] = digestOf(text)
@@ -141,9 +150,8 @@ func (m *Merged) note(o MergeOptions, files map[string][]byte, content []byte) {
 	if o.known == nil {
 		return
 	}
-	if digestOf(content) != o.known.Written {
-		m.Written = ""
-	}
+	earlier := *o.known
+	earlier.Earlier, m.Earlier = nil, &earlier
 	for name := range files {
 		if before, err := os.ReadFile(name); err != nil || digestOf(before) != o.known.Files[name] {
 			delete(m.Files, name)
@@ -158,14 +166,19 @@ func (m *Merged) note(o MergeOptions, files map[string][]byte, content []byte) {
 
 // mergedIn returns the merge in a file, or nil.
 func (r *Record) mergedIn(c Client, content []byte) *Merged {
-	if r == nil || r.Merged == nil {
+	if r == nil {
 		return nil
 	}
 	root, err := parse(c.language, content)
-	if err != nil || r.Merged.in(root) == nil {
+	if err != nil {
 		return nil
 	}
-	return r.Merged
+	for m := r.Merged; m != nil; m = m.Earlier {
+		if m.in(root) != nil {
+			return m
+		}
+	}
+	return nil
 }
 
 // Known returns the configuration of an earlier merge in a file, or nothing.

@@ -121,13 +121,17 @@ func (r *Record) keep(old *Record, c Client, content []byte) error {
 	if err != nil {
 		return err
 	}
-	if known := old.mergedIn(c, content); known != nil {
+	known := old.mergedIn(c, content)
+	if known != nil {
 		r.Merged, r.Backup = cmp.Or(r.Merged, known), old.Backup
 	}
 	for _, p := range old.Patches {
 		if p.intact(content, root) {
 			r.Patches, r.Backup = append(r.Patches, p), old.Backup
 		}
+	}
+	if r.Backup != "" && r.Merged != nil && (known == nil || digestOf(content) != known.Written) {
+		r.Merged.Written = "" // the backup does not have changes that others have made since
 	}
 	return nil
 }
