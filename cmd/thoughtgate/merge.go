@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
@@ -68,6 +69,18 @@ func (f initFlags) newMerging(c clientconfig.Client, file string, how clientconf
 	return m, err
 }
 
+// unchanged returns an error if another process has changed the gate's configuration meanwhile.
+func (m merging) unchanged() error {
+	text, err := os.ReadFile(m.config)
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	if err == nil && string(text) != m.before {
+		err = fmt.Errorf("%s has just changed: run the command again", m.config)
+	}
+	return err
+}
+
 // files returns the contents of the gate's files with the added servers, by path.
 func (m merging) files(added []clientconfig.MergedServer) (map[string][]byte, error) {
 	files := map[string][]byte{}
@@ -84,8 +97,12 @@ func (m merging) files(added []clientconfig.MergedServer) (map[string][]byte, er
 	}
 	var servers, names strings.Builder
 	for _, s := range added {
-		servers.WriteString("  - " + upstreamOf(s) + "\n")
-		names.WriteString("      - " + flow([][2]string{{"upstream", s.Name}, {"include", flowList(s.Include)}, {"exclude", flowList(s.Exclude)}}) + "\n")
+		server := "  - " + upstreamOf(s) + "\n"
+		if strings.Contains(text, server) {
+			continue // by a merge that was killed before it changed the client's file
+		}
+		servers.WriteString(server)
+		names.WriteString("      - " + flow([][2]string{{"upstream", quoted(s.Name)}, {"include", flowList(s.Include)}, {"exclude", flowList(s.Exclude)}}) + "\n")
 	}
 	text = strings.Replace(text, serversEnd, servers.String()+serversEnd, 1)
 	files[m.config] = []byte(strings.Replace(text, namesEnd, names.String()+namesEnd, 1))
@@ -102,7 +119,7 @@ func upstreamOf(s clientconfig.MergedServer) string {
 		url = quoted(s.URL)
 	}
 	return flow([][2]string{
-		{"name", s.Name}, {"command", flowList(s.Command)}, {"dir", dir}, {"env", flowTable(s.Env)}, {"url", url}, {"headers", flowTable(s.Headers)},
+		{"name", quoted(s.Name)}, {"command", flowList(s.Command)}, {"dir", dir}, {"env", flowTable(s.Env)}, {"url", url}, {"headers", flowTable(s.Headers)},
 	})
 }
 
@@ -197,7 +214,13 @@ func (f initFlags) applyMerge(cmd *cobra.Command, c clientconfig.Client, file st
 	if err != nil {
 		return err
 	}
-	merged, err := files.Merge(c, file, m.options, m.files)
+	unchanged := sync.OnceValue(m.unchanged) // a second attempt finds what the first has written
+	merged, err := files.Merge(c, file, m.options, func(added []clientconfig.MergedServer) (map[string][]byte, error) {
+		if err := unchanged(); err != nil {
+			return nil, err
+		}
+		return m.files(added)
+	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}

@@ -48,7 +48,7 @@ var allowed = map[string]string{
 	"internal/config":               "internal/localuser internal/policy internal/toolpin",
 	"docs":                          "",
 	"docs/picture":                  "",
-	"internal/clientconfig":         "internal/localhost",
+	"internal/clientconfig":         "internal/localhost internal/secrets",
 	"internal/audit":                "task task/auditlog task/gatetask internal/safetext internal/passkey",
 	"internal/admission":            "",
 	"internal/deadline":             "",

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/thoughtgate/thoughtgate-go/internal/secrets"
 )
 
 // MergedName is the name of the server that takes the place of merged ones.
@@ -227,13 +229,17 @@ func (g *merger) program(s *MergedServer, e *entry, n *node) string {
 		return "it sets PATH"
 	}
 	for i, a := range e.argv {
-		s.Command = append(s.Command, g.value(s, fmt.Sprintf("ARGUMENT_%d", i), a))
+		flag := ""
+		if i > 0 {
+			flag = strings.TrimLeft(e.argv[i-1].value, "-")
+		}
+		s.Command = append(s.Command, g.value(s, fmt.Sprintf("ARGUMENT_%d", i), flag, a))
 	}
 	if dir := n.find("cwd"); dir != nil {
 		if dir.value.kind != text {
 			return "its cwd is " + string(dir.value.kind)
 		}
-		s.Dir = g.value(s, "DIR", dir.value)
+		s.Dir = g.value(s, "DIR", "", dir.value)
 	}
 	return ""
 }
@@ -269,7 +275,7 @@ func (g *merger) remote(s *MergedServer, r *remote) string {
 	if r.urlIsSecret() {
 		s.URL = g.secret(s, "URL", r.url.value.in(g.content))
 	} else {
-		s.URL = g.value(s, "URL", r.url.value)
+		s.URL = g.value(s, "URL", "", r.url.value)
 	}
 	if r.headers != nil {
 		for _, h := range r.headers.value.members {
@@ -283,9 +289,12 @@ func (g *merger) remote(s *MergedServer, r *remote) string {
 	return ""
 }
 
-// value returns a text of the file for the configuration. The client must replace its variables.
-func (g *merger) value(s *MergedServer, name string, n *node) string {
-	if strings.ContainsAny(n.value, "$") || strings.Contains(n.value, "{env:") || strings.Contains(n.value, "{file:") {
+// value returns a text of the file for the configuration. The client must replace its variables, and keeps
+// what looks like a secret, by itself or after a flag.
+func (g *merger) value(s *MergedServer, name, flag string, n *node) string {
+	header, value, _ := strings.Cut(n.value, ":")
+	isSecret := secrets.Standard().InText
+	if isSecret(flag, n.value) || isSecret(header, value) || strings.ContainsAny(n.value, "$") || strings.Contains(n.value, "{env:") || strings.Contains(n.value, "{file:") {
 		return g.secret(s, name, g.client.language.quote(n.value))
 	}
 	return n.value

@@ -1,6 +1,7 @@
 package clientconfig
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -26,8 +27,14 @@ func TestUndoMergeAfterWrapKeepsOtherChanges(t *testing.T) {
 
 // A merge that was killed before it changed the client's file takes nothing from an earlier one.
 func TestKilledMergeKeepsEarlierOne(t *testing.T) {
+	for _, first := range []string{"a", "B c"} { // the other one has variables, or none
+		t.Run(first, func(t *testing.T) { killedMerge(t, first) })
+	}
+}
+
+func killedMerge(t *testing.T, first string) {
 	m := newMergeTest(t, "cursor", []byte(twoServers))
-	m.o.Servers = []string{"a"}
+	m.o.Servers = []string{first}
 	m.mustMerge()
 	m.o.Servers = nil
 	after := m.content()
@@ -44,10 +51,33 @@ func TestKilledMergeKeepsEarlierOne(t *testing.T) {
 	if string(m.content()) != string(after) {
 		t.Fatalf("changed: %s", m.content())
 	}
+	if first == "a" { // once more, up to the end
+		if names := m.mustMerge(); len(names) != 1 {
+			t.Errorf("added %q", names)
+		}
+	}
 	if _, err := m.undo(); err != nil {
 		t.Fatal(err)
 	}
 	if string(m.content()) != twoServers {
 		t.Errorf("restored %s", m.content())
+	}
+}
+
+// A link to the configuration stays a link.
+func TestMergeIntoLinkedConfiguration(t *testing.T) {
+	m := newMergeTest(t, "cursor", []byte(twoServers))
+	m.o.Servers = []string{"a"}
+	m.mustMerge()
+	if err := os.Rename(m.config, m.config+".moved"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(m.config+".moved", m.config); err != nil {
+		t.Skip(err)
+	}
+	m.o.Servers = nil
+	m.mustMerge()
+	if text, err := os.ReadFile(m.config + ".moved"); err != nil || string(text) != "a\nb-c\n" {
+		t.Errorf("the configuration is %q, %v", text, err)
 	}
 }

@@ -180,6 +180,20 @@ func TestMergeAddsLaterServers(t *testing.T) {
 	}
 }
 
+// Arguments that look like secrets stay in the client's file.
+func TestMergeKeepsSecretArguments(t *testing.T) {
+	c, _ := Find("cursor")
+	const args = `"--api-key", "q8Zr4TnW1xLp", "--token=h7Kd92mQxV5bYt", "--header", "Authorization: Bearer u3Rf81zPwN6c", "--password", "hunter2", "--port", "8080"`
+	m, err := c.Merge([]byte(`{"mcpServers": {"a": {"command": "x", "args": [`+args+`]}}}`), MergeOptions{WrapOptions: WrapOptions{Command: "thoughtgate", Config: "/c"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "x --api-key ${MCP_A_ARGUMENT_2} ${MCP_A_ARGUMENT_3} --header ${MCP_A_ARGUMENT_5} --password ${MCP_A_ARGUMENT_7} --port 8080"
+	if got := strings.Join(m.Added[0].Command, " "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 // A merged server that was changed is not the merged one any more, wherever its change comes from.
 func TestMergedIsWhatWasWritten(t *testing.T) {
 	m := newMergeTest(t, "cursor", []byte(twoServers))

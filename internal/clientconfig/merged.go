@@ -13,14 +13,14 @@ import (
 
 // Merged says how to undo a merge. Like the record that has it, it is written before the file.
 type Merged struct {
-	Section  []string          `json:"section"`         // path of the list
-	Servers  []string          `json:"servers"`         // that were merged
-	Program  string            `json:"program"`         // of the server in their place
-	Original string            `json:"original"`        // the text of the servers
-	Values   string            `json:"values"`          // a digest of the server in their place
-	Written  string            `json:"written"`         // a digest of the file, unless it had other changes before
-	Config   string            `json:"config"`          // the configuration of the gate
-	Files    map[string]string `json:"files,omitempty"` // digests of the files of the gate, by path, unless others have changed them
+	Section  []string          `json:"section"`           // path of the list
+	Servers  []string          `json:"servers"`           // that were merged
+	Program  string            `json:"program"`           // of the server in their place
+	Original string            `json:"original"`          // the text of the servers
+	Values   string            `json:"values"`            // a digest of the server in their place
+	Written  string            `json:"written"`           // a digest of the file, unless it had other changes before
+	Config   string            `json:"config"`            // the configuration of the gate
+	Files    map[string]string `json:"files,omitempty"`   // digests of the files of the gate, by path, unless others have changed them
 	Earlier  *Merged           `json:"earlier,omitempty"` // is in the file if the process was killed before it changed the file
 }
 
@@ -56,6 +56,19 @@ func (m *Merged) in(root *node) *member {
 	return found
 }
 
+// current returns the earlier merge if the file has that one, since it still has servers that m removes.
+func (m *Merged) current(root *node) *Merged {
+	if m == nil || m.Earlier.in(root) == nil {
+		return m
+	}
+	list, err := root.at(m.Section)
+	isLeft := func(name string) bool { return list.value.find(name) != nil }
+	if err == nil && slices.ContainsFunc(m.Servers[len(m.Earlier.Servers):], isLeft) {
+		return m.Earlier
+	}
+	return m
+}
+
 // undo returns the content with the servers in their place.
 func (m *Merged) undo(c Client, content []byte, backup string) ([]byte, error) {
 	if m == nil {
@@ -65,9 +78,7 @@ func (m *Merged) undo(c Client, content []byte, backup string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.Earlier.in(root) != nil {
-		m = m.Earlier
-	}
+	m = m.current(root)
 	if digestOf(content) == m.Written {
 		return os.ReadFile(backup)
 	}
@@ -101,16 +112,13 @@ func (f Files) Merge(c Client, file string, o MergeOptions, configure func([]Mer
 	if err != nil {
 		return Merge{}, err
 	}
-	unlock, err := f.lock(target)
-	if err != nil {
-		return Merge{}, err
+	for _, name := range []string{target, o.Config} { // other clients' servers may be merged into the configuration
+		unlock, err := f.lock(name)
+		if err != nil {
+			return Merge{}, err
+		}
+		defer unlock()
 	}
-	defer unlock()
-	unlockConfig, err := f.lock(o.Config) // other clients' servers may be merged into it
-	if err != nil {
-		return Merge{}, err
-	}
-	defer unlockConfig()
 	var m Merge
 	err = f.change(target, func(content []byte) ([]byte, error) {
 		old, err := readRecord(f.prefix(target) + ".json")
@@ -131,14 +139,22 @@ func (f Files) Merge(c Client, file string, o MergeOptions, configure func([]Mer
 		if err := f.remember(c, target, content, nil, &m.merged); err != nil {
 			return nil, err
 		}
-		for name, text := range files {
-			if err := f.replace(name, text, 0o600); err != nil {
-				return nil, err
-			}
-		}
-		return m.Text, nil
+		return m.Text, f.write(files)
 	})
 	return m, err
+}
+
+// write writes the files of the gate.
+func (f Files) write(files map[string][]byte) error {
+	for name, text := range files {
+		if place, err := Resolve(name); err == nil { // a link stays a link
+			name = place
+		}
+		if err := f.replace(name, text, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // note adds the files of the gate. What others have changed since an earlier merge is not undone.
@@ -173,10 +189,8 @@ func (r *Record) mergedIn(c Client, content []byte) *Merged {
 	if err != nil {
 		return nil
 	}
-	for m := r.Merged; m != nil; m = m.Earlier {
-		if m.in(root) != nil {
-			return m
-		}
+	if m := r.Merged.current(root); m.in(root) != nil {
+		return m
 	}
 	return nil
 }
