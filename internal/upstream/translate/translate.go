@@ -102,7 +102,7 @@ func (x *exchange) message() (*http.Response, error) {
 		return nil, &mcp.Problem{Type: mcp.InvalidRequest, Cause: err}
 	}
 	x.m = &packet.Messages[0]
-	client := mcp.EraOf(x.m)
+	client := x.clientEra()
 	if client == mcp.Legacy && !x.inOwn && (packet.Batch || x.m.Method != mcpname.Initialize) {
 		return x.pass() // in a session with a legacy server
 	}
@@ -114,6 +114,14 @@ func (x *exchange) message() (*http.Response, error) {
 		return x.batch(packet.Messages)
 	}
 	return x.between(client, server)
+}
+
+// clientEra returns the era of the client. The metadata of notifications need not name the version.
+func (x *exchange) clientEra() mcp.Era {
+	if x.m.Kind == jsonrpc.Notification && x.http.Header.Get("Mcp-Protocol-Version") == mcp.Version20260728 {
+		return mcp.Modern
+	}
+	return mcp.EraOf(x.m)
 }
 
 // between serves a message of a client of one era for a server of the same or another.
