@@ -86,7 +86,7 @@ fmt: ## Put every file in shape.
 	$(TEMPL) fmt internal/inbox
 
 # Twice, because the first run may drop settings that are gone.
-DOCTESTS := WRITE_DOCS=1 $(GO) test -count=1 -run 'TestDocs|TestDocumented|TestReference' ./internal/config ./internal/mcp ./internal/metrics ./internal/approval/api ./mcptask
+DOCTESTS := WRITE_DOCS=1 $(GO) test -count=1 -run 'TestDocs|TestDocumented|TestReference' ./internal/config ./internal/mcp ./internal/metrics ./internal/approval/api ./internal/app ./mcptask
 generate: ## Make the Go code of the inbox's pages, and the parts of docs that come from the code.
 	$(TEMPL) generate -path internal/inbox
 	@$(DOCTESTS) >/dev/null || true

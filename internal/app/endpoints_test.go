@@ -27,6 +27,10 @@ func TestMain(m *testing.M) {
 		_ = newServer(name, nil).Run(context.Background(), &mcp.StdioTransport{})
 		return
 	}
+	if address := os.Getenv(relayVariable); address != "" {
+		relay(address)
+		return
+	}
 	// The Redis client leaves a timer of one second behind when it is closed.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }

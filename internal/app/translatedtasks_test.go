@@ -9,6 +9,8 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/testenv/taskserver"
 )
 
+const plainMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+
 const tasksMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
 
 // taskGate starts a gate before a server with tasks of the other era. Calls of the tool failing are held.
@@ -57,12 +59,59 @@ func wants(t *testing.T, what, got string, texts ...string) {
 	}
 }
 
-// A modern client uses the tasks of a legacy server through the gate, also those of held calls.
-func TestTranslatedTasksOfLegacyServer(t *testing.T) {
+// crossTasks uses the tasks of another server, also those of held calls.
+func crossTasks(t *testing.T, x *crossing) string {
+	t.Helper()
 	s := taskserver.New()
+	if x.modern {
+		tasksOfLegacyServer(t, s)
+	} else {
+		tasksOfModernServer(t, s)
+	}
+	return ""
+}
+
+// crossWithoutTasks calls a tool of another server that makes tasks. The client waits in its request.
+func crossWithoutTasks(t *testing.T, x *crossing) string {
+	t.Helper()
+	s := taskserver.New()
+	alone := make(chan string, 1)
+	if x.modern {
+		url, _ := taskGate(t, s.Legacy)
+		go func() { alone <- fromModern(t, url, "tools/call", "slow", `"name":"slow",`+plainMeta) }()
+	} else {
+		url, _ := taskGate(t, s.Modern)
+		legacy := fromLegacy(t, url)
+		go func() { alone <- legacy("tools/call", `"name":"slow"`) }()
+	}
+	eventually(t, "the task", func() bool { return s.Status("task-1") != "" })
+	s.Set("task-1", "completed")
+	wants(t, "without a task", receive(t, alone), `"id":7`, "done")
+	return ""
+}
+
+func fromModern(t *testing.T, url, method, name, params string) string {
+	t.Helper()
+	return sendTo(t, url, method, params, "Mcp-Protocol-Version", modernVersion, "Mcp-Method", method, "Mcp-Name", name)
+}
+
+// fromLegacy returns a function that sends requests in a new session.
+func fromLegacy(t *testing.T, url string) func(method, params string) string {
+	t.Helper()
+	_, _, header := request(t, http.DefaultClient, http.MethodPost, url,
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"old","version":"1"}}}`,
+		"Content-Type", "application/json", "Accept", "application/json, text/event-stream")
+	return func(method, params string) string {
+		return sendTo(t, url, method, params, "Mcp-Protocol-Version", legacyVersion, "Mcp-Session-Id", header.Get("Mcp-Session-Id"))
+	}
+}
+
+// A modern client uses the tasks of a legacy server through the gate, also those of held calls.
+func tasksOfLegacyServer(t *testing.T, s *taskserver.Server) {
+	t.Helper()
 	url, approve := taskGate(t, s.Legacy)
 	modern := func(method, name, params string) string {
-		return sendTo(t, url, method, params+","+tasksMeta, "Mcp-Protocol-Version", modernVersion, "Mcp-Method", method, "Mcp-Name", name)
+		return fromModern(t, url, method, name, params+","+tasksMeta)
 	}
 	id := taskIn(t, modern("tools/call", "slow", `"name":"slow"`))
 	wants(t, "get", modern("tasks/get", id, `"taskId":"`+id+`"`), `"status":"working"`)
@@ -79,26 +128,13 @@ func TestTranslatedTasksOfLegacyServer(t *testing.T) {
 	if s.Saw("tasks/result") < 2 {
 		t.Error("the held call was not made as a task of the server")
 	}
-
-	alone := make(chan string, 1)
-	go func() {
-		alone <- sendTo(t, url, "tools/call", `"name":"slow","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`, "Mcp-Protocol-Version", modernVersion, "Mcp-Method", "tools/call", "Mcp-Name", "slow")
-	}()
-	eventually(t, "the third task", func() bool { return s.Status("task-3") != "" })
-	s.Set("task-3", "completed")
-	wants(t, "without the extension", receive(t, alone), `"resultType":"complete"`, "done")
 }
 
 // A legacy client uses the tasks of a modern server through the gate, also those of held calls.
-func TestTranslatedTasksOfModernServer(t *testing.T) {
-	s := taskserver.New()
+func tasksOfModernServer(t *testing.T, s *taskserver.Server) {
+	t.Helper()
 	url, approve := taskGate(t, s.Modern)
-	_, _, header := request(t, http.DefaultClient, http.MethodPost, url,
-		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"old","version":"1"}}}`,
-		"Content-Type", "application/json", "Accept", "application/json, text/event-stream")
-	legacy := func(method, params string) string {
-		return sendTo(t, url, method, params, "Mcp-Protocol-Version", legacyVersion, "Mcp-Session-Id", header.Get("Mcp-Session-Id"))
-	}
+	legacy := fromLegacy(t, url)
 	wants(t, "tools", legacy("tools/list", ""), `"taskSupport":"optional"`)
 	id := taskIn(t, legacy("tools/call", `"name":"slow","task":{}`))
 	wants(t, "get", legacy("tasks/get", `"taskId":"`+id+`"`), `"status":"working"`)
@@ -110,9 +146,5 @@ func TestTranslatedTasksOfModernServer(t *testing.T) {
 	wants(t, "held", legacy("tasks/result", `"taskId":"`+held+`"`), "no disk", held)
 	wants(t, "list", legacy("tasks/list", ""), held, id)
 
-	alone := make(chan string, 1)
-	go func() { alone <- legacy("tools/call", `"name":"slow"`) }()
-	eventually(t, "the third task", func() bool { return s.Status("task-3") != "" })
-	s.Set("task-3", "completed")
-	wants(t, "without a task", receive(t, alone), `"id":7`, "done")
+	wants(t, "a call that ends at once", legacy("tools/call", `"name":"plain","task":{}`), `"task":{"taskId":`)
 }
