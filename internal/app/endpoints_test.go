@@ -154,6 +154,9 @@ func (h headerAdder) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.Header.Set("X-Api-Key", "of-the-client")
 	r.Header.Set("Cookie", "a=of-the-client")
 	r.Header.Set("X-Other", "of-the-client")
+	r.Header.Set("X-Forwarded-Access-Token", "of-the-client") // of a proxy that signs users in
+	r.Header.Set("Content-Secret", "of-the-client")
+	r.Header.Set("Trace-Token", "of-the-client")
 	return h.RoundTripper.RoundTrip(r)
 }
 

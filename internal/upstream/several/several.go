@@ -45,13 +45,12 @@ func (s *Server) Name() string { return s.Client.Name() }
 // headers of MCP and of the connection, and the credentials that configuration names for it:
 // those of a client are meant for one server, and no other may see them.
 func (s *Server) Passes(header string) bool {
-	for _, prefix := range []string{"Mcp-", "X-Forwarded-", "Content-", "Trace"} {
-		if strings.HasPrefix(header, prefix) {
-			return true
-		}
+	if strings.HasPrefix(header, "Mcp-") {
+		return true
 	}
 	switch header {
-	case "Accept", "User-Agent", "Forwarded", "Via", "X-Real-Ip":
+	case "Accept", "User-Agent", "Content-Type", "Traceparent", "Tracestate",
+		"Forwarded", "Via", "X-Real-Ip", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Port", "X-Forwarded-Proto":
 		return true
 	case "Authorization":
 		return s.Client.ForwardsCredential()
