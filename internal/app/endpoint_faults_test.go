@@ -36,6 +36,7 @@ type plainServer struct {
 	version string       // if it is not 2025-11-25
 	begun   atomic.Int64 // sessions
 	forgets atomic.Bool  // all sessions that have begun
+	events  string       // of the stream on its own initiative; empty if it has none
 
 	mu   sync.Mutex
 	http *httptest.Server
@@ -85,6 +86,9 @@ func (s *plainServer) stop() {
 	s.http.Close()
 }
 
+// foreignAnswer answers a request that another server may have got.
+const foreignAnswer = `{"jsonrpc":"2.0","id":4711,"result":{"content":[{"type":"text","text":"of another call"}]}}`
+
 func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	text, _ := io.ReadAll(r.Body)
 	body, id := string(text), ""
@@ -104,7 +108,7 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Method == http.MethodGet {
-		w.WriteHeader(http.StatusMethodNotAllowed)
+		s.serveStream(w, r)
 		return
 	}
 	if s.forgets.Load() && r.Header.Get("Mcp-Session-Id") != "" {
@@ -146,7 +150,10 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		more, _ := s.more.Load().(string)
 		answer(`{"tools":[` + s.tools + `]` + more + `}`)
 	case strings.Contains(body, `"lie"`):
-		fmt.Fprint(w, `{"jsonrpc":"2.0","id":4711,"result":{"content":[{"type":"text","text":"of another call"}]}}`)
+		fmt.Fprint(w, foreignAnswer)
+	case strings.Contains(body, `"lies"`):
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprintf(w, "data: %s\n\ndata: [%[1]s]\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":%[2]s,\"result\":{\"content\":[]}}\n\n", foreignAnswer, id)
 	case strings.Contains(body, `"forge"`): // in a form that the gate passes on unread
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":\"b:1\",\"method\":\"roots/list\",\"params\":{\"x\":\"%s\"}}\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"content\":[]}}\n\n", strings.Repeat("x", 2<<20), id)
@@ -157,6 +164,21 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(`{"content":[{"type":"text","text":"done by ` + s.name + ` for ` + r.Header.Get("Mcp-Session-Id") + `"}]}`)
 	default:
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"Method not found"}}`, id)
+	}
+}
+
+// serveStream serves the stream of the server's own messages until the server stops.
+func (s *plainServer) serveStream(w http.ResponseWriter, r *http.Request) {
+	if s.events == "" {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	fmt.Fprint(w, s.events)
+	_ = http.NewResponseController(w).Flush()
+	select {
+	case <-s.gone:
+	case <-r.Context().Done():
 	}
 }
 
@@ -274,6 +296,23 @@ func (r *plainRig) call(tool string) string {
 	return answer
 }
 
+// listen returns the lines of the session's stream.
+func (r *plainRig) listen() *bufio.Scanner {
+	r.Helper()
+	stream, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://"+r.gate.AgentAddr()+"/mcp", nil)
+	if err != nil {
+		r.Fatal(err)
+	}
+	stream.Header.Set("Mcp-Session-Id", r.session)
+	stream.Header.Set("Accept", "text/event-stream")
+	answer, err := http.DefaultClient.Do(stream)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { answer.Body.Close() })
+	return bufio.NewScanner(answer.Body)
+}
+
 func has(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
@@ -289,17 +328,7 @@ func TestEndpointServerDiesAndReturns(t *testing.T) {
 	r := startPlain(t, a, b, c)
 	has(t, r.list(), `"name":"x"`, `"name":"b__x"`, `"name":"c__x"`)
 	has(t, r.call("b__x"), "done by b for session-of-b")
-	stream, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.gate.AgentAddr()+"/mcp", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream.Header.Set("Mcp-Session-Id", r.session)
-	stream.Header.Set("Accept", "text/event-stream")
-	events, err := http.DefaultClient.Do(stream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer events.Body.Close()
+	lines := r.listen()
 
 	b.stop()
 
@@ -312,7 +341,6 @@ func TestEndpointServerDiesAndReturns(t *testing.T) {
 
 	changed := make(chan struct{})
 	go func() {
-		lines := bufio.NewScanner(events.Body)
 		for lines.Scan() {
 			if strings.Contains(lines.Text(), "notifications/tools/list_changed") {
 				close(changed)
@@ -473,6 +501,38 @@ func TestEndpointOfLegacyServers(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`,
 		"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "server/discover", "Accept", "application/json, text/event-stream")
 	has(t, answer, "Method not found")
+}
+
+// A server answers no request that another server got, also if there is no policy.
+func TestEndpointServerAnswersOwnRequestsOnly(t *testing.T) {
+	for name, rules := range map[string]string{"policy": "rules: [{match: '*', action: forward}]\ndefault: deny\n", "no policy": ""} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newPlainServer(t, "a", "x", "lie", "lies"), newPlainServer(t, "b", "x")
+			a.events = "data: " + foreignAnswer + "\n\ndata: [" + foreignAnswer + "]\n\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/end\"}\n\n"
+			r := startPlainWith(t, rules, a, b)
+			for _, tool := range []string{"lie", "lies"} {
+				if got := r.call(tool); strings.Contains(got, "4711") {
+					t.Errorf("%s: the client got %s", tool, got)
+				}
+			}
+			stream := r.listen()
+			for stream.Scan() && !strings.Contains(stream.Text(), "notifications/end") {
+				if strings.Contains(stream.Text(), "4711") {
+					t.Errorf("the client got %s", stream.Text())
+				}
+			}
+			if err := stream.Err(); err != nil {
+				t.Error(err)
+			}
+
+			a.version, b.version = "2025-03-26", "2025-03-26"
+			r.beginAs("2025-03-26")
+			_, answers, _ := r.post(batchOf(callAs("1", "x"), callAs("2", "b__x"), callAs("3", "x")))
+			has(t, answers, `"id":1,"result"`, `"id":2,"result"`, `"id":3,"result"`, "done by b")
+			_, answers, _ = r.post(batchOf(callAs("1", "x"), callAs("2", "x")))
+			has(t, answers, `"id":1,"result"`, `"id":2,"result"`)
+		})
+	}
 }
 
 // Sessions belong to their clients, and what an endpoint does not support is refused.

@@ -457,7 +457,7 @@ const (
 // TrackEvents registers that the upstream answers the request with a stream of events, which the
 // client may resume. The transport calls forget when the stream has ended without an event id.
 func (r *Request) TrackEvents() (forget func()) {
-	if r.unasked || len(r.ids) == 0 || r.out.era != mcp.Legacy || !r.gateway.Governs() {
+	if r.unasked || len(r.ids) == 0 || r.out.era != mcp.Legacy {
 		return func() {}
 	}
 	short := slices.DeleteFunc(slices.Clone(r.ids), func(id []byte) bool { return len(id) > maxResumableID })

@@ -91,6 +91,7 @@ type planner struct {
 func (p *planner) plan(ctx context.Context) *Plan {
 	r := p.request
 	if !r.gateway.Governs() {
+		r.ids = r.registered.ids
 		return forward(r.body)
 	}
 	if r.packet.Batch {

@@ -48,6 +48,10 @@ type client struct {
 	from catalog.Client // see Identity
 }
 
+// checksAnswers reports whether the gate drops answers of the upstream to requests that it did not get. Without
+// policy it may answer what it likes, unless the client's other requests are for other servers.
+func (c *client) checksAnswers() bool { return c.h.cfg.Gateway.Governs() || c.shown != c.r }
+
 // anonymous is the principal of a client without an identity.
 const anonymous = "anonymous"
 

@@ -37,9 +37,9 @@ func (e *eventEditor) begin(a *relay) {
 		e.change, e.strict = e.rewritten, true
 	case a.plan.HasLists():
 		e.change, e.strict = e.rewrittenBatch, true
-	case a.use == httpclient.Stream && a.h.cfg.Gateway.Governs():
+	case a.use == httpclient.Stream && a.client.checksAnswers():
 		e.change = e.filtered
-	case a.h.cfg.Gateway.Governs():
+	case a.client.checksAnswers():
 		e.change = e.expectedOnly
 	}
 }

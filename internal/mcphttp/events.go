@@ -73,7 +73,10 @@ func (a *relay) passEvents(ctx context.Context) error {
 		s.limit = silenceLimit{body: httpclient.NewTimeoutBody(body, a.patience), depth: a.h.cfg.Limits.Parse.Depth}
 		body = s.limit.body
 	}
-	forget := a.request.TrackEvents()
+	forget := func() {}
+	if a.client.checksAnswers() {
+		forget = a.request.TrackEvents()
+	}
 	err = s.run(body)
 	if !s.framer.HasIDs() {
 		forget()

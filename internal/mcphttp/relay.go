@@ -40,7 +40,7 @@ func (a *relay) run(ctx context.Context) error {
 		return a.fail(problem)
 	}
 	a.copyHeader()
-	if a.h.cfg.Gateway.Governs() {
+	if a.client.checksAnswers() {
 		a.plainType()
 	}
 	if a.kind == "text/event-stream" {
@@ -137,7 +137,7 @@ func (a *relay) passBody(body io.Reader) error {
 	case problem != nil:
 	case whole:
 		problem = a.checkWhole(piece[:n])
-	case a.h.cfg.Gateway.Governs():
+	case a.client.checksAnswers():
 		body, problem = a.checked(piece[:n], body)
 	}
 	if problem != nil {
@@ -185,7 +185,7 @@ func (a *relay) checkWhole(body []byte) *mcp.Problem {
 		httpclient.Accept(a.resp.Body)
 	}
 	a.reply.account.Answered(answer)
-	if !a.h.cfg.Gateway.Governs() {
+	if !a.client.checksAnswers() {
 		return nil
 	}
 	return problem
