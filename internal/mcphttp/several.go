@@ -693,6 +693,9 @@ func (c *combined) member(ctx context.Context, s *several.Server) (m *several.Me
 	return c.session.MemberOrReason(s)
 }
 
+// maxVersion is the longest name of a version of the protocol that a session keeps.
+const maxVersion = 32
+
 // beginSession begins the session with a server for a session with the endpoint. It returns an error
 // that the client may see.
 func beginSession(ctx context.Context, x *exchange, e *several.Endpoint, session *several.Session, s *several.Server) (*several.Membership, string) {
@@ -717,11 +720,14 @@ func beginSession(ctx context.Context, x *exchange, e *several.Endpoint, session
 	p := x.part(ctx, to, partRequest{server: s, method: http.MethodPost, header: header, body: session.Initialize})
 	p.run()
 	ask.note(ctx, p, s, nil)
+	var version string
 	answer := to.answer(message.ID.Bytes)
-	if answer == nil || !answer.Result.Present() {
+	if answer != nil {
+		version, _ = answer.Result.Member("protocolVersion").Text()
+	}
+	if version == "" || len(version) > maxVersion {
 		return nil, "the server began no session of this protocol version"
 	}
-	version, _ := answer.Result.Member("protocolVersion").Text()
 	m := &several.Membership{ID: to.head.Get(sessionHeader), Version: version, Result: several.Copy(answer.Result)}
 	begun, initialized := session.Joined(s, m)
 	if begun {
