@@ -35,18 +35,22 @@ func (s *survey) narrow(p *Proposal) {
 }
 
 // insert completes a proposal with its rule. It has all conditions of the rule that decides now,
-// so it matches no call that another rule decides.
+// so it matches no call that another rule decides. Agents take the place of a pattern for them, but not of a
+// group, which they may leave.
 func (s *survey) insert(p *Proposal, a policy.Action, workflow string, policies []policy.Source) {
 	r := *s.rule(p.decides)
 	r.Name, r.Reason, r.Action, r.Workflow = "", "", a, workflow
 	r.Match, r.Upstream, r.Kind = literal(p.Name), literal(p.Upstream), policy.Tool
-	if r.Principals == nil {
+	switch {
+	case p.agents != nil && !slices.ContainsFunc(r.Principals, isGroup):
+		r.Principals = nil
 		for _, agent := range p.agents {
 			r.Principals = append(r.Principals, literal(agent))
 		}
-	}
-	if r.Principals == nil {
+	case r.Principals == nil:
 		p.Risk += "; any agent may make them"
+	default:
+		p.Risk += "; all agents that the rule names may make them"
 	}
 	at := p.decides
 	if at == policy.ByDefault {
@@ -56,6 +60,11 @@ func (s *survey) insert(p *Proposal, a policy.Action, workflow string, policies 
 	p.config = s.cfg
 	p.config.Rules = slices.Insert(slices.Clone(s.cfg.Rules), at, r)
 	p.config.Cedar = slices.Concat(s.cfg.Cedar, policies)
+}
+
+func isGroup(principal string) bool {
+	_, is := policy.Group(principal)
+	return is
 }
 
 // labelOf returns the name of a rule in texts, such as rules[3], or default after all rules.

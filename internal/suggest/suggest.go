@@ -104,23 +104,15 @@ const rejected = "rejected" // outcome of a call
 var ErrNoCalls = errors.New("the record has no calls")
 
 // From returns proposals for a configuration from the entries that the filter selects, with the
-// given number of workers. The function read reads the record; it is called three times, once
+// given number of workers. The function read reads the record; it is called at most four times, twice
 // for all calls that people have rejected.
 func From(ctx context.Context, cfg policy.Config, workers int, filter callrecord.Filter, read func(callrecord.Filter) iter.Seq2[callrecord.Entry, error]) (*Report, error) {
 	s, err := newSurvey(cfg)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range []callrecord.Filter{{Event: callrecord.Ended, Outcome: rejected}, filter} {
-		for e, err := range read(f) {
-			if err = cmp.Or(err, ctx.Err()); err != nil {
-				return nil, err
-			}
-			s.add(&e)
-		}
-	}
-	if s.calls == 0 {
-		return nil, ErrNoCalls
+	if err := s.read(ctx, filter, read); err != nil {
+		return nil, err
 	}
 	r := &Report{First: s.first, Last: s.last, Calls: s.calls, Proposals: []Proposal{}, Grants: []Grant{}, Unused: s.unused()}
 	proposals, grants := s.proposals()
@@ -150,6 +142,46 @@ func From(ctx context.Context, cfg policy.Config, workers int, filter callrecord
 	}
 	slices.SortStableFunc(r.Proposals, func(a, b Proposal) int { return b.Evidence.Held - a.Evidence.Held })
 	return r, nil
+}
+
+// read adds the selected entries, and what people have rejected before.
+func (s *survey) read(ctx context.Context, filter callrecord.Filter, read func(callrecord.Filter) iter.Seq2[callrecord.Entry, error]) error {
+	for _, f := range []callrecord.Filter{{Event: callrecord.Ended, Outcome: rejected}, filter} {
+		for e, err := range read(f) {
+			if err = cmp.Or(err, ctx.Err()); err != nil {
+				return err
+			}
+			s.add(&e)
+		}
+	}
+	if s.calls == 0 {
+		return ErrNoCalls
+	}
+	return s.excludeRejected(ctx, read)
+}
+
+// excludeRejected excludes the tools of rejected calls that are not among the selected entries. The end
+// of a batch has the name of only one of them.
+func (s *survey) excludeRejected(ctx context.Context, read func(callrecord.Filter) iter.Seq2[callrecord.Entry, error]) error {
+	earlier := make(map[string]bool)
+	for id, end := range s.ended {
+		if end.rejected && s.uses[id] == nil {
+			earlier[id] = true
+		}
+	}
+	if len(earlier) == 0 {
+		return nil
+	}
+	isEarlier := func(e *callrecord.Entry) bool { return earlier[e.ID] }
+	for e, err := range read(callrecord.Filter{Event: callrecord.Judged, Action: string(policy.Approve), Match: isEarlier}) {
+		if err = cmp.Or(err, ctx.Err()); err != nil {
+			return err
+		}
+		if t := s.tools[replay.NameOf(&e)]; t != nil && isEarlier(&e) { // a gate that is asked over HTTP does not know Match
+			t.excluded = true
+		}
+	}
+	return nil
 }
 
 // A trial judges a record with a proposal.
@@ -531,8 +563,7 @@ const mostAgents = 10
 func agentsOf(calls []heldCall) []string {
 	agents := make(map[string]bool)
 	for i := range calls {
-		_, isGroup := policy.Group(calls[i].agent)
-		if isGroup || !plain(calls[i].agent) {
+		if isGroup(calls[i].agent) || !plain(calls[i].agent) {
 			return nil
 		}
 		agents[calls[i].agent] = true

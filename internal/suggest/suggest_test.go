@@ -585,6 +585,48 @@ func TestRejectedEarlier(t *testing.T) {
 	}
 }
 
+// Nor is a batch that was rejected then, which ends with the name of one of its calls.
+func TestBatchRejectedEarlier(t *testing.T) {
+	cfg := holding()
+	r := newRecorder(t, cfg)
+	for _, name := range []string{"search", "other"} {
+		e := call(name, `{}`)
+		e.Time = start.AddDate(0, 0, -9)
+		r.call(e, "rejected")
+	}
+	part := r.entries[0]
+	part.ID = r.entries[len(r.entries)-1].ID
+	r.entries = append([]callrecord.Entry{part}, r.entries[2:]...)
+	for range 12 {
+		e := call("search", `{}`)
+		e.Hints.ReadOnly = new(true)
+		r.call(e, "completed")
+	}
+	got, err := suggest.From(t.Context(), cfg, 2, callrecord.Filter{Since: start}, r.read)
+	if err != nil || got.Calls != 12 || len(got.Proposals)+len(got.Grants) > 0 {
+		t.Errorf("%s, %v", got.Text(), err)
+	}
+}
+
+// A rule for many agents by a pattern is proposed only for those whose calls were approved.
+func TestPatternOfPrincipals(t *testing.T) {
+	for pattern, want := range map[string]string{
+		"*":          `principals: ["alice"]`,
+		"group:devs": `principals: ["group:devs"]`, // who leaves the group is not covered
+	} {
+		cfg := holding(policy.Rule{Match: "search", Action: policy.Approve, Principals: []string{pattern}})
+		r := newRecorder(t, cfg)
+		for range 12 {
+			e := call("search", `{}`)
+			e.Hints.ReadOnly, e.Groups = new(true), []string{"devs"}
+			r.call(e, "completed")
+		}
+		if got := from(t, cfg, r); len(got.Proposals) != 1 || !strings.Contains(got.Proposals[0].Rule, want) {
+			t.Errorf("%s: %s", pattern, got.Text())
+		}
+	}
+}
+
 // The report says why nothing is proposed for calls that people approve.
 func TestNotes(t *testing.T) {
 	asking := holding()
