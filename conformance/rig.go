@@ -27,9 +27,13 @@ type leg struct {
 // policies are policies under which the gate must lose nothing: they forward everything, but
 // make the gate parse every message and rewrite every list.
 var policies = map[string]string{
-	"rules":   "rules: [{match: \"*\", action: forward}]\ndefault: deny\n",
-	"forward": "rules: [{match: no_such_tool, action: deny}]\ndefault: forward\n",
+	"rules":    "rules: [{match: \"*\", action: forward}]\ndefault: deny\n",
+	"forward":  "rules: [{match: no_such_tool, action: deny}]\ndefault: forward\n",
+	translated: "default: forward\n",
 }
+
+// translated is the policy of legs in which the server behind the gate is of the other era than the leg's.
+const translated = "translated"
 
 // legs covers every version and both ways of running the server. Legs with a version of the
 // other era are deliberate: refusals must be forwarded unchanged, too. 2025-03-26 has one
@@ -49,6 +53,9 @@ func legs() []leg {
 		{version: "2026-07-28", policy: "rules"},
 		{version: "2025-11-25", sessions: true, policy: "forward"},
 		{version: "2026-07-28", policy: "forward"},
+		{version: "2025-06-18", sessions: true, policy: translated},
+		{version: "2025-11-25", sessions: true, policy: translated},
+		{version: "2026-07-28", policy: translated},
 		clients,
 		connected,
 	}
@@ -275,7 +282,7 @@ func (b *rig) startServer(ctx context.Context, l leg) (string, *process, error) 
 	if err != nil {
 		return "", nil, err
 	}
-	command := []string{b.server, "-http=" + addr, fmt.Sprintf("-stateless=%t", !l.sessions)}
+	command := []string{b.server, "-http=" + addr, fmt.Sprintf("-stateless=%t", l.sessions == (l.policy == translated))}
 	if l.server == typescript {
 		command = []string{b.suite.Node, b.suite.Server, addr, "test"}
 		if l == peer {
@@ -327,7 +334,7 @@ var peer = leg{sessions: true, server: typescript}
 
 // config returns the configuration of a gate. In an endpoint, the names of the server of the leg have no prefix.
 func (b *rig) config(l leg, upstream, other string) string {
-	server := fmt.Sprintf("url: %q", upstream)
+	server := fmt.Sprintf("url: %q, translate: %t", upstream, l.policy == translated)
 	if l.server == program {
 		server = fmt.Sprintf("command: [%q]", b.server)
 	}
