@@ -33,6 +33,9 @@ type plainServer struct {
 	restarts atomic.Int64 // each forgets all sessions
 	gone     chan struct{}
 
+	refuses atomic.Int64 // the status of an answer in place of a stream
+	refused atomic.Int64 // such answers
+
 	version string       // if it is not 2025-11-25
 	begun   atomic.Int64 // sessions
 	forgets atomic.Bool  // all sessions that have begun
@@ -169,8 +172,9 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serveStream serves the stream of the server's own messages until the server stops.
 func (s *plainServer) serveStream(w http.ResponseWriter, r *http.Request) {
-	if s.events == "" {
-		w.WriteHeader(http.StatusMethodNotAllowed)
+	if status := int(s.refuses.Load()); status != 0 || s.events == "" {
+		w.WriteHeader(cmp.Or(status, http.StatusMethodNotAllowed))
+		s.refused.Add(1)
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -501,6 +505,44 @@ func TestEndpointOfLegacyServers(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`,
 		"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "server/discover", "Accept", "application/json, text/event-stream")
 	has(t, answer, "Method not found")
+}
+
+// The stream of a session has the events of a server that was away for a while, also in a new session with it.
+func TestEndpointStreamIsOpenedAgain(t *testing.T) {
+	a, b := newPlainServer(t, "a", "x"), newPlainServer(t, "b", "x")
+	b.events = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/of_b\"}\n\n"
+	r := startPlain(t, a, b)
+	events := make(chan struct{}, 10)
+	stream := r.listen()
+	go func() {
+		for stream.Scan() {
+			if strings.Contains(stream.Text(), "notifications/of_b") {
+				events <- struct{}{}
+			}
+		}
+	}()
+	heard := func() {
+		t.Helper()
+		select {
+		case <-events:
+		case <-time.After(time.Minute):
+			t.Fatal("no event of b")
+		}
+	}
+	heard()
+	for _, status := range []int64{http.StatusServiceUnavailable, http.StatusNotFound} {
+		b.refuses.Store(status)
+		b.stop()
+		b.start(t)
+		refused := b.refused.Load()
+		eventually(t, "the stream is refused", func() bool { return b.refused.Load() > refused })
+		if status == http.StatusNotFound {
+			b.restarts.Add(1) // a session that has ended
+		}
+		b.refuses.Store(0)
+		eventually(t, "the server is used again", func() bool { return strings.Contains(r.call("b__x"), "done by b") })
+		heard()
+	}
 }
 
 // A server answers no request that another server got, also if there is no policy.

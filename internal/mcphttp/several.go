@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -865,31 +866,26 @@ var listChanges = func() (events []byte) {
 	return events
 }()
 
-// An endedStream is the end of a server's stream.
-type endedStream struct {
-	server *several.Server
-	began  bool // the server has such a stream
-}
-
-// listenPause is how long the gate waits before it opens the stream of a server again.
-const listenPause = time.Second
-
 // listen passes on the events of all servers until ctx ends. Servers that join later are added.
 func (c *combined) listen(ctx context.Context, shared *sharedStream) error {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop()
-	ended := make(chan endedStream, len(c.endpoint.Servers))
-	listening := map[*several.Server]*several.Membership{}
+	ended := make(chan *several.Server, len(c.endpoint.Servers))
+	listening := map[*several.Server]bool{}
+	asked := map[*several.Server]*several.Membership{} // not asked again: it has no such stream
 	heartbeat := time.NewTicker(c.x.h.cfg.Gateway.HeartbeatInterval())
 	defer heartbeat.Stop()
 	changed, returned := c.session.Changed(), c.endpoint.Returned()
 	var due <-chan time.Time // a list change, which is not sent to all clients at once
 	for {
-		for s, member := range c.notIn(listening) {
-			listening[s] = member
-			running.Go(func() { ended <- endedStream{s, c.listenTo(ctx, s, member, shared)} })
+		for s, member := range c.session.Members() {
+			if listening[s] || asked[s] == member {
+				continue
+			}
+			listening[s], asked[s] = true, member
+			running.Go(func() { c.listenTo(ctx, s, member, shared); ended <- s })
 		}
 		var err error
 		select {
@@ -904,11 +900,8 @@ func (c *combined) listen(ctx context.Context, shared *sharedStream) error {
 		case <-due:
 			due = nil
 			_, err = shared.send(listChanges)
-		case e := <-ended:
-			// A server without such a stream is not asked again, unless in a new session.
-			if e.began || c.session.Member(e.server) != listening[e.server] {
-				delete(listening, e.server)
-			}
+		case s := <-ended:
+			listening[s] = false
 		case <-heartbeat.C:
 			_, err = shared.send(jsonrpc.AppendComment(nil, "listening"))
 		}
@@ -918,23 +911,32 @@ func (c *combined) listen(ctx context.Context, shared *sharedStream) error {
 	}
 }
 
-// notIn returns the servers of the session whose streams are not open.
-func (c *combined) notIn(listening map[*several.Server]*several.Membership) map[*several.Server]*several.Membership {
-	members := c.session.Members()
-	maps.DeleteFunc(members, func(s *several.Server, _ *several.Membership) bool { return listening[s] != nil })
-	return members
-}
-
-// listenTo passes on the events of one server until its stream ends, and reports whether it began.
-func (c *combined) listenTo(ctx context.Context, s *several.Server, member *several.Membership, shared *sharedStream) (began bool) {
-	one := c.to(s, member, "", "", nil)
-	one.method = http.MethodGet
-	to := &streamWriter{head: make(http.Header), events: eventWrapper{server: s, session: c.session, to: shared.send, whole: true}}
-	c.x.part(ctx, to, one).run()
-	if began = to.status == http.StatusOK; began {
-		several.Wait(ctx, after(listenPause))
+// listenTo passes on the events of one server, and opens its stream again when it ends, until the session
+// with the server ends or the server has no such stream.
+func (c *combined) listenTo(ctx context.Context, s *several.Server, member *several.Membership, shared *sharedStream) {
+	pause := minSubscribePause
+	for ctx.Err() == nil && c.session.Member(s) == member {
+		returned := c.endpoint.Returned()
+		one := c.to(s, member, "", "", nil)
+		one.method = http.MethodGet
+		to := &streamWriter{head: make(http.Header), events: eventWrapper{server: s, session: c.session, to: shared.send, whole: true}}
+		c.x.part(ctx, to, one).run()
+		wait := after(pause/2 + rand.N(pause/2))
+		switch {
+		case to.status == http.StatusOK:
+			pause = minSubscribePause
+		case to.status >= http.StatusInternalServerError, to.status == http.StatusTooManyRequests:
+			pause = min(2*pause, maxSubscribePause)
+		default:
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-wait:
+		case <-returned:
+			several.Wait(ctx, after(rand.N(minSubscribePause/4))) // not all clients at once
+		}
 	}
-	return began
 }
 
 // after returns a channel that is closed after a time.
