@@ -73,10 +73,7 @@ func (a *relay) passEvents(ctx context.Context) error {
 		s.limit = silenceLimit{body: httpclient.NewTimeoutBody(body, a.patience), depth: a.h.cfg.Limits.Parse.Depth}
 		body = s.limit.body
 	}
-	forget := func() {}
-	if a.client.checksAnswers() {
-		forget = a.request.TrackEvents()
-	}
+	forget := a.trackEvents()
 	err = s.run(body)
 	if !s.framer.HasIDs() {
 		forget()
@@ -88,6 +85,14 @@ func (a *relay) passEvents(ctx context.Context) error {
 		httpclient.Accept(a.resp.Body)
 	}
 	return s.ended(ctx, err)
+}
+
+// trackEvents is [conversation.Request.TrackEvents], unless the upstream's answers pass unread.
+func (a *relay) trackEvents() (forget func()) {
+	if !a.client.checksAnswers() {
+		return func() {}
+	}
+	return a.request.TrackEvents()
 }
 
 // begin writes the head, and the answers to those messages of a batch that are not forwarded.
