@@ -291,7 +291,7 @@ func clientError(err error) error {
 	case !ok:
 		return err
 	case refused.Type == "unauthorized":
-		return errors.New("the gate does not accept this token; one that serve generated ends with the gate, and when operators are configured")
+		return errors.New("the gate does not accept this token; one that serve generated is valid until the gate stops or has operators")
 	default:
 		return errors.New(oneLine(refused.Error(), maxCell))
 	}
