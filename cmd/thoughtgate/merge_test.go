@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -76,5 +77,14 @@ func TestMergedValuesAreTheSame(t *testing.T) {
 				t.Errorf("%q, %q: %q %q", name, value, u.Name, u.Command)
 			}
 		}
+	}
+}
+
+// An error about a file of others has no control characters for the terminal.
+func TestErrorsAreEscaped(t *testing.T) {
+	var out strings.Builder
+	printError(&out, errors.New("not JSON: \x1b[2J\u202e\nsecond"))
+	if got := out.String(); strings.ContainsAny(got, "\x1b\u202e") || !strings.Contains(got, "; second\n") {
+		t.Errorf("printed %q", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/internal/version"
 )
 
@@ -73,7 +74,7 @@ func (e *statusError) Error() string { return e.err.Error() }
 func (e *statusError) Unwrap() error { return e.err }
 
 // printError prints an error and returns the exit status. A problem in a file begins with
-// its position, so that editors and terminals can link to it.
+// its position, so that editors and terminals can link to it. Errors may quote files of others.
 func printError(w io.Writer, err error) int {
 	status := 1
 	if other := new(statusError); errors.As(err, &other) {
@@ -85,14 +86,14 @@ func printError(w io.Writer, err error) int {
 			if p.At.Source == "" {
 				prefix = "thoughtgate: "
 			}
-			_, _ = fmt.Fprintln(w, prefix+p.String())
+			_, _ = fmt.Fprintln(w, prefix+safetext.Escape(p.String()))
 		}
 		return status
 	}
 	if errors.Is(err, errReported) {
 		return 1
 	}
-	_, _ = fmt.Fprintf(w, "thoughtgate: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	_, _ = fmt.Fprintf(w, "thoughtgate: %s\n", strings.ReplaceAll(safetext.Escape(err.Error()), "\n", "; "))
 	if misuse := new(usageError); errors.As(err, &misuse) {
 		return 2
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/thoughtgate/thoughtgate-go/internal/catalog"
 	"github.com/thoughtgate/thoughtgate-go/internal/config"
 	"github.com/thoughtgate/thoughtgate-go/internal/logging"
+	"github.com/thoughtgate/thoughtgate-go/internal/safetext"
 	"github.com/thoughtgate/thoughtgate-go/internal/version"
 )
 
@@ -238,6 +239,6 @@ func readPolicy(s config.Sources) (loaded, []config.Problem, error) {
 
 func warn(w io.Writer, warnings []config.Problem) {
 	for _, p := range warnings {
-		_, _ = fmt.Fprintln(w, "warning:", p)
+		_, _ = fmt.Fprintln(w, "warning:", safetext.Escape(p.String()))
 	}
 }
