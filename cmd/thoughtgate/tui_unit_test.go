@@ -221,7 +221,7 @@ func TestContinuationLinesAreIndented(t *testing.T) {
 		Approvers: []string{spoof}, Objection: spoof, ToolChange: &review.ToolChange{}, Earlier: []review.Approval{a, a},
 		History: []auditlog.Entry{{Note: task.Note{Step: spoof, Actor: spoof, Reason: spoof, Outcome: spoof}}},
 	}
-	ours := regexp.MustCompile(`^(?:(?:id|state|tool|warning|description|risk|hints|requester|agent|held|workflow|age|left|agent says|digest|shown|arguments|also sent|objection|caution|approvers|earlier|history) +| {12})`)
+	ours := regexp.MustCompile(`^(?:(?:id|state|tool|warning|description|risk|hints|requester|agent|held|workflow|age|left|agent says|call digest|shown|arguments|also sent|objection|caution|approvers|earlier|history) +| {12})`)
 	for width := minWidth; width < 120; width++ {
 		d := &detail{}
 		d.show(a, around, false)
