@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -169,25 +170,45 @@ func (ss *Sessions) Owned(ctx context.Context, s Session) (bool, error) {
 	if ss == nil {
 		return true, nil
 	}
-	now, name := time.Now(), s.name()
-	k, ok := ss.cached(name)
+	name := s.name()
+	k, due, ok := ss.use(name)
 	if !ok {
 		found, err := ss.find(ctx, name)
 		return found != nil, err
 	}
-	due := !now.Before(k.renewal)
-	if k.used = now; due {
-		k.renewal = now.Add(sessionRetry) // keeps concurrent requests from renewing, too
-	}
-	ss.replace(name, k)
 	return !due || ss.renew(ctx, name, k), nil
 }
 
-// replace changes a session in the cache, unless it was removed.
-func (ss *Sessions) replace(name string, k knownSession) {
+// use marks a session in the cache as used. It reports whether its record is due to be written.
+func (ss *Sessions) use(name string) (k knownSession, due, ok bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if _, ok := ss.known[name]; ok {
+	now := time.Now()
+	k, ok = ss.known[name]
+	if !ok || now.Sub(k.used) >= sessionTTL {
+		return k, false, false
+	}
+	due = !now.Before(k.renewal)
+	if k.used = now; due {
+		k.renewal = now.Add(sessionRetry) // keeps concurrent requests from renewing, too
+	}
+	ss.known[name] = k
+	return k, due, true
+}
+
+// stored remembers that the store has a session as it was in the cache. If it has changed there
+// meanwhile, the next request stores it.
+func (ss *Sessions) stored(name string, was knownSession, renewal time.Time) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	k, ok := ss.known[name]
+	switch {
+	case !ok:
+	case k.isLocal && !bytes.Equal(k.unsaved, was.unsaved):
+		k.renewal = time.Time{}
+		ss.known[name] = k
+	default:
+		k.renewal, k.isLocal, k.unsaved = renewal, false, nil
 		ss.known[name] = k
 	}
 }
@@ -251,8 +272,7 @@ func (ss *Sessions) renew(ctx context.Context, name string, k knownSession) bool
 		ss.log.WarnContext(ctx, "session could not be stored; other replicas may refuse it, and so may this one after a restart", "err", err)
 		return true
 	}
-	k.renewal, k.isLocal, k.unsaved = now.Add(sessionTTL/4), false, nil
-	ss.replace(name, k)
+	ss.stored(name, k, now.Add(sessionTTL/4))
 	return true
 }
 

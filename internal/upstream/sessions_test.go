@@ -247,3 +247,46 @@ func TestExpiredRefusalsAreRemoved(t *testing.T) {
 		}
 	})
 }
+
+// A pausedStore calls before ahead of each write.
+type pausedStore struct {
+	*countedStore
+
+	before func()
+}
+
+func (s pausedStore) PutRecord(ctx context.Context, r gatestore.Record) error {
+	s.before()
+	return s.countedStore.PutRecord(ctx, r)
+}
+
+// A session that changes while it is stored for the first time keeps the change.
+func TestSessionChangesWhileItIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := pausedStore{newCountedStore(), func() {}}
+		ss := NewSessions(func() gatestore.Records { return store }, slog.New(slog.DiscardHandler))
+		store.down = true
+		ss.Begin(t.Context(), annsSession, []byte("old"))
+		store.down = false
+		time.Sleep(sessionRetry)
+		once := true
+		store.before = func() {
+			if !once {
+				return
+			}
+			once = false
+			if err := ss.Change(t.Context(), annsSession, func([]byte) []byte { return []byte("new") }); err != nil {
+				t.Error(err)
+			}
+		}
+		for range 2 {
+			wantOwned(t, ss, annsSession, true)
+			if value, err := ss.Value(t.Context(), annsSession); string(value) != "new" || err != nil {
+				t.Errorf("the session is %q, %v; want the change", value, err)
+			}
+		}
+		if value, err := store.replica().Value(t.Context(), annsSession); string(value) != "new" || err != nil {
+			t.Errorf("the store has %q, %v; want the change", value, err)
+		}
+	})
+}
