@@ -93,8 +93,8 @@ func (b *batch) Close() error {
 func (b *batch) ask(x *exchange) {
 	if err := b.pass(x); err != nil && x.m.Kind == jsonrpc.Request {
 		problem, ok := errors.AsType[*mcp.Problem](brokenAnswer(err))
-		if !ok {
-			return // the client has left
+		if !ok { // a time limit, unless the client has left
+			problem = &mcp.Problem{Type: mcp.UpstreamInvalid, Cause: err}
 		}
 		b.send(problem.AppendResponse(nil, mcp.Legacy, x.m.ID.Bytes, ""))
 	}

@@ -3,6 +3,7 @@ package translate
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -127,6 +128,9 @@ func (f *follower) next() (text []byte, final bool, err error) {
 			return nil, true, nil
 		case m.Method == mcpname.NotifyTasks:
 			id, _ := m.Params.TaskID.Text()
+			if !slices.Contains(f.s.tasks, id) || !legacyStatus(m.Params.Value).Valid() {
+				continue
+			}
 			n := jsonrpc.NewRequest(nil, mcpname.NotifyTasksStatus, jsonrpc.NewParams(f.s.legacyTask(m.Params.Value, id)...))
 			return n.Raw, false, nil
 		case m.Kind == jsonrpc.Notification && m.Method != mcpname.NotifySubscriptionsAcknowledged:

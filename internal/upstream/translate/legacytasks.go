@@ -2,9 +2,12 @@ package translate
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -27,6 +30,7 @@ type legacyTask struct {
 	header http.Header // the credentials of the client, and the session
 	own    string      // the id that the client knows
 	id     []byte      // of the server, as JSON
+	secret string      // seals the keys of the task's questions
 }
 
 // ownTask is the prefix of the ids of tasks that the translator makes.
@@ -36,7 +40,7 @@ const ownTask = "task-translated-"
 func (c *legacyCall) keepTask(id jsonrpc.Value) *legacyTask {
 	k := c.taskWith(id)
 	c.s.hasTasks.Store(true)
-	record := []jsonrpc.Member{{Name: "task", JSON: k.id}}
+	record := []jsonrpc.Member{{Name: "task", JSON: k.id}, {Name: "secret", JSON: jsonrpc.AppendString(nil, k.secret)}}
 	for _, name := range sessionHeaders {
 		record = append(record, jsonrpc.Member{Name: name, JSON: jsonrpc.AppendString(nil, k.header.Get(name))})
 	}
@@ -45,7 +49,7 @@ func (c *legacyCall) keepTask(id jsonrpc.Value) *legacyTask {
 }
 
 func (c *legacyCall) taskWith(id jsonrpc.Value) *legacyTask {
-	return &legacyTask{t: c.x.t, by: c.x.plain(), header: c.x.headersIn(c.s), own: ownTask + rand.Text(), id: id.Clone().Bytes}
+	return &legacyTask{t: c.x.t, by: c.x.plain(), header: c.x.headersIn(c.s), own: ownTask + rand.Text(), id: id.Clone().Bytes, secret: rand.Text()}
 }
 
 // findTask returns a task of the client, or nil if it has none with this id.
@@ -63,6 +67,7 @@ func (x *exchange) findTask(id string) (*legacyTask, error) {
 	}
 	record := jsonrpc.Value{Bytes: value}
 	k := &legacyTask{t: x.t, by: x.plain(), header: x.credentials(), own: id, id: record.Member("task").Bytes}
+	k.secret, _ = record.Member("secret").Text()
 	for _, name := range sessionHeaders {
 		if text, _ := record.Member(name).Text(); text != "" {
 			k.header.Set(name, text)
@@ -216,12 +221,13 @@ func withoutTask(of jsonrpc.Value) []byte {
 	return withMembers(v, []jsonrpc.Member{{Name: "_meta", JSON: rest}})
 }
 
-// update passes a client's answers on to the server. Any replica can do so: their names are the ids of
-// the server's requests.
+// update passes a client's answers on to the server. Any replica can do so: their keys have the ids of
+// the server's requests, sealed with a secret of the task. Other clients may share the session, and
+// have questions of their own.
 func (k *legacyTask) update(x *exchange) ([]byte, error) {
 	passed := 0
 	for key, given := range x.m.Params.Member("inputResponses").Members() {
-		id, ok := questionID(key)
+		id, ok := k.questionID(key)
 		if !ok {
 			continue
 		}
@@ -244,18 +250,18 @@ func (k *legacyTask) update(x *exchange) ([]byte, error) {
 	return jsonrpc.AppendResult(nil, x.m.ID.Bytes, []byte(`{"resultType":"complete"}`)), nil
 }
 
-// questionKey returns the name under which a client gets the server's request with an id.
-func questionKey(id []byte) string { return "q-" + base64.RawURLEncoding.EncodeToString(id) }
+// questionKey returns the key under which a client gets the server's request with an id.
+func (k *legacyTask) questionKey(id []byte) string {
+	seal := hmac.New(sha256.New, []byte(k.secret))
+	_, _ = seal.Write(id)
+	return "q-" + base64.RawURLEncoding.EncodeToString(id) + "." + base64.RawURLEncoding.EncodeToString(seal.Sum(nil)[:16])
+}
 
-// questionID returns the id in such a name.
-func questionID(key string) (id []byte, ok bool) {
-	text, found := strings.CutPrefix(key, "q-")
+// questionID returns the id in such a key.
+func (k *legacyTask) questionID(key string) (id []byte, ok bool) {
+	text, _, _ := strings.Cut(strings.TrimPrefix(key, "q-"), ".")
 	id, err := base64.RawURLEncoding.DecodeString(text)
-	if !found || err != nil {
-		return nil, false
-	}
-	m, err := jsonrpc.ParseMessage(jsonrpc.AppendResult(nil, id, []byte("{}")), jsonrpc.Limits{})
-	return id, err == nil && string(m.ID.Bytes) == string(id)
+	return id, err == nil && k.secret != "" && hmac.Equal([]byte(key), []byte(k.questionKey(id)))
 }
 
 // cancel answers tasks/cancel. A task that has ended needs no cancelling.
@@ -290,12 +296,12 @@ func taskMembers(to mcp.Era, t jsonrpc.Value, id []byte, status schema.Status) [
 		}
 	}
 	ttl := []byte("null")
-	if ms, ok := t.Member(old[0]).Int(); ok {
-		ttl = strconv.AppendInt(nil, ms, 10)
+	if ms, ok := t.Member(old[0]).Int(); ok && ms >= 0 {
+		ttl = strconv.AppendInt(nil, min(ms, math.MaxInt32), 10) // timers of clients take no more
 	}
 	members = append(members, jsonrpc.Member{Name: renamed[0], JSON: ttl})
-	if ms, ok := t.Member(old[1]).Int(); ok {
-		members = append(members, jsonrpc.Member{Name: renamed[1], JSON: strconv.AppendInt(nil, ms, 10)})
+	if v := t.Member(old[1]); v.Present() {
+		members = append(members, jsonrpc.Member{Name: renamed[1], JSON: strconv.AppendInt(nil, pollPause(v).Milliseconds(), 10)})
 	}
 	return members
 }
@@ -331,6 +337,7 @@ type attended struct {
 
 // An attendance has the open questions of one task.
 type attendance struct {
+	owner   string
 	open    []jsonrpc.Member // by key
 	reading bool
 	changed chan struct{} // closed when open or reading changes
@@ -371,10 +378,10 @@ func (a *attended) attend(k *legacyTask) {
 	defer a.mu.Unlock()
 	at := a.byTask[k.own]
 	if at == nil {
-		if len(a.byTask) >= maxParked {
+		if len(a.byTask) >= maxParked || a.count(k.by.Owner) >= maxParkedOfOwner {
 			return
 		}
-		at = &attendance{changed: make(chan struct{})}
+		at = &attendance{owner: k.by.Owner, changed: make(chan struct{})}
 		var stop context.CancelFunc
 		at.ctx, stop = context.WithCancel(k.t.ctx)
 		at.expire = time.AfterFunc(a.patience, func() { stop(); a.drop(k, at) })
@@ -385,6 +392,16 @@ func (a *attended) attend(k *legacyTask) {
 		at.reading = true
 		k.t.following.Go(func() { a.read(k, at) })
 	}
+}
+
+// count returns how many tasks of an owner are attended. The caller holds the lock.
+func (a *attended) count(owner string) (n int) {
+	for _, at := range a.byTask {
+		if at.owner == owner {
+			n++
+		}
+	}
+	return n
 }
 
 // look returns the open questions of a task or, if there are none, a channel that is closed when that
@@ -461,7 +478,7 @@ func (a *attended) read(k *legacyTask, at *attendance) {
 func (a *attended) ask(k *legacyTask, at *attendance, m *jsonrpc.Message) bool {
 	kept := false
 	if isQuestion(m.Method) {
-		question := jsonrpc.Member{Name: questionKey(m.ID.Bytes), JSON: questionFor(m)}
+		question := jsonrpc.Member{Name: k.questionKey(m.ID.Bytes), JSON: questionFor(m)}
 		a.change(at, func() {
 			if kept = len(at.open) < maxQuestions; kept {
 				at.open = append(at.open, question)
@@ -571,7 +588,10 @@ func (l *listener) watch(k *legacyTask) {
 			last = now
 			l.send(mcpname.NotifyTasks, state.members...)
 		}
-		if state.ended || sleep(ctx, max(state.pause, minPollPause)) != nil {
+		if err != nil {
+			state.pause = time.Second
+		}
+		if state.ended || sleep(ctx, state.pause) != nil {
 			return
 		}
 	}
@@ -585,6 +605,9 @@ func (x *exchange) tasks(ids jsonrpc.Value) (found []*legacyTask) {
 			break
 		}
 		id, _ := v.Text()
+		if slices.ContainsFunc(found, func(k *legacyTask) bool { return k.own == id }) {
+			continue
+		}
 		if k, err := x.findTask(id); err == nil && k != nil {
 			found = append(found, k)
 		}

@@ -105,6 +105,9 @@ func (x *exchange) getModernTask(s *legacySession, id string) ([]byte, error) {
 	if m.Error.Present() {
 		return legacyError(m, x.m.ID.Bytes), nil
 	}
+	if !legacyStatus(m.Result).Valid() {
+		return nil, errBrokenAnswer
+	}
 	return jsonrpc.AppendResult(nil, x.m.ID.Bytes, jsonrpc.AppendObject(nil, s.legacyTask(m.Result, id)...)), nil
 }
 
@@ -185,7 +188,7 @@ func (x *exchange) listTasks(s *legacySession) (*http.Response, error) {
 	page := s.tasks[at:min(at+taskPage, len(s.tasks))]
 	for _, id := range page {
 		m, err := x.askAboutTask(x.http.Context(), s, mcpname.TasksGet, jsonrpc.AppendString(nil, id))
-		if err == nil && m.Result.IsObject() {
+		if err == nil && legacyStatus(m.Result).Valid() {
 			tasks = append(tasks, jsonrpc.AppendObject(nil, s.legacyTask(m.Result, id)...))
 		}
 	}
@@ -200,16 +203,21 @@ func (x *exchange) listTasks(s *legacySession) (*http.Response, error) {
 // that has asked for a task. Otherwise the client waits for its end.
 func (c *modernCall) becameTask(task jsonrpc.Value) ([]byte, error) {
 	id, ok := task.Member("taskId").Text()
-	if !ok || id == "" || len(id) > maxTaskID {
+	if !ok || id == "" || len(id) > maxTaskID || !legacyStatus(task).Valid() {
 		return nil, brokenAnswer(errBrokenAnswer)
 	}
 	quoted := jsonrpc.AppendString(nil, id)
-	if !c.wants {
+	if !c.wants || !c.remember(id) {
 		c.task, c.pause, c.pauseFor = quoted, true, pollPause(task.Member("pollIntervalMs"))
 		c.absorbed.Store(&quoted)
 		return nil, nil
 	}
-	_, err := c.x.change(c.s.id, func(s *legacySession) string {
+	return c.created(taskMembers(mcp.Legacy, task, quoted, legacyStatus(task))), nil
+}
+
+// remember adds a task to the session. If that fails, its client could not ask for it, but the call runs.
+func (c *modernCall) remember(id string) bool {
+	refusal, err := c.x.change(c.s.id, func(s *legacySession) string {
 		s.tasks = append(s.tasks, id)
 		if excess := len(s.tasks) - maxTasks; excess > 0 {
 			s.tasks = s.tasks[excess:]
@@ -217,10 +225,7 @@ func (c *modernCall) becameTask(task jsonrpc.Value) ([]byte, error) {
 		s.cancelled = slices.DeleteFunc(s.cancelled, func(id string) bool { return !slices.Contains(s.tasks, id) })
 		return ""
 	})
-	if err != nil {
-		return nil, err
-	}
-	return c.created(taskMembers(mcp.Legacy, task, quoted, legacyStatus(task))), nil
+	return refusal == "" && err == nil
 }
 
 // created returns the answer to a call with a new task.
@@ -305,6 +310,7 @@ type finishedCalls struct {
 	mu       sync.Mutex
 	byTask   map[finishedKey]*finishedCall
 	size     int
+	ofOwner  map[string]int // the size of what they have
 }
 
 type finishedKey struct {
@@ -314,6 +320,7 @@ type finishedKey struct {
 
 // A finishedCall is a task with its outcome.
 type finishedCall struct {
+	owner  string
 	id     []byte // as JSON
 	at     string // when the task was created
 	ttl    time.Duration
@@ -322,18 +329,19 @@ type finishedCall struct {
 
 const (
 	maxFinished        = 64 << 20 // bytes
-	maxFinishedOfOwner = 100
+	maxFinishedOfOwner = maxFinished / 4
+	finishedOverhead   = 4 << 10 // of each, besides its result
 )
 
 func newFinishedCalls(patience time.Duration) *finishedCalls {
-	return &finishedCalls{patience: patience, byTask: make(map[finishedKey]*finishedCall)}
+	return &finishedCalls{patience: patience, byTask: make(map[finishedKey]*finishedCall), ofOwner: make(map[string]int)}
 }
 
 // finish returns the answer to a call that the client made as a task, and keeps its result. Without space
 // for it, the answer is the result: the call has run.
 func (c *modernCall) finish(result []byte) []byte {
 	id := ownTask + rand.Text()
-	f := &finishedCall{id: jsonrpc.AppendString(nil, id), at: time.Now().UTC().Format(time.RFC3339), ttl: c.x.t.cfg.Patience, result: bytes.Clone(result)}
+	f := &finishedCall{owner: c.x.by.Owner, id: jsonrpc.AppendString(nil, id), at: time.Now().UTC().Format(time.RFC3339), ttl: c.x.t.cfg.Patience, result: bytes.Clone(result)}
 	if !c.x.t.finished.put(finishedKey{c.s.id, id}, f) {
 		return jsonrpc.AppendResult(nil, c.x.m.ID.Bytes, result)
 	}
@@ -344,28 +352,23 @@ func (c *modernCall) finish(result []byte) []byte {
 func (fc *finishedCalls) put(key finishedKey, f *finishedCall) bool {
 	fc.mu.Lock()
 	defer fc.mu.Unlock()
-	if fc.size+len(f.result) > maxFinished || fc.count(key.session) >= maxFinishedOfOwner {
+	size := len(f.result) + finishedOverhead
+	if fc.size+size > maxFinished || fc.ofOwner[f.owner]+size > maxFinishedOfOwner {
 		return false
 	}
 	fc.byTask[key] = f
-	fc.size += len(f.result)
+	fc.size += size
+	fc.ofOwner[f.owner] += size
 	time.AfterFunc(fc.patience, func() {
 		fc.mu.Lock()
 		defer fc.mu.Unlock()
 		delete(fc.byTask, key)
-		fc.size -= len(f.result)
+		fc.size -= size
+		if fc.ofOwner[f.owner] -= size; fc.ofOwner[f.owner] == 0 {
+			delete(fc.ofOwner, f.owner)
+		}
 	})
 	return true
-}
-
-// count returns how many results a session has. The caller holds the lock.
-func (fc *finishedCalls) count(s upstream.Session) (n int) {
-	for key := range fc.byTask {
-		if key.session == s {
-			n++
-		}
-	}
-	return n
 }
 
 func (fc *finishedCalls) find(s upstream.Session, id string) *finishedCall {

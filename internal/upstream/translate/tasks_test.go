@@ -226,7 +226,7 @@ func TestTasksOfLostReplica(t *testing.T) {
 	s.End("s1")
 	gone := `"code":-32602,"message":"The server has ended the session of this task. The call may have run","data":{"error_type":"upstream_task_not_found"}`
 	for _, method := range []string{"tasks/get", "tasks/update", "tasks/cancel"} {
-		expect(t, method+" without the session", ann.do(method, about(slow)+`,"inputResponses":{"`+key2+`":{}}`), gone)
+		expect(t, method+" without the session", ann.do(method, about(confirm)+`,"inputResponses":{"`+key2+`":{}}`), gone)
 	}
 	if s := ann.do("tools/call", `"name":"slow"`); idIn(t, s) == "" {
 		t.Errorf("the next call: %s", s)

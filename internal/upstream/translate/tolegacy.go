@@ -271,15 +271,26 @@ func (c *legacyCall) end(m *jsonrpc.Message) []byte {
 	if c.created(m) {
 		return nil
 	}
+	if task := m.Result.Member("task"); c.asTask && c.task == nil && task.IsObject() && !isTask(task) {
+		broken := &mcp.Problem{Type: mcp.UpstreamInvalid, Detail: "the server's task has no id or no status. The call may have run"}
+		return broken.AppendResponse(nil, mcp.Modern, c.x.m.ID.Bytes, "")
+	}
 	c.state.Store(ended)
 	return c.answered(m)
+}
+
+// isTask reports whether a task of a legacy server has an id and a status.
+func isTask(v jsonrpc.Value) bool {
+	id, _ := v.Member("taskId").Text()
+	status, _ := v.Member("status").Text()
+	return id != "" && len(id) <= maxTaskID && schema.Status(status).Valid()
 }
 
 // created reports whether m is a task for whose end the call waits, because its client does not support
 // tasks.
 func (c *legacyCall) created(m *jsonrpc.Message) bool {
 	task := m.Result.Member("task")
-	if !c.asTask || !task.IsObject() || c.x.wantsTask() || c.task != nil {
+	if !c.asTask || !isTask(task) || c.x.wantsTask() || c.task != nil {
 		return false
 	}
 	c.task = c.taskWith(task.Member("taskId"))
