@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -35,7 +36,7 @@ func TestAnswersOfOtherTasks(t *testing.T) {
 		}
 	}
 	mallory.do("tasks/update", about(own)+`,"inputResponses":{"`+ownKey+`":{"action":"accept"}}`)
-	mallory.until("tasks/get", about(own), "done answered")
+	expect(t, "the own task", mallory.do("tasks/get", about(own)), "done answered")
 }
 
 // changed is a server whose answers with an old text have another.
@@ -47,9 +48,7 @@ func changed(serve http.HandlerFunc, old, text string) http.HandlerFunc {
 		}
 		got := httptest.NewRecorder()
 		serve(got, r)
-		for name, values := range got.Header() {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), got.Header())
 		w.WriteHeader(got.Code)
 		io.WriteString(w, strings.ReplaceAll(got.Body.String(), old, text))
 	}
