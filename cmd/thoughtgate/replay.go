@@ -37,7 +37,7 @@ func newReplay() *cobra.Command {
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	strict := cmd.Flags().Bool("strict", false, "exit with status 1 also if a call cannot be judged again")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r, err := source.replay(cmd, orStarter(*file), args)
+		r, err := source.replay(cmd, sayStarter(cmd, *file), args)
 		if err != nil {
 			return &statusError{2, err}
 		}

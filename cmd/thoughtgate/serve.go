@@ -93,6 +93,15 @@ func orStarter(file string) string {
 	return starterFile
 }
 
+// sayStarter is orStarter for commands that open the store of the file: they say which file it is.
+func sayStarter(cmd *cobra.Command, file string) string {
+	chosen := orStarter(file)
+	if chosen != file {
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "using", absolute(chosen))
+	}
+	return chosen
+}
+
 // absolute returns the absolute name of a file, if it can be known.
 func absolute(file string) string {
 	if name, err := filepath.Abs(file); err == nil {

@@ -36,7 +36,7 @@ func newSuggest() *cobra.Command {
 		if len(args) > 0 && args[0] == "-" {
 			return &usageError{cmd.CommandPath(), errors.New("the record is read twice, so it cannot be standard input")}
 		}
-		*file = orStarter(*file)
+		*file = sayStarter(cmd, *file)
 		l, err := loadPolicy(cmd.ErrOrStderr(), config.Sources{File: *file})
 		if err != nil {
 			return err
