@@ -367,7 +367,7 @@ func (p *subscribed) follow(ctx context.Context) {
 		case <-ctx.Done():
 		case <-wait:
 		case <-returned:
-			several.Wait(ctx, after(rand.N(minSubscribePause/4))) // not all clients at once
+			several.Wait(ctx, after(p.of.c.endpoint.Spread())) // not all clients at once
 		}
 	}
 }

@@ -917,15 +917,15 @@ func (c *combined) listenTo(ctx context.Context, s *several.Server, member *seve
 	pause := minSubscribePause
 	for ctx.Err() == nil && c.session.Member(s) == member {
 		returned := c.endpoint.Returned()
-		one := c.to(s, member, "", "", nil)
-		one.method = http.MethodGet
-		to := &streamWriter{head: make(http.Header), events: eventWrapper{server: s, session: c.session, to: shared.send, whole: true}}
-		c.x.part(ctx, to, one).run()
+		status := http.StatusServiceUnavailable
+		if !s.IsDown() { // one request tries it, and then returned is closed
+			status = c.relayStream(ctx, s, member, shared)
+		}
 		wait := after(pause/2 + rand.N(pause/2))
 		switch {
-		case to.status == http.StatusOK:
+		case status == http.StatusOK:
 			pause = minSubscribePause
-		case to.status >= http.StatusInternalServerError, to.status == http.StatusTooManyRequests:
+		case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests:
 			pause = min(2*pause, maxSubscribePause)
 		default:
 			return
@@ -934,9 +934,18 @@ func (c *combined) listenTo(ctx context.Context, s *several.Server, member *seve
 		case <-ctx.Done():
 		case <-wait:
 		case <-returned:
-			several.Wait(ctx, after(rand.N(minSubscribePause/4))) // not all clients at once
+			several.Wait(ctx, after(c.endpoint.Spread())) // not all clients at once
 		}
 	}
+}
+
+// relayStream passes on the stream of a server until it ends, and returns the status of the answer.
+func (c *combined) relayStream(ctx context.Context, s *several.Server, member *several.Membership, shared *sharedStream) int {
+	one := c.to(s, member, "", "", nil)
+	one.method = http.MethodGet
+	to := &streamWriter{head: make(http.Header), events: eventWrapper{server: s, session: c.session, to: shared.send, whole: true}}
+	c.x.part(ctx, to, one).run()
+	return to.status
 }
 
 // after returns a channel that is closed after a time.
