@@ -72,7 +72,8 @@ var scenarios = map[string]scenario{
 	"cancelled-nested":  {want: missing, reaches: "upstream.tasks/cancel", begin: func(w *world) { cancelsRunning(w, "hold_nested") }},
 	"cancelled-running": {want: missing, reaches: "upstream.notifications/cancelled", begin: func(w *world) { cancelsRunning(w, "hold_slow") }},
 	"whole-batch":       {want: ran, begin: batches},
-	"standing":          {want: ran, begin: standing},
+	"standing":          {want: ran, begin: func(w *world) { standing(w, (*agent).holds) }},
+	"several-standing":  {want: ran, settings: settings{several: true}, begin: func(w *world) { standing(w, func(a *agent) { a.rounds("") }) }},
 	"policy-changed": {want: notRun, begin: func(w *world) {
 		w.approves(approval.Approve, 15*time.Second) // the agent is away by then
 		w.away(func(*agent) { w.outcomes.deny(); w.reload() })
@@ -272,13 +273,13 @@ func batches(w *world) {
 }
 
 // standing makes a call that gets a standing approval, and then repeats the call.
-func standing(w *world) {
+func standing(w *world, call func(*agent)) {
 	who := &approver{w: w, home: 1, decision: approval.Approve, delay: 3 * time.Second, gives: true}
 	w.act(false, who.work)
 	a := w.agent("hold_x")
 	w.act(true, func() {
-		a.holds() // approved with a standing approval
-		a.holds() // runs with the standing approval
-		a.holds() // needs a new approval
+		call(a) // approved with a standing approval
+		call(a) // runs with the standing approval
+		call(a) // needs a new approval
 	})
 }
