@@ -37,20 +37,17 @@ var byDesign = map[leg]map[string]string{
 	{version: "2025-06-18", sessions: true, policy: translated}: lostBeforeModern,
 	{version: "2025-11-25", sessions: true, policy: translated}: lostBeforeModern,
 	{version: "2026-07-28", policy: translated}: {
-		"sep-2243-server-validate-param-match":         noArgumentHeaders,
-		"sep-2243-server-reject-param-mismatch":        noArgumentHeaders,
-		"sep-2322-elicitation-incomplete":              ownKeys,
-		"sep-2322-elicitation-complete":                ownKeys,
-		"sep-2322-ignore-unexpected-params":            ownKeys,
-		"sep-2322-multi-round-r2":                      oneRound,
-		"sep-2322-multi-round-r3":                      oneRound,
-		"sep-2322-multiple-inputs-incomplete":          "an older server asks one question after the other",
-		"sep-2322-multiple-inputs-complete":            "an older server asks one question after the other",
-		"server-sse-streams-functional":                plainAnswers,
-		"sep-2575-server-unsupported-version-error":    oldStatus,
-		"sep-2575-http-server-unsupported-version-400": oldStatus,
-		"sep-2575-missing-capability-http-400":         oldStatus,
-		"sep-2575-http-server-method-not-found-404":    oldStatus,
+		"sep-2243-server-validate-param-match":      noArgumentHeaders,
+		"sep-2243-server-reject-param-mismatch":     noArgumentHeaders,
+		"sep-2322-elicitation-incomplete":           ownKeys,
+		"sep-2322-elicitation-complete":             ownKeys,
+		"sep-2322-ignore-unexpected-params":         ownKeys,
+		"sep-2322-multi-round-r2":                   oneRound,
+		"sep-2322-multi-round-r3":                   oneRound,
+		"sep-2322-multiple-inputs-incomplete":       "an older server asks one question after the other",
+		"sep-2322-multiple-inputs-complete":         "an older server asks one question after the other",
+		"server-sse-streams-functional":             plainAnswers,
+		"sep-2575-http-server-method-not-found-404": unknownMethod,
 	},
 }
 
@@ -61,7 +58,7 @@ const (
 	ownKeys           = "an older server names its questions by ids, not by the key that the suite expects"
 	oneRound          = "the older server of the SDK asks for input in one round only"
 	noArgumentHeaders = "not done: an older server does not compare headers with arguments, and the gate does not do so for it"
-	oldStatus         = "not done: the gate does not give a refusal the status and data of 2026-07-28"
+	unknownMethod     = "not done: an older server refuses an unknown method with another status, which the gate passes on"
 )
 
 // lostBeforeModern are the checks that older clients lose at a server of 2026-07-28.

@@ -24,6 +24,9 @@ func (x *exchange) modernToLegacy() (*http.Response, error) {
 	if x.m.Kind != jsonrpc.Request {
 		return nothing(http.StatusAccepted), nil // modern clients have nothing to tell
 	}
+	if problem := mcp.CheckVersion(x.m); problem != nil {
+		return nil, problem
+	}
 	switch x.m.Method {
 	case mcpname.Initialize, mcpname.Ping, mcpname.LoggingSetLevel, mcpname.ResourcesSubscribe, mcpname.ResourcesUnsubscribe:
 		return x.answerUnknown(http.StatusNotFound), nil
@@ -218,13 +221,17 @@ func replaced(object []byte, v jsonrpc.Value, json []byte) []byte {
 func statusOf(method string) func([]byte) int {
 	return func(text []byte) int {
 		m, err := jsonrpc.ParseMessage(text, jsonrpc.Limits{})
-		if err != nil || !m.Error.Present() || method == mcpname.ToolsCall {
+		if err != nil || !m.Error.Present() {
 			return http.StatusOK
 		}
-		if code, _ := m.Error.Member("code").Int(); code == jsonrpc.CodeMethodNotFound {
+		switch code, _ := m.Error.Member("code").Int(); {
+		case code == mcp.CodeMissingCapability:
+			return http.StatusBadRequest
+		case code == jsonrpc.CodeMethodNotFound && method != mcpname.ToolsCall:
 			return http.StatusNotFound
+		default:
+			return http.StatusOK
 		}
-		return http.StatusOK
 	}
 }
 
