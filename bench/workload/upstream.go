@@ -40,8 +40,8 @@ func NewUpstream() *Upstream {
 	return u
 }
 
-// Own returns the answer to a request of the gate itself: the gate lists the tools before it
-// runs a held call, and gives that call a new id.
+// Own returns the answer to a request of the gate itself: the gate asks what the server speaks, lists
+// the tools before it runs a held call, and gives that call a new id.
 func (u *Upstream) Own(body []byte) (Body, error) {
 	var request struct {
 		ID     jsontext.Value `json:"id"`
@@ -57,6 +57,8 @@ func (u *Upstream) Own(body []byte) (Body, error) {
 		return Body{}, ErrForeign
 	}
 	switch {
+	case request.Method == "server/discover":
+		return Body{Head: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}}`, request.ID)}, nil
 	case request.Method == "tools/list":
 		tools := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":%q,"inputSchema":{"type":"object"}}]}}`, request.ID, BigJSON)
 		return Body{Head: tools}, nil
