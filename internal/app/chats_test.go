@@ -21,7 +21,7 @@ type chat interface {
 	Says(text string) (last chattest.Message) // waits for that
 }
 
-// stranger is an account of nobody who may approve.
+// stranger is an account without the right to approve.
 const stranger = "9"
 
 // A slackChat is a workspace of Slack as a chat.

@@ -81,14 +81,19 @@ func TestEndpointSessionAtReplicas(t *testing.T) {
 	two, stopTwo := start(t, text)
 	r := &plainRig{T: t, gate: one}
 	r.begin()
+	refusesBob := func(when string) {
+		t.Helper()
+		if status, answer, _ := request(t, http.DefaultClient, "POST", "http://"+two.AgentAddr()+"/mcp", call("x"), "Mcp-Session-Id", r.session, "Authorization", "Bearer "+bobsAgent); status != http.StatusNotFound {
+			t.Errorf("another principal, %s: %d %s", when, status, answer)
+		}
+	}
+	refusesBob("while only the store has the session")
 	other := &plainRig{T: t, gate: two, session: r.session}
 	has(t, other.call("b__x"), "done by b for session-of-b")
 	if n := a.begun.Load() + b.begun.Load(); n != 2 {
 		t.Errorf("%d sessions with the servers", n)
 	}
-	if status, answer, _ := request(t, http.DefaultClient, "POST", "http://"+two.AgentAddr()+"/mcp", call("x"), "Mcp-Session-Id", r.session, "Authorization", "Bearer "+bobsAgent); status != http.StatusNotFound {
-		t.Errorf("another principal: %d %s", status, answer)
-	}
+	refusesBob("while the replica has it")
 
 	// The end of a session at one replica is noticed at the other, once a server refuses it.
 	if status, answer, _ := request(t, http.DefaultClient, http.MethodDelete, "http://"+one.AgentAddr()+"/mcp", "", "Mcp-Session-Id", r.session, "Authorization", "Bearer "+annsAgent); status != http.StatusOK {

@@ -203,7 +203,7 @@ func unsupported(version string) *Problem {
 	}
 }
 
-// CheckVersion refuses a modern message in an unknown version, for an endpoint that is no other server.
+// CheckVersion refuses a modern message in an unknown version, where the gate answers in place of a server.
 func CheckVersion(m *jsonrpc.Message) *Problem {
 	version, ok := m.Params.Meta.Member(mcpname.MetaProtocolVersion).Text()
 	if !ok || version == Version20260728 {

@@ -442,3 +442,29 @@ func TestSessionsOfPrincipals(t *testing.T) {
 		t.Errorf("two principals have %d sessions", n)
 	}
 }
+
+// A modern client gets refusals with the status of its era.
+func TestStatusOfRefusals(t *testing.T) {
+	serve := askingServer(make(chan string, 1), make(chan string, 1))
+	tr := newTranslator(t, time.Minute, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(body), `"needs-roots"`) {
+			var m struct{ ID json.RawMessage }
+			json.Unmarshal(body, &m)
+			w.Header().Set("Content-Type", "application/json")
+			io.WriteString(w, `{"jsonrpc":"2.0","id":`+string(m.ID)+`,"error":{"code":-32021,"message":"roots are missing"}}`)
+			return
+		}
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		serve(w, r)
+	})
+	status, text, _ := ask(t, tr, sent{principal: "ann", body: `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"needs-roots",` + modernMeta + `}}`})
+	if status != http.StatusBadRequest || !strings.Contains(text, `"code":-32021`) {
+		t.Errorf("a missing capability: %d %s", status, text)
+	}
+	later := strings.Replace(modernMeta, "2026-07-28", "2027-01-01", 1)
+	_, text, _ = ask(t, tr, sent{principal: "ann", body: `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{` + later + `}}`})
+	if !strings.Contains(text, "unsupported protocol version") {
+		t.Errorf("an unknown version: %s", text)
+	}
+}
